@@ -398,6 +398,7 @@ print(*(name for name in sorted(sys.modules) if name == "numpy" or name.startswi
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

@@ -100,6 +100,7 @@ def distance(exercise: Exercise, f: Callable[..., Any], seed: int, change: Calla
     return worst
 
 
+@pytest.mark.few(34)
 @each_exercise
 @SEEDS
 def test_rounding_is_far_below_the_tolerance_and_mistakes_are_far_above(exercise: Exercise, seeds: list[int]) -> None:

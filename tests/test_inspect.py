@@ -199,6 +199,7 @@ def check_ablation(model: Any) -> None:
     np.testing.assert_array_equal(model(*inputs)[0], own)
 
 
+@pytest.mark.few(8)
 def test_an_ablated_head_outputs_nothing(model: Any) -> None:
     check_ablation(model)
 

@@ -47,7 +47,7 @@ def test_right_pairs_are_accepted(function: Function) -> None:
     assert not [row for row in report.rows if row.problem]
 
 
-@pytest.mark.few(46)
+@pytest.mark.few(31)
 @pytest.mark.parametrize(("function", "wrong"), WRONG, ids=WRONG_NAMES)
 def test_wrong_pairs_are_rejected_at_the_worst_entry(function: Function, wrong: int) -> None:
     assert_rejected_rightly(verify.gradients(pair(function, wrong), *function.inputs()), function, wrong)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
@@ -51,6 +53,7 @@ def test_only_code_counts() -> None:
     assert lines_of_code(source) == 5  # x = 1, def, return (, x, )
 
 
+@pytest.mark.slow
 def test_rooms_keep_to_their_budgets() -> None:
     budgets, problems = TABLE["lines"], []
     for room, found in {**dict.fromkeys(budgets, 0), **sizes()}.items():

@@ -124,10 +124,13 @@ class Steps:
 
     def visible(self, step: Step) -> dict[str, Binding]:
         """The arrays and numbers that the step's line could see: by name, the latest binding before this step."""
+        return {bound.name: bound for other in self._before(step) for bound in other.bound}
+
+    def _before(self, step: Step) -> list[Step]:
+        """The steps whose names the step's line could see: those before it, and in a pullback those of its maker."""
         call = self.calls[step.call]
-        seen = [] if call.forward_call == call.index else list(self._by_call[call.forward_call])
-        seen += [other for other in self._by_call[call.index] if other.index < step.index]
-        return {bound.name: bound for other in seen for bound in other.bound}
+        made = [] if call.forward_call == call.index else self._by_call[call.forward_call]
+        return [*made, *(other for other in self._by_call[call.index] if other.index < step.index)]
 
     def scalars(self, step: Step) -> set[str]:
         """The names that the step's line sees or binds which are single numbers."""
@@ -136,12 +139,9 @@ class Steps:
 
     def names_before(self, step: Step) -> dict[str, Any]:
         """Every name that the step's line could see, with its value; arrays are the recorded copies (on the host)."""
-        call = self.calls[step.call]
-        names = dict(call.globals)
-        for index in dict.fromkeys((call.forward_call, call.index)):
-            for other in self._by_call[index]:
-                if index != call.index or other.index < step.index:
-                    names |= other.other | {bound.name: as_seen(bound.value) for bound in other.bound}
+        names = dict(self.calls[step.call].globals)
+        for other in self._before(step):
+            names |= other.other | {bound.name: as_seen(bound.value) for bound in other.bound}
         return names | {"xp": np}
 
     def pair_of(self, step: Step, bound: Binding) -> Binding | None:

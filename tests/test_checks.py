@@ -329,6 +329,7 @@ def test_float32_stays_float32(case: Case) -> None:
             assert binding.value.dtype == "float32", binding.title
 
 
+@pytest.mark.few(49)
 @FIRST_OF_EACH
 def test_float32_and_float64_agree(case: Case) -> None:
     single, _ = run_in(case, "float32")

@@ -169,6 +169,7 @@ def test_flops_are_those_of_the_products_that_run(make, monkeypatch) -> None:
     assert counted(model)[0] == sum(found) > 0
 
 
+@pytest.mark.few(22)
 @each
 def test_kept_numbers_are_those_that_the_pullback_holds(make) -> None:
     """Exactly, but for lone numbers and the sines and cosines of a rotation, (T, 2) or (T, 1) for all sequences."""

@@ -633,7 +633,7 @@ def test_rows_with_an_offset(op: str, offset: float, dtype: str) -> None:
 def points(dtype: str) -> np.ndarray:
     """From far left, where the results end below the smallest number, to far right; and both sides of 0."""
     largest = {"float32": 1e4, "float64": 1e5}[dtype]
-    sizes = np.concatenate([np.geomspace(1e-30, largest, 120), np.linspace(0.01, 40.0, 160)])
+    sizes = np.concatenate([np.geomspace(1e-30, largest, 60), np.linspace(0.01, 40.0, 80)])
     return np.concatenate([-sizes, [0.0], sizes]).astype(dtype)
 
 

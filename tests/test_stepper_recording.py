@@ -178,6 +178,7 @@ def test_functions_of_every_kind_can_be_stepped_through() -> None:
 # ------------------------------------------------------------------------------------- nothing missing, nothing wrong
 
 
+@pytest.mark.few(21)
 @pytest.mark.parametrize("case", first_of_each(OPS))
 def test_outputs_and_gradients_are_those_of_a_direct_call(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
@@ -197,6 +198,7 @@ def test_outputs_and_gradients_are_those_of_a_direct_call(case) -> None:
         np.testing.assert_array_equal(bound.value.array, array)
 
 
+@pytest.mark.few(21)
 @pytest.mark.parametrize("case", first_of_each(OPS))
 def test_every_number_that_a_profiler_sees_is_recorded(case) -> None:
     """An independent witness: a profile function looks at all variables of every function of the ops as it returns."""

@@ -381,7 +381,7 @@ def _closed(descriptor):
 
 def _taken_from(text):
     scope = {{"Array": object}}
-    exec(text[text.index("def softmax_backward") :].split("\\n\\n")[0], scope)
+    exec(text[text.index("def softmax_backward") :].split("\\n\\n\\n")[0], scope)
     return scope["softmax_backward"]
 
 def attack():

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import layers, models
+from .. import layers
 from ..verify.catalogue.caches import X, read_in_pieces
 from ..verify.catalogue.case import Random, Setup, call, case, frozen, layer, ordinary, some_mask
-from ..verify.catalogue.models import SMALL, language_model, translator
+from ..verify.catalogue.models import language_model, transformer, translator
 from ..verify.catalogue.ranks import layer_of_every_rank
 from . import (
     Alignment,
@@ -69,15 +69,10 @@ layer(
     (2, 5, 8),
     positions=np.array([[0, 0, 1, 2, 3], [0, 1, 2, 3, 4]]),
 )
-layer(
-    "MultiHeadAttention with a relative bias",
-    _mixed(lambda: Biased(RelativeBias(2, 8, 7), scale=0.8)),
-    (2, 5, 6),
-    mask=some_mask(2, 5, 5),
-)
-layer(
-    "MultiHeadAttention with linear biases", _mixed(lambda: Biased(LinearBias(2))), (2, 5, 6), mask=some_mask(2, 5, 5)
-)
+_SOME = some_mask(2, 5, 5)
+_RELATIVE = _mixed(lambda: Biased(RelativeBias(2, 8, 7), scale=0.8))
+layer("MultiHeadAttention with a relative bias", _RELATIVE, (2, 5, 6), mask=_SOME)
+layer("MultiHeadAttention with linear biases", _mixed(lambda: Biased(LinearBias(2))), (2, 5, 6), mask=_SOME)
 layer(
     "MultiHeadAttention of a radius",
     _mixed(lambda: Local(2)),
@@ -135,14 +130,9 @@ layer("MixtureOfExperts of which some get no token", lambda: MixtureOfExperts(4,
 case("layer", "MixtureOfExperts and its loss", _balance)
 
 
-def _transformer(kind: Callable[..., Any], **options: Any) -> Callable[[Random], Setup]:
-    sizes = SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.2} | options
-    return translator(lambda: models.Transformer(kind(7, 7, **sizes)), label_smoothing=0.1)
-
-
 case("model", "LanguageModel with linear biases", language_model(AlibiLanguageModelConfig))
-case("model", "Transformer with linear biases", _transformer(AlibiTransformerConfig))
-case("model", "Transformer of convolutions", _transformer(ConvolutionalConfig, kernel=3, norm_order="pre"), True)
+case("model", "Transformer with linear biases", transformer(AlibiTransformerConfig))
+case("model", "Transformer of convolutions", transformer(ConvolutionalConfig, kernel=3, norm_order="pre"), True)
 
 
 def _recurrent_translator(**options: Any) -> Callable[[Random], Setup]:
@@ -158,60 +148,50 @@ def _small_recurrent_translator(r: Random) -> Setup:
 
 
 case("model", "RecurrentTranslator", _small_recurrent_translator)
-case("model", "RecurrentTranslator of LSTM cells", _recurrent_translator(), along_directions=True)
-case("model", "RecurrentTranslator without attention", _recurrent_translator(attention="none"), along_directions=True)
+case("model", "RecurrentTranslator of LSTM cells", _recurrent_translator(), True)
+case("model", "RecurrentTranslator without attention", _recurrent_translator(attention="none"), True)
 case(
     "model",
     "RecurrentTranslator with additive attention",
     _recurrent_translator(attention="additive", cell="gru"),
-    along_directions=True,
+    True,
 )
 
-_RANKS: dict[str, tuple[Callable[[], layers.Module], list[tuple[Any, ...]]]] = {
-    "Recurrent": (lambda: Recurrent(4, 3), [(..., 3, 4)]),
-    "Bidirectional": (lambda: Bidirectional(4, 2, "gru"), [(..., 3, 4)]),
-    "MixtureOfExperts": (lambda: MixtureOfExperts(4, 2, 3), [(..., 4)]),
-    "ClampedExperts": (lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), [(..., 4)]),
-    "GatedFeedForward": (lambda: GatedFeedForward(4, 6), [(..., 4)]),
-    "Convolution": (lambda: Convolution(4, 3), [(..., 3, 4)]),
-    "LinearAttention": (lambda: LinearAttention(4, 2), [(..., 3, 4)]),
-    "LatentAttention": (lambda: LatentAttention(4, 2, 3, 5, 2), [(..., 3, 4)]),
-    "Alignment": (lambda: Alignment(4), [(..., 3, 4), (..., 2, 4)]),
-    "Grouped": (lambda: Grouped(layers.ScaledDotProduct()), [(..., 4, 3, 2), (..., 2, 5, 2), (..., 2, 5, 3)]),
-    "RotaryPositions": (lambda: RotaryPositions(50.0), [(..., 3, 4)]),
-    "HeadNorm": (lambda: HeadNorm(4), [(..., 4)]),
-    "Biased": (_MIXING["Biased"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
-    "Sink": (_MIXING["Sink"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
-    "OffsetRMSNorm": (lambda: OffsetRMSNorm(4), [(..., 4)]),
-    "Normed": (lambda: Normed(GatedFeedForward(4, 6), OffsetRMSNorm(4)), [(..., 4)]),
-    "Local": (_MIXING["Local"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),
-    "Window": (_MIXING["Window"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),
-}
-for _name, (_make, _shapes) in _RANKS.items():
-    layer_of_every_rank(_name, _make, *_shapes)
+_MIXED = (..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)
+layer_of_every_rank("Recurrent", lambda: Recurrent(4, 3), (..., 3, 4))
+layer_of_every_rank("Bidirectional", lambda: Bidirectional(4, 2, "gru"), (..., 3, 4))
+layer_of_every_rank("MixtureOfExperts", lambda: MixtureOfExperts(4, 2, 3), (..., 4))
+layer_of_every_rank("ClampedExperts", lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), (..., 4))
+layer_of_every_rank("GatedFeedForward", lambda: GatedFeedForward(4, 6), (..., 4))
+layer_of_every_rank("Convolution", lambda: Convolution(4, 3), (..., 3, 4))
+layer_of_every_rank("LinearAttention", lambda: LinearAttention(4, 2), (..., 3, 4))
+layer_of_every_rank("LatentAttention", lambda: LatentAttention(4, 2, 3, 5, 2), (..., 3, 4))
+layer_of_every_rank("Alignment", lambda: Alignment(4), (..., 3, 4), (..., 2, 4))
+layer_of_every_rank(
+    "Grouped", lambda: Grouped(layers.ScaledDotProduct()), (..., 4, 3, 2), (..., 2, 5, 2), (..., 2, 5, 3)
+)
+layer_of_every_rank("RotaryPositions", lambda: RotaryPositions(50.0), (..., 3, 4))
+layer_of_every_rank("HeadNorm", lambda: HeadNorm(4), (..., 4))
+layer_of_every_rank("Biased", _MIXING["Biased"], *_MIXED)
+layer_of_every_rank("Sink", _MIXING["Sink"], *_MIXED)
+layer_of_every_rank("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (..., 4))
+layer_of_every_rank("Normed", lambda: Normed(GatedFeedForward(4, 6), OffsetRMSNorm(4)), (..., 4))
+layer_of_every_rank("Local", _MIXING["Local"], (..., 5, 4), (..., 5, 4), (..., 5, 3))
+layer_of_every_rank("Window", _MIXING["Window"], (..., 5, 4), (..., 5, 4), (..., 5, 3))
 
-_CACHED: dict[str, tuple[Callable[[], layers.Module], dict[str, Any]]] = {
-    "MultiHeadAttention with a cache and rotation": (
-        lambda: grouped(8, 4, 2, turn=qk_norm(2, rotary_base=50.0)),
-        {"causal": True},
-    ),
-    "MultiHeadAttention with a cache and a window": (lambda: grouped(8, 4, 2, mix=Window(3)), {"causal": True}),
-    "MultiHeadAttention with a cache and linear biases": (
-        lambda: grouped(8, 4, 2, mix=Biased(LinearBias(4))),
-        {"causal": True},
-    ),
-    "MultiHeadAttention with a cache and relative positions": (
-        lambda: layers.MultiHeadAttention(8, 4, mix=Biased(RelativeBias(4, 4, 4, False))),
-        {"causal": True},
-    ),
-    "MultiHeadAttention with a rolling cache": (
-        lambda: grouped(8, 4, 2),
-        {"cache": lambda: RollingCache(3), "whole": {"mask": np.tri(5, dtype=bool) & ~np.tri(5, k=-3, dtype=bool)}},
-    ),
-    "LatentAttention with a cache": (lambda: LatentAttention(8, 2, 3, 5, 4), {"causal": True}),
-    "LinearAttention with a cache": (lambda: LinearAttention(8, 2, block=2), {"cache": StateCache}),
-    "Recurrent with a cache": (lambda: Recurrent(8, 3, "lstm"), {"cache": StateCache}),
-    "Convolution with a cache": (lambda: Convolution(8, 3, 3), {"cache": StateCache, "causal": True}),
+
+read_in_pieces("LatentAttention with a cache", lambda: LatentAttention(8, 2, 3, 5, 4), X, causal=True)
+read_in_pieces("LinearAttention with a cache", lambda: LinearAttention(8, 2, block=2), X, cache=StateCache)
+read_in_pieces("Recurrent with a cache", lambda: Recurrent(8, 3, "lstm"), X, cache=StateCache)
+read_in_pieces("Convolution with a cache", lambda: Convolution(8, 3, 3), X, cache=StateCache, causal=True)
+_TURNED: dict[str, Callable[[], layers.Module]] = {
+    "a cache and rotation": lambda: grouped(8, 4, 2, turn=qk_norm(2, rotary_base=50.0)),
+    "a cache and a window": lambda: grouped(8, 4, 2, mix=Window(3)),
+    "a cache and linear biases": lambda: grouped(8, 4, 2, mix=Biased(LinearBias(4))),
+    "a cache and relative positions": lambda: layers.MultiHeadAttention(8, 4, mix=Biased(RelativeBias(4, 4, 4, False))),
 }
-for _name, (_make, _options) in _CACHED.items():
-    read_in_pieces(_name, _make, X, **_options)
+for _name, _part in _TURNED.items():
+    read_in_pieces(f"MultiHeadAttention with {_name}", _part, X, causal=True)
+_SEEN = np.tri(5, dtype=bool) & ~np.tri(5, k=-3, dtype=bool)
+_ROLLING: dict[str, Any] = {"cache": lambda: RollingCache(3), "whole": {"mask": _SEEN}}
+read_in_pieces("MultiHeadAttention with a rolling cache", lambda: grouped(8, 4, 2), X, **_ROLLING)

@@ -11,7 +11,7 @@ from .. import models
 from ..arrays.backend import Array
 from ..verify.catalogue.caches import IDS, REAL, each_alone, padded, small, with_cache
 from ..verify.catalogue.case import Random, Setup, call, case, frozen, layer, ordinary
-from ..verify.catalogue.models import SMALL, language_model, translator
+from ..verify.catalogue.models import SMALL, language_model, transformer
 from ..verify.catalogue.ranks import layer_of_every_rank
 from .bart import BartConfig
 from .gemma2 import Gemma2Config
@@ -53,11 +53,6 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
     return build
 
 
-def _transformer(kind: Callable[..., Any], **options: Any) -> Callable[[Random], Setup]:
-    sizes = SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.2} | options
-    return translator(lambda: models.Transformer(kind(7, 7, **sizes)), label_smoothing=0.1)
-
-
 _enter(
     "LanguageModel with shared key heads and rotation",
     language_model(LlamaConfig, n_key_heads=1, rotary_base=50.0, window=3, recompute=True),
@@ -69,11 +64,11 @@ _GPT_OSS: dict[str, Any] = {"n_experts": 3, "k": 2, "gate_limit": 0.9, "rotary_b
 _enter("LanguageModel with sinks and experts", language_model(GptOssConfig, n_key_heads=1, **_GPT_OSS))
 _enter(
     "Transformer with relative positions and scaled logits",
-    _transformer(T5Config, buckets=6, d_head=3, recompute=True),
+    transformer(T5Config, buckets=6, d_head=3, recompute=True),
 )
 _enter(
     "Transformer with learned positions and a logit bias",
-    _transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, recompute=True),
+    transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, recompute=True),
 )
 _enter("TextEncoder", _encoder_of_text(TextEncoder))
 _enter("TextEncoder that counts the real tokens", _encoder_of_text(TextEncoder, count_real=True, types=0))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _LARGEST = 1 << 40  # the largest size; before any allocation, the sizes are compared with the file
@@ -34,10 +34,7 @@ class Fields:
 
     def size(self, name: str, default: int | None = None) -> int:
         """An integer of at least 1."""
-        value = self._get(name, default)
-        if type(value) is not int or not 1 <= value <= _LARGEST:
-            raise ValueError(f"{name} must be an integer from 1 to {_LARGEST}, got {_short(value)}")
-        return value
+        return self._checked(name, default, f"an integer from 1 to {_LARGEST}", lambda n: 1 <= n <= _LARGEST, int)
 
     def size_or_none(self, name: str) -> int | None:
         """An integer of at least 1, or None where the field is null or missing."""
@@ -45,23 +42,20 @@ class Fields:
 
     def rate(self, name: str, default: float | None = None) -> float:
         """A dropout rate: at least 0 and below 1; 0 where the field is missing."""
-        value = self._get(name, default or 0.0)
-        if type(value) not in (int, float) or not 0.0 <= value < 1.0:
-            raise ValueError(f"{name} must be a rate from 0 to below 1, got {_short(value)}")
-        return float(value)
+        return float(self._checked(name, default or 0.0, "a rate from 0 to below 1", lambda x: 0.0 <= x < 1.0))
 
     def positive(self, name: str, default: float | None = None) -> float:
         """A number above 0."""
-        value = self._get(name, default)
-        if type(value) not in (int, float) or not 0.0 < value < math.inf:
-            raise ValueError(f"{name} must be a number above 0, got {_short(value)}")
-        return float(value)
+        return float(self._checked(name, default, "a number above 0", lambda x: 0.0 < x < math.inf))
 
     def flag(self, name: str, default: bool | None = None) -> bool:
         """True or False."""
+        return self._checked(name, default, "true or false", lambda _: True, bool)
+
+    def _checked(self, name: str, default: Any, wanted: str, fits: Callable[[Any], bool], *types: type) -> Any:
         value = self._get(name, default)
-        if type(value) is not bool:
-            raise ValueError(f"{name} must be true or false, got {_short(value)}")
+        if type(value) not in (types or (int, float)) or not fits(value):
+            raise ValueError(f"{name} must be {wanted}, got {_short(value)}")
         return value
 
     def choice(self, name: str, meanings: Mapping[str, Any], default: str) -> Any:

@@ -199,13 +199,9 @@ def fill_mask(
     if not places:
         raise ValueError("the text has no [MASK]; write [MASK] in place of the token to be found")
     logits = to_numpy(model(to_device(np.array([ids]), model.device))[0])[0, places].astype(np.float64)
-    return [
-        [
-            Guess(tokenizer.decode([i]).strip(), float(row[i]))
-            for i in np.argsort(-row, kind="stable")[:n_guesses].tolist()
-        ]
-        for row in ops.softmax(logits)[0]
-    ]
+    best = np.argsort(-logits, axis=-1, kind="stable")[:, :n_guesses].tolist()
+    rows = zip(ops.softmax(logits)[0], best, strict=True)
+    return [[Guess(tokenizer.decode([i]).strip(), float(row[i])) for i in tokens] for row, tokens in rows]
 
 
 def _checked(model: EncoderOnly, ids: list[int], text: str) -> list[int]:

@@ -51,6 +51,7 @@ def test_commands_come_last_and_folded(visit: Open) -> None:
     assert last == ["DETAILS"] * 4
     page.get_by_role("link", name="Handing in and grading").click()
     expect(page.locator("#handing-in-and-grading")).to_be_in_viewport()
+    expect(page.get_by_text("Students hand in their notebook")).to_be_visible()  # a link to a part unfolds it
 
 
 def test_the_steppers_say_where_to_begin(visit: Open) -> None:

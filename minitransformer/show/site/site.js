@@ -83,6 +83,12 @@ document.addEventListener("DOMContentLoaded", () => {
     name();
   });
   addSearch(document.querySelector("header form"));
+  const unfold = () => {
+    const part = location.hash && byId(decodeURIComponent(location.hash.slice(1)))?.closest("details");
+    if (part) part.open = true;
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
   document.addEventListener("keydown", (event) => {
     if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") {

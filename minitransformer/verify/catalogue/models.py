@@ -28,11 +28,10 @@ def translator(make: Callable[[], models.EncoderDecoder], **options: Any) -> Cal
     return build
 
 
-def _transformer(target_vocabulary: int = 7, **options: Any) -> Callable[[Random], Setup]:
+def transformer(kind: Callable[..., Any] = models.TransformerConfig, target: int = 7, **options: Any) -> Any:
+    """The loss of a small Transformer. kind: the class of its config; target: the size of its vocabulary."""
     sizes = SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.2} | options
-    return translator(
-        lambda: models.Transformer(models.TransformerConfig(7, target_vocabulary, **sizes)), label_smoothing=0.1
-    )
+    return translator(lambda: models.Transformer(kind(7, target, **sizes)), label_smoothing=0.1)
 
 
 def language_model(kind: Callable[..., Any] = models.LanguageModelConfig, **options: Any) -> Callable[[Random], Setup]:
@@ -52,10 +51,10 @@ def _classifier(r: Random) -> Setup:
     return call(r, model.loss, ids, np.array([2, 0]), ids != 0, module=model, label_smoothing=0.1, rng=frozen)
 
 
-_UNTIED: dict[str, Any] = {"target_vocabulary": 8, "share_embeddings": False, "tie_output": False}
-_enter("Transformer with one table for source, target and output", _transformer())
-_enter("Transformer in pre-norm order, three tables", _transformer(norm_order="pre", activation="gelu", **_UNTIED))
-_enter("Transformer recomputed", _transformer(recompute=True, attention_dropout=0.2))
+_UNTIED: dict[str, Any] = {"target": 8, "share_embeddings": False, "tie_output": False}
+_enter("Transformer with one table for source, target and output", transformer())
+_enter("Transformer in pre-norm order, three tables", transformer(norm_order="pre", activation="gelu", **_UNTIED))
+_enter("Transformer recomputed", transformer(recompute=True, attention_dropout=0.2))
 _enter("LanguageModel", language_model(attention_dropout=0.0))
 _enter("LanguageModel in post-norm order, recomputed", language_model(norm_order="post", recompute=True))
 _enter("Classifier", _classifier)

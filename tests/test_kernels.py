@@ -131,6 +131,7 @@ def by_textbook(name: str) -> Callable[..., Any]:
     return getattr(textbook, name)
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize(
     "call", [pytest.param(call, marks=pytest.mark.slow if " of rank " in call else ()) for call in CALLS]
 )

@@ -10,6 +10,7 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight
     axis=-1, axis=-2                          j, i; axes before these two are h and b
     self.project(layer, x, width)             heads(x w + b)
+    q_backward(dq), of that projection        Concat(dq) wᵀ
     residual(x), post-norm or pre-norm        LayerNorm(x + FFN(x)), x + FFN(LayerNorm(x))
     self._activate(x), which calls one op     ReLU(x)
     x[..., None], x[:, None], x[None, :]      x_i, x_i, x_j
@@ -264,6 +265,22 @@ class PaperFormula(mathml.Formula):
             out += [*([ml.sign(",")] if out else []), name, ml.sign("="), value]
         return out
 
+    def _back(self, whole: ex.Applied, call: Call) -> list[Element] | None:
+        """dY Wᵀ for the pullback of a linear map that this call's forward pass made; of heads, Concat(dQ) W_Qᵀ."""
+        maker = self.recording.calls[call.forward_call]
+        around = self.recording.step_around(maker)
+        made = None if around is None else walk_of(self.recording, around).applied(maker)
+        if made is None or maker.parent != self.recording.calls[self.step.call].forward_call:
+            return None
+        if maker.name == "Linear":
+            dy, weight = self.expression(whole.parts[0], mathml.MATRICES), self._parameters(made)[0]
+        elif maker.name == "MultiHeadAttention.project" and self._is_unturned(made):
+            heads = ml.bracketed(self.expression(whole.parts[0]))
+            dy, weight = ml.row([ml.word("Concat"), heads]), ex.member(made.parts[0], "weight", "value")
+        else:
+            return None
+        return [dy, ml.space(), ml.transposed(self.expression(weight, mathml.TIGHT))]
+
     def _is_unturned(self, made: ex.Applied) -> bool:
         """Whether a projection is not turned by its position."""
         try:
@@ -365,6 +382,8 @@ class PaperFormula(mathml.Formula):
             t_q, t_k = (self._value(part) for part in whole.parts[:2])
             last = [ml.sign("+"), ml.number(str(t_k - t_q))] if t_k != t_q else []
             return [ml.bracketed(ml.letter("j"), ml.sign("≤"), ml.letter("i"), *last)], mathml.TIGHT
+        if call is not None and call.backward and (product := self._back(whole, call)) is not None:
+            return product, mathml.MATRICES
         if call is None or call.backward or names_pullback(whole.function):
             return super()._applied(whole)
         if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):

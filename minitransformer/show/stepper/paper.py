@@ -382,8 +382,8 @@ class PaperFormula(mathml.Formula):
             t_q, t_k = (self._value(part) for part in whole.parts[:2])
             last = [ml.sign("+"), ml.number(str(t_k - t_q))] if t_k != t_q else []
             return [ml.bracketed(ml.letter("j"), ml.sign("≤"), ml.letter("i"), *last)], mathml.TIGHT
-        if call is not None and call.backward and (product := self._back(whole, call)) is not None:
-            return product, mathml.MATRICES
+        if call is not None and call.backward and (back := self._back(whole, call)) is not None:
+            return back, mathml.MATRICES
         if call is None or call.backward or names_pullback(whole.function):
             return super()._applied(whole)
         if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):

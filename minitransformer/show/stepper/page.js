@@ -140,8 +140,7 @@ function start() {
     predict: (on) => {
       Object.assign(state, { predict: on, revealed: !on, asked: null });
       byId("mark").dataset.step = "";
-      const first = shown().find((s) => questionAt(recording, s)) ?? state.step;
-      if (on && first > state.step) move(first);
+      if (on && state.step === shown()[0]) move(shown().find((s) => questionAt(recording, s)) ?? state.step);
       draw();
     },
     edit: (on) => editor(on),

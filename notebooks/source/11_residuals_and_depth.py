@@ -25,7 +25,7 @@ from minitransformer import course, layers, models, ops, training, verify
 from minitransformer.arrays import backend
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
-threadpool_limits(1, "blas")  # matrices this small gain nothing from a second thread; see 15_fast_or_slow
+threadpool_limits(1, "blas")  # matrices this small gain nothing from a second thread; see notebook 15
 rng = np.random.default_rng(11)
 np.set_printoptions(precision=3, suppress=True)
 show = backend.to_numpy

@@ -26,7 +26,7 @@ from minitransformer.show import plots, viewer
 from minitransformer.text import END, PAD, START, NumberTask, english, german, padded
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters
-threadpool_limits(1, "blas")  # matrices this small gain nothing from a second thread; see 15_fast_or_slow
+threadpool_limits(1, "blas")  # matrices this small gain nothing from a second thread; see notebook 15
 rng = np.random.default_rng(13)
 show = backend.to_numpy
 

@@ -103,9 +103,10 @@ def test_only_the_instructors_site_has_solutions_and_answers(site_folder: Path, 
     told = (site_folder / "teachers" / "index.html").read_text(encoding="utf-8")
     assert "minitransformer site --instructor" in told and "minitransformer exam --seed 7 --answers" in told
     instructors = Site(tmp_path, "pyodide/", "minitransformer.whl", instructor=True)
-    found = places([*read(ROOT / "notebooks"), *read_ideas()])
+    chapters = read(ROOT / "notebooks")
+    found = places([*chapters, *read_ideas()])
     write_exercises(instructors, found, Siblings.of(found))
-    write_teachers(instructors, [], ROOT, "")
+    write_teachers(instructors, chapters, ROOT, "")
     assert of(tmp_path) == (len(EXERCISES), True, True) and all(banners(tmp_path))
     assert "examination-1-answers.html" in answers(tmp_path)
 

@@ -22,7 +22,7 @@ PRINTED = [
 def test_the_teachers_page_begins_with_a_lesson_for_tomorrow(visit: Open) -> None:
     page = visit("teachers/index.html")
     lesson = page.locator("main > section").first
-    expect(lesson.get_by_role("heading")).to_have_text("I teach this tomorrow")
+    expect(lesson.get_by_role("heading").first).to_have_text("I teach this tomorrow")
     assert lesson.locator("li > a:first-child").evaluate_all("links => links.map((a) => a.getAttribute('href'))") == [
         "../steppers/attention.html",
         "../slides/06_attention_by_hand.html",

@@ -141,6 +141,7 @@ def test_results_and_operands_are_in_sight_together(open_page: Open, tmp_path: P
         assert results.count() > 3 and page.locator("#result .result:visible").count() == 1
         page.click("#result button:has-text('Also')")
         assert page.locator("#result .result:visible").count() == results.count()
+        page.set_viewport_size({"width": 1366, "height": 660})
         go(page, at(recording, "attention.dq"))
         assert page.is_hidden("#result .pair")  # the value beside the gradient, which others have room for
         go(page, at(recording, "attention.dv"))
@@ -517,3 +518,28 @@ def test_the_questions_form_is_not_cut_off(open_page: Open, files: dict[str, Pat
             assert field.evaluate("(e) => (e.value = e.placeholder, e.scrollWidth - e.clientWidth)") <= 0
             field.evaluate("(e) => (e.value = '')")
     assert any(form.startswith("such as ") for form in forms)
+
+
+SIDE = at_every_step("""
+const [edge, hint] = [document.querySelector(".transport").getBoundingClientRect().top, document.getElementById("more-below")];
+const bottom = (id) => document.getElementById(id).getBoundingClientRect().bottom;
+const list = document.getElementById("formulas");
+const cut = bottom("sentence") > edge + 1 || bottom("formulas") > edge + 1 || list.scrollHeight > list.clientHeight + list.scrollTop + 4;
+const rounded = now.classList.contains("rounded");
+found.push({ before, cut, hint: !hint.hidden, list: list.clientHeight, rounded, less: now.classList.contains("less") });
+""")
+
+
+def test_large_text_uses_its_room_and_says_what_is_below(open_page: Open, tmp_path: Path) -> None:
+    """A sentence ended under the bar, its list of formulas had no height, and numbers had two decimals beside a void."""
+    EXAMPLES["multi-head"].record().to_html(tmp_path / "page.html", bugs=())
+    page = open_page(tmp_path / "page.html", viewport=LAPTOP, reduced_motion="reduce")
+    page.keyboard.press("t")
+    seen = page.evaluate(SIDE)
+    assert len(seen) > 20 and [at for at in seen if at["cut"] != at["hint"] or at["list"] < 100] == []
+    assert [at["before"] for at in seen if at["rounded"] and not at["less"]] == []
+    assert page.is_visible("#more-below")
+    for _ in range(20):
+        page.eval_on_selector("#more-below", "hint => hint.hidden || hint.click()")
+        page.wait_for_timeout(30)
+    assert page.is_hidden("#more-below")

@@ -41,6 +41,7 @@ function start() {
     showOthers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
     fitNumbers(recording, s);
+    hintBelow();
     const steps = shown();
     byId("slider").max = steps.length - 1;
     byId("slider").value = steps.findLastIndex((other) => other <= s);
@@ -454,7 +455,9 @@ function start() {
     fillFormulas();
     fitFormulas();
     fitNumbers(recording, state.step);
+    hintBelow();
   };
+  document.querySelector(".line-side").addEventListener("scroll", hintBelow, { capture: true });
   addEventListener("resize", fitAll);
   document.fonts.addEventListener("loadingdone", () => (measured.clear(), fitAll())); // it may come after the first drawing
   byId("now").addEventListener("toggle", fitMatrices, { capture: true }); // what unfolds has a width only then

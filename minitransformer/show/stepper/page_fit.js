@@ -14,13 +14,19 @@ function fillMap() {
   const key = `map ${levels.textContent} ${windowKey()}`;
   const one = !roomy.matches || document.body.classList.contains("editing");
   const most = innerWidth * (levels.children.length === 1 ? 0.27 : 0.22);
-  const fits = (zoom) => {
+  const stacks = isLarge() && !one && levels.children.length > 1;
+  const fits = ([zoom, stacked]) => {
     levels.style.zoom = zoom;
+    levels.classList.toggle("stacked", stacked);
     const cut = map.scrollHeight > map.clientHeight || map.scrollWidth > map.clientWidth;
     return !cut && levels.getBoundingClientRect().width < most;
   };
-  if (!measured.has(key)) measured.set(key, (!one && [1.75, 1.7, 1.45, 1.2].find(fits)) || 1);
-  levels.style.zoom = measured.get(key);
+  const beside = [1.75, 1.7, 1.45, 1.2].map((zoom) => [zoom, false]);
+  const tried = [...(stacks ? [1.2, 1, 0.9].map((zoom) => [zoom, true]) : []), ...beside];
+  if (!measured.has(key)) measured.set(key, (!one && tried.find(fits)) || [1, false]);
+  const [zoom, stacked] = measured.get(key);
+  levels.style.zoom = zoom;
+  levels.classList.toggle("stacked", stacked);
 }
 
 // How the numbers of a step may be shown, the best first. zoom: how large, in units of plain text; pairs: with the value
@@ -28,21 +34,19 @@ function fillMap() {
 function layouts() {
   const own = isLarge() ? LARGE : 1;
   const of = (how, zooms) => zooms.map((zoom) => ({ zoom, tight: true, ...how }));
-  const below = isLarge() ? [1.2, 1] : [0.85, 0.75];
+  const below = isLarge() ? [1.3, 1.2, 1.1, 1] : [0.85, 0.75];
   return [
     ...of({ pairs: true, tight: false }, [2.5, 2, 1.7, 1.45, 1.2, 1].filter((zoom) => zoom >= own)),
-    ...of({ pairs: true }, [own]),
-    ...of({}, isLarge() ? [own] : []),
-    ...of({ pairs: true }, isLarge() ? below : [0.85]),
-    ...of({}, [own, ...below]),
+    ...(isLarge() ? [own, ...below].flatMap((zoom) => [...of({ pairs: true }, [zoom]), ...of({}, [zoom])]) : []), // size first
+    ...(isLarge() ? [] : [...of({ pairs: true }, [own, 0.85]), ...of({}, [own, ...below])]),
     ...of({ rounded: true }, [own, ...below]),
     ...(byId("result").querySelector(".more-results") ? of({ rounded: true, less: true }, below) : []),
   ];
 }
 
 // Show result and operands in the best layout in which all of them are in sight. Where there is none they scroll, and each
-// is written as small as its width demands. Numbers keep their size within a call: where a step needs a smaller one,
-// so have all that come after it.
+// is written as small as its width demands. Numbers of plain text keep their size within a call: where a step needs a
+// smaller one, so have all that come after it.
 function fitNumbers(recording, s) {
   const [now, parts] = [byId("now"), [byId("result"), byId("operands")]];
   const figures = parts.flatMap((part) => [...part.querySelectorAll("figure")]);
@@ -82,7 +86,7 @@ function fitNumbers(recording, s) {
   show(found ?? { zoom: own, pairs: true });
   now.classList.remove("dense"); // its rows may be as high as others where that fits
   if (found?.tight && !fits()) now.classList.add("dense");
-  measured.set(key, Math.max(found?.zoom ?? own, own));
+  if (!isLarge()) measured.set(key, Math.max(found?.zoom ?? own, own));
   figures.forEach((figure) => figure.classList.toggle("fitted", Boolean(found)));
   fitMatrices();
 }
@@ -187,6 +191,15 @@ function foldColumns(part, fits, wide) {
   if (count < 2) count = Math.max(most(() => !wide()), 1);
   keep(count);
   note(part, `… stands for ${columns.length - count} of ${columns.length} columns. `);
+}
+
+// In large text, whether more stands below the edge of the formulas or of their column.
+function hintBelow() {
+  const hint = byId("more-below");
+  const below = (part) => part.scrollHeight - part.clientHeight - part.scrollTop > 4;
+  const column = below(hint.parentElement) ? hint.parentElement : byId("formulas");
+  hint.hidden = !(roomy.matches && isLarge() && below(column));
+  hint.onclick = () => column.scrollBy({ top: column.clientHeight / 2 });
 }
 
 // The formulas of a function, too, unless one would take more lines then.

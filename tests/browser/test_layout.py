@@ -521,17 +521,19 @@ def test_the_questions_form_is_not_cut_off(open_page: Open, files: dict[str, Pat
 
 
 SIDE = at_every_step("""
-const [edge, hint] = [document.querySelector(".transport").getBoundingClientRect().top, document.getElementById("more-below")];
+const edge = document.querySelector(".transport").getBoundingClientRect().top;
+const hint = document.getElementById("more-below");
 const bottom = (id) => document.getElementById(id).getBoundingClientRect().bottom;
 const list = document.getElementById("formulas");
-const cut = bottom("sentence") > edge + 1 || bottom("formulas") > edge + 1 || list.scrollHeight > list.clientHeight + list.scrollTop + 4;
+const cut = Math.max(bottom("sentence"), bottom("formulas")) > edge + 1
+  || list.scrollHeight > list.clientHeight + list.scrollTop + 4;
 const rounded = now.classList.contains("rounded");
 found.push({ before, cut, hint: !hint.hidden, list: list.clientHeight, rounded, less: now.classList.contains("less") });
 """)
 
 
 def test_large_text_uses_its_room_and_says_what_is_below(open_page: Open, tmp_path: Path) -> None:
-    """A sentence ended under the bar, its list of formulas had no height, and numbers had two decimals beside a void."""
+    """A sentence ended under the bar, the formulas had no height, and numbers had two decimals beside a void."""
     EXAMPLES["multi-head"].record().to_html(tmp_path / "page.html", bugs=())
     page = open_page(tmp_path / "page.html", viewport=LAPTOP, reduced_motion="reduce")
     page.keyboard.press("t")

@@ -108,6 +108,9 @@ class Line:
             given = list(given[0]) if isinstance(given[0], list) else given
             arrays = [a if np.ndim(a) else np.zeros_like(given[0][..., :1]) for a in given]
             return getattr(np, joins[0].name)(arrays, axis=self.walk.value(joins[0].options["axis"]))
+        if name == "Concat" and not any(c.name == "merge_heads" for _, c in self.waiting):
+            *before, n_heads, length, width = given[0].shape  # of a gradient: the heads of a projection
+            return given[0].swapaxes(-2, -3).reshape(*before, length, n_heads * width)
         for i, (node, call) in enumerate(self.waiting):
             called = ast.unparse(node.func)
             op = called.removesuffix("pullback").removesuffix("backward").rstrip("_")
@@ -327,6 +330,15 @@ def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
     shown = {"".join(characters(line["paper"])) for line in data["lines"] if "self.project(" in line["text"]}
     letters = str.maketrans({italic(c): c for c in "QKVWXb"})
     assert {text.translate(letters) for text in shown} == {f"{c}=heads(X W{c}+b{c})".replace(" ", "") for c in "QKV"}
+
+
+def test_the_gradient_of_the_input_is_written_with_the_weights() -> None:
+    """It was dX = J_qᵀ dQ + J_kᵀ dK + J_vᵀ dV, and nothing said what J is."""
+    lines = page_of("multi-head")["lines"]
+    (dx,) = (line for line in lines if line["paper"] and "q_backward(dq)" in line["text"])
+    assert text_of(dx["paper"]) == "dX=" + "+".join(f"Concat(d{c})\u2009W{c}T" for c in "QKV").replace("\u2009", "")
+    told = [line["sentence"] for line in lines if line["paper"] and "J" in text_of(line["paper"])]
+    assert len(told) == 1 and told[0].endswith(" J: the Jacobian of Scaled Dot-Product Attention, never formed.")
 
 
 @pytest.mark.parametrize("name", ["ffn", "multi-head"])

@@ -21,7 +21,7 @@ from minitransformer.verify.mistakes import MISTAKES
 from minitransformer.verify.mistakes.mistake import Mistake
 
 from .conftest import Open
-from .reading import FIGURES, set_in_type, shown_steps
+from .reading import FIGURES, at, current, set_in_type, shown_steps
 
 pytestmark = pytest.mark.browser
 
@@ -183,3 +183,15 @@ def test_every_mistake_in_every_example(open_page: Open, tmp_path: Path, name: s
     counts = compare(name, open_page(tmp_path / "all.html"), runs)
     print(name, dict(counts))
     assert counts["mistakes"] >= 1
+
+
+def test_a_hidden_line_that_a_mistake_bends_is_a_step(open_page: Open, tmp_path: Path) -> None:
+    """A secret factor stood between two steps that both spoke of A: 0.2417 became 0.1395."""
+    recording = EXAMPLES["attention"].record()
+    recording.to_html(tmp_path / "page.html", bugs=["attention-scaled-after-softmax"])
+    page = open_page(tmp_path / "page.html", f"#step={at(recording, 'softmax.y')}")
+    page.keyboard.press("ArrowRight")
+    assert current(page) == at(recording, "attention.output")
+    page.eval_on_selector("#surprise", "button => button.click()")
+    page.keyboard.press("ArrowLeft")
+    assert current(page) == at(recording, "attention.kept")

@@ -147,9 +147,21 @@ def test_a_value_has_the_name_that_its_formula_has(open_page: Open, tmp_path: Pa
 
 def test_weights_have_the_names_that_formulas_give_them(open_page: Open, tmp_path: Path) -> None:
     """The last step of multi-head attention had dW twice and db twice; those of the keys' bias were 5.55e-17."""
-    EXAMPLES["multi-head"].record().to_html(tmp_path / "page.html", bugs=())
+    recording = EXAMPLES["multi-head"].record()
+    recording.to_html(tmp_path / "page.html", bugs=())
     page = open_page(tmp_path / "page.html", reduced_motion="reduce")
     page.keyboard.press("End")
     told = page.locator("#result .result figcaption").all_text_contents()
-    assert [re.sub(r"\d.*", "", text) for text in told] == ["dX", "dW = dWK", "dW = dWV", "db → dbK", "db → dbV"]
+    assert [re.sub(r"\d.*", "", text) for text in told] == ["dX", "dWK", "dWV", "dbK", "dbV"]
     assert set(page.locator("#result .result").nth(3).locator(".cell").all_text_contents()) == {"≈ 0"}
+
+    def captions(title: str, figures: str) -> list[str]:
+        go(page, recording.find(title)[0].index)
+        told = page.locator(f"{figures} figcaption").all_text_contents()
+        return [re.sub(r"\d.*", "", text) for text in told]
+
+    assert captions("MultiHeadAttention.dmerged", "#result .result") == ["dmerged", "dWO", "dbO"]
+    assert captions("MultiHeadAttention.y", "#operands") == ["merged", "WO"]
+    assert captions("linear#1.dweight", "#result") == ["dW = dWQ", "W = WQ"]
+    page.keyboard.press("End")
+    assert page.locator("#result .pair").last.text_content().startswith("bV")

@@ -125,3 +125,19 @@ def test_a_wrong_place_is_repeated_and_escape_leaves_the_answer(open_page: Open,
     scale = recording.steps[before].bound[0].value.array[0, 1]
     told = f"✗ Wrong: {name}[0, 1] = {scale:g}; you typed {name}[1, 1] = −{2 * scale:g}. "
     assert page.text_content("#mark").startswith(told)
+
+
+def test_predictions_begin_where_something_can_be_predicted(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """The inputs were covered, and a number that one typed went nowhere."""
+    page = open_page(files["attention"])
+    page.keyboard.press("p")
+    assert current(page) == at(recordings["attention"], "attention.scores") and page.is_visible("#guess")
+    page.keyboard.type("-1.5")
+    assert page.input_value("#guess") == "-1.5"
+    page.keyboard.press("Enter")
+    assert page.inner_text("#mark").startswith(("✗ Wrong", "Type", "✓ Right"))
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    assert page.is_hidden("#reveal-row") and page.locator("#result .result .cell", has_text="?").count() == 0

@@ -22,19 +22,35 @@ PRINTED = [
 def test_the_teachers_page_begins_with_a_lesson_for_tomorrow(visit: Open) -> None:
     page = visit("teachers/index.html")
     lesson = page.locator("main > section").first
-    expect(lesson.get_by_role("heading")).to_have_text("I teach this tomorrow")
+    expect(lesson.get_by_role("heading").first).to_have_text("I teach this tomorrow")
     assert lesson.locator("li > a:first-child").evaluate_all("links => links.map((a) => a.getAttribute('href'))") == [
         "../steppers/attention.html",
         "../slides/06_attention_by_hand.html",
         "../sheets/attention-forward.html",
         "../sheets/concepts-1.html",
+        lesson.get_by_role("link", name="first backward line").get_attribute("href"),
+        "../slides/07_attention_backward.html",
+        "../sheets/attention-backward.html",
+        "../exercises/attention_backward.html",
     ]
     assert all("min" in text for text in lesson.locator("li").all_inner_texts())
     assert lesson.bounding_box()["y"] < 200  # type: ignore[index]
-    for name in ("Attention, line by line", "Slides", "A worksheet", "A test of concepts"):
-        lesson.get_by_role("link", name=name).click()
+    for name in ("Attention, line by line", "Slides", "A worksheet", "A test of concepts", "An exercise"):
+        lesson.get_by_role("link", name=name).first.click()
         page.wait_for_url(lambda address: "teachers" not in address)
         page.go_back()
+    lesson.get_by_role("link", name="first backward line").click()
+    expect(page.locator("[aria-current=step]").first).to_contain_text("doutput")
+
+
+def test_the_link_to_the_answers_unfolds_them_each_time(visit: Open) -> None:
+    page = visit("teachers/index.html#answers")
+    keys = page.get_by_text("minitransformer worksheet attention-forward --seed 3 --answers")
+    expect(keys).to_be_visible()
+    page.locator("#answers").click()
+    expect(keys).not_to_be_visible()
+    page.get_by_role("link", name="Where the answers are").click()  # the address stays as it is
+    expect(keys).to_be_visible()
 
 
 def test_commands_come_last_and_folded(visit: Open) -> None:

@@ -177,6 +177,7 @@ def test_worksheets_are_made_in_the_page_as_the_command_makes_them(visit: Open, 
     expect(page.get_by_role("button", name="Make the key")).to_have_count(0)
     page.get_by_label("Kind").select_option("attention-backward")
     page.get_by_label("Seed").fill("7")
+    page.get_by_label("Students").fill("1")
     page.get_by_role("button", name="Make the worksheets").click()
     link = page.get_by_role("link", name="Save worksheet-attention-backward-7.html")
     expect(link).to_be_visible(timeout=5 * MINUTES)

@@ -118,7 +118,7 @@ def ablated_output(heads: Array, w_o: Array, removed: int) -> Array:
 
     heads: (B, H, T, d); w_o: (H·d, D); removed: from 0; y: (B, T, D).
 
-    Hint: Copy before you write zeros. merge_heads of notebook 9 puts the heads side by side.
+    Hint: Copy before you write zeros. merge_heads puts the heads side by side.
     """
     batch, n_heads, t, d = heads.shape
     kept = heads.copy()

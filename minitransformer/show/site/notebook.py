@@ -73,6 +73,7 @@ def read(folder: Path) -> list[Chapter]:
         for cell in cells:
             if cell["cell_type"] == "markdown":
                 cell["source"] = linked(source_of(cell), pages)
+                cell["metadata"]["slides"] = [linked(text, pages) for text in cell["metadata"].get("slides", [])]
         found.append(Chapter(path.stem, cells))
     if not found:
         raise ValueError(f"{folder} has no notebooks; --source names the folder of the repository, which has them")

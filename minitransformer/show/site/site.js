@@ -83,12 +83,13 @@ document.addEventListener("DOMContentLoaded", () => {
     name();
   });
   addSearch(document.querySelector("header form"));
-  const unfold = () => {
-    const part = location.hash && byId(decodeURIComponent(location.hash.slice(1)))?.closest("details");
+  const unfold = (hash) => {
+    const part = hash && byId(decodeURIComponent(hash.slice(1)))?.closest("details");
     if (part) part.open = true;
   };
-  addEventListener("hashchange", unfold);
-  unfold();
+  addEventListener("hashchange", () => unfold(location.hash));
+  addEventListener("click", (event) => unfold(event.target.closest("a")?.hash)); // the address may have it already
+  unfold(location.hash);
   document.addEventListener("keydown", (event) => {
     if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") {

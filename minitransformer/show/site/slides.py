@@ -86,17 +86,11 @@ def _marked(cell: dict[str, Any]) -> list[tuple[str, str]]:
     text, found = source_of(cell), []
     place = 0
     for piece in cell["metadata"].get("slides", []):
-        begin = _place(text, piece, place)
+        begin = max(text.find(piece, place), place)
         found += [(heading[1], "") for heading in _TITLE.finditer(text, place, begin)]
         found.append(("", re.sub(r"^> ?", "", piece, flags=re.MULTILINE)))
         place = begin
     return [*found, *((heading[1], "") for heading in _TITLE.finditer(text, place))]
-
-
-def _place(text: str, piece: str, start: int) -> int:
-    """Where a piece stands. If mentions of notebooks have become links in the text, the search is for its beginning."""
-    found = text.find(piece, start)
-    return found if found >= 0 else max(text.find(piece[:12], start), start)
 
 
 def _output(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ...arrays.files import read_json, write
+from ..stepper.examples import EXAMPLES
 from . import markdown
-from .frame import Site, own_file
-from .notebook import Chapter
+from .frame import Site, template
+from .notebook import Chapter, linked
 from .slides import write_slides
 from .weeks import linked_exercises, linked_weeks, write_weeks
 from .worksheets import write_worksheets
 
 _COMMANDS = "A class that opens a link|Preparing the room|Handing in and grading|Answers".split("|")  # last, folded
 _ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
+_KEY = " Only the answers need the package, and one command."
 _HERE = "<p>This build has them: with each notebook below, each exercise, each worksheet and each paper.</p>"
 
 
@@ -26,8 +28,9 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
 
     source: the folder of the repository. address: of the site, for the line that installs the package.
     """
-    guide = (source / "docs" / "teaching.md").read_text(encoding="utf-8")
-    public, answers, rest = guide.partition(_ANSWERS)
+    pages = {chapter.number: f"{markdown.CHAPTERS}{chapter.stem}.html" for chapter in chapters}
+    guide = linked((source / "docs" / "teaching.md").read_text(encoding="utf-8"), pages)
+    public, answers, rest = guide.replace("| notebooks |", "| chapters |").partition(_ANSWERS)
     text = public + (answers + rest if site.instructor else "")
     slides = "".join(f'<li><a href="../slides/{c.stem}.html">{html.escape(c.title)}</a></li>\n' for c in chapters)
     files = "".join(
@@ -37,7 +40,7 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         for c in chapters
     )
     own = (
-        ("answers", "Answers", _HERE if site.instructor else own_file("answers.html")),
+        ("answers", "Answers", _HERE if site.instructor else template("answers", wheel=site.wheel)),
         ("worksheets-to-print", "Worksheets and papers", '<p><a href="worksheets.html">Make worksheets in this '
          "browser</a>, with different numbers for each student, or print one, or an examination, as it is.</p>"),
         ("slides", "Slides", f"<ul>{slides}</ul>"),
@@ -48,7 +51,10 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
     first, *parts = re.split(r"(?=<h2 )", linked_weeks(linked_exercises(rest)))
     parts.sort(key=_has_commands)
     contents = _contents(re.findall(r'<h([23]) id="([^"]+)">(.*?)</h', "".join(parts)))
-    body = f"{title}{end}{own_file('tomorrow.html')}{first}{contents}" + "".join(
+    steps = EXAMPLES["attention"].record()
+    back = next(step.index for step in steps.steps if steps.calls[step.call].backward)
+    tomorrow = template("tomorrow", key="" if site.instructor else _KEY, step=str(back))
+    body = f"{title}{end}{tomorrow}{first}{contents}" + "".join(
         part.replace("<h2", "<details><summary><h2", 1).replace("</h2>", "</h2></summary>", 1) + "</details>\n"
         if _has_commands(part)
         else part

@@ -31,7 +31,7 @@ def write_weeks(site: Site, chapters: list[Chapter], guide: str) -> None:
         rows += [("Dive into Deep Learning", dive), ("Speech and Language Processing", speech)]
         told = "".join(f"<dt>{name}</dt><dd>{markdown.render(text)}</dd>\n" for name, text in rows if text.strip())
         lessons = "".join(f"<li>{_lesson(chapter)}</li>\n" for chapter in items)
-        heading = f'<h2 id="week-{week}">Week {week}: notebook {html.escape(notebooks)}</h2>'
+        heading = f'<h2 id="week-{week}">Week {week}: chapter{"s" * (len(numbers) > 1)} {html.escape(notebooks)}</h2>'
         parts.append(f"{heading}\n<ul>{lessons}</ul>\n<dl>{told}</dl>\n")
     links = ", ".join(f'<a href="#week-{week}">{week}</a>' for week in plan)
     body = (

@@ -19,8 +19,8 @@ _SEEDS = (1, 2, 3)  # of the papers that are printed as they are
 _KEY = "Here the page also makes the answer key."
 _NO_KEY = (
     "This build of the site offers no answer key; <code>minitransformer worksheet --answers</code> writes it, with the "
-    "same kind, seed, size and student. It is no secret: anyone who runs the package can compute it from what the "
-    "sheet says, even in a cell of this site. So use worksheets at home for practice, and mark those solved in class."
+    "kind, seed and size at the top of the page. It is no secret: anyone who runs the package can compute it from what "
+    "the sheet says, even in a cell of this site. So use worksheets at home for practice, and mark those done in class."
 )
 
 
@@ -35,7 +35,7 @@ def write_worksheets(site: Site) -> None:
         for name, label, value, least, most in (
             ("seed", "Seed", 0, 0, 999_999),
             ("size", "Size of the matrices", 3, 3, 3),
-            ("students", "Students", 1, 1, MOST),
+            ("students", "Students", 20, 1, MOST),
         )
     )
     body = template(
@@ -79,8 +79,10 @@ class Document:
 
 
 def document(kind: str, seed: int, size: int, students: int, key: bool) -> Document:
-    """The sheets of a class, or their answers. Raises ValueError for an unknown kind, size or number of students."""
+    """The sheets of a class, each with the next seed and a line for the name, or their answers.
+
+    Raises ValueError for an unknown kind, size or number of students.
+    """
     if not 1 <= students <= MOST:
         raise ValueError(f"the number of students must be from 1 to {MOST}, got {students}")
-    names = [f"student {i}" for i in range(1, students + 1)] if students > 1 else [""]
-    return Document(to_html(page(make(kind, seed, size, name), key) for name in names))
+    return Document(to_html(page(make(kind, each, size), key) for each in range(seed, seed + students)))

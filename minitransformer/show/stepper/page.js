@@ -12,17 +12,18 @@ function start() {
   state.known = new Set(); // the mistakes that were found or chosen
   state.marks = new Map(); // by step: whether the prediction was right
 
-  const isStop = (s) => state.all || recording.steps[s].stop || s === state.step || recording.line(s).wrong;
+  const isStop = (s) => state.all || recording.steps[s].stop || s === state.step || recording.line(s).wrong || recording.isBent(s);
   const shown = () => [...recording.steps.keys()].filter(isStop);
   const next = (s, by) => {
     const steps = shown();
     return by > 0 ? (steps.find((other) => other > s) ?? s) : (steps.findLast((other) => other < s) ?? s);
   };
   const hints = () => (recording.secret ? new Set() : state.red); // a secret mistake is to be found in the numbers
-  const covered = () => state.predict && !state.revealed && recording.steps[state.step].bound.length > 0;
+  const covered = () => state.predict && !state.revealed && isComputed(state.step);
+  const isComputed = (s) => recording.steps[s].bound.length > 0 && !recording.line(s).entry; // what is given, none foretells
 
   function draw() {
-    const s = state.step;
+    const s = (recording.at = state.step);
     byId("intro").hidden = state.moved || data.told;
     document.body.classList.toggle("entry", recording.line(s).entry === true);
     map.draw(byId("map"), s, hints(), goTo); // before the formulas, which take the width that it leaves
@@ -139,6 +140,7 @@ function start() {
     predict: (on) => {
       Object.assign(state, { predict: on, revealed: !on, asked: null });
       byId("mark").dataset.step = "";
+      if (on && state.step === shown()[0]) move(shown().find((s) => questionAt(recording, s)) ?? state.step);
       draw();
     },
     edit: (on) => editor(on),
@@ -420,6 +422,7 @@ function start() {
     if (event.target === byId("guess") && event.key === "Escape") event.target.blur(); // arrows change the step again
     if (event.target.matches("input:not([type=checkbox]):not([type=range]), select")) return;
     if (event.target.matches(".cell") && moveInMatrix(event)) return;
+    if (/^[\d.+\u2212-]$/.test(event.key) && byId("guess").offsetParent) return byId("guess").focus(); // where the key then goes
     const onControl = event.target.matches("button, summary, a, input");
     const keys = {
       ArrowRight: moves.next,

@@ -8,6 +8,7 @@ class Recording {
     this.bug = null; // the mistake that is switched on, one of data.bugs
     this.secret = false; // whether its line is to be found
     this.edited = null; // with edited inputs: what recompute() gives
+    this.at = 0; // the step that is shown
     this.places = []; // for every binding, by its number: [step, which binding of the step]
     this.numbers = new Map(); // from "step,binding" to this number
     this.history = new Map(); // from a title to the places that bound it, in order
@@ -130,6 +131,17 @@ class Recording {
   wrongSteps() {
     const red = this.places.filter(([s, b]) => this.steps[s].shown && this.wrong(s, b)?.size);
     return new Set(red.map(([s]) => s));
+  }
+
+  // Whether a line that only gave an array another name changes its numbers with the mistake.
+  isBent(s) {
+    const { shown, bound } = this.steps[s];
+    const differs = ({ origin }, b) => {
+      if (origin === undefined || (!this.wrong(s, b)?.size && !this.wrong(...this.places[origin])?.size)) return false;
+      const [now, before] = [this.value(s, b).data, this.value(...this.places[origin]).data];
+      return now?.some((x, i) => !near(x, before[i])) ?? false;
+    };
+    return Boolean(this.bug && shown && bound.some(differs));
   }
 
   outputIsWrong() {

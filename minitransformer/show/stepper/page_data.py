@@ -143,7 +143,9 @@ class _Page:
         symbols = symbols_of(self.recording)
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.hold(bound.value)}
         named = symbols.outside(bound)
-        outside = parameter(self.recording, bound) if named is None else symbols.of(named)
+        outside = parameter(self.recording, bound)
+        if outside is None and named is not None:
+            outside = symbols.of(named)
         for key, written in (("symbol", symbols.of(bound)), ("outside", outside)):
             if written is not None:
                 out[key] = self.symbols.add(mathml.as_lists(written))

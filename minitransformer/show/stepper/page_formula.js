@@ -84,22 +84,32 @@ function withoutRows(parts, inBrackets) {
 const isTall = (part) =>
   Array.isArray(part) && (["mfrac", "munder", "msqrt", "mtable"].includes(part[0]) || part.some(isTall));
 
-// What a figure is called: its symbol, as papers have it, and its name in the code where that differs.
-function captionOf(recording, name, place) {
+const isParameter = ({ name }) => /^d?(weight|bias)$/.test(name); // of a linear map
+
+// Whether a weight, or its gradient, is shown at a step of another function, whose formula has a name of its own for it.
+function isElsewhere(recording, place, at) {
+  const call = (s) => recording.calls[recording.steps[s].call].forward;
+  return place && at !== undefined && isParameter(recording.steps[place[0]].bound[place[1]]) && call(place[0]) !== call(at);
+}
+
+// What a figure is called at step `at`: its symbol, as papers have it, and its name in the code where that differs.
+function captionOf(recording, name, place, at = recording.at) {
   const inCode = recording.data.names[name] || ["mi", { mathvariant: "normal" }, name];
-  const symbol = place && recording.steps[place[0]].bound[place[1]].symbol;
+  const bound = place ? recording.steps[place[0]].bound[place[1]] : {};
+  const symbol = isElsewhere(recording, place, at) ? (bound.outside ?? bound.symbol) : bound.symbol;
   const outer = document.createElementNS(MATHML, "math");
   outer.append(math(typeof symbol === "number" ? recording.data.symbols[symbol] : inCode));
   const differs = typeof symbol === "number" && outer.textContent.toLowerCase() !== name.replaceAll("_", "\u00a0").toLowerCase();
   return differs && codeView() ? [outer, make("code", { class: "in-code" }, name)] : [outer];
 }
 
-// What the caller calls an argument, X = S, or a result, Y → A, where it has another symbol for it.
+// What the caller calls an argument, X = S, a weight, W = W_Q, or a result, Y → A, where it has another symbol for it.
 function outsideOf(recording, place) {
-  const { outside, origin, symbol: own } = place ? recording.steps[place[0]].bound[place[1]] : {};
-  if (outside === undefined || outside === own) return [];
+  const bound = place ? recording.steps[place[0]].bound[place[1]] : {};
+  const { outside, origin, symbol: own } = bound;
+  if (outside === undefined || outside === own || isElsewhere(recording, place, recording.at)) return [];
   const symbol = math(["math", {}, recording.data.symbols[outside]]);
-  return [make("span", { class: "outside" }, origin === undefined ? " → " : " = ", symbol)];
+  return [make("span", { class: "outside" }, origin === undefined && !isParameter(bound) ? " → " : " = ", symbol)];
 }
 
 // What a value is called in this view: by its symbol, or where code stands alone by its name in the code.

@@ -38,7 +38,7 @@ function stepTree(recording, steps, current, red) {
   };
   for (const s of steps) {
     const { call, bound } = recording.steps[s];
-    const names = bound.flatMap(({ name }, b) => [...(b ? [", "] : []), captionOf(recording, name, [s, b])[0]]);
+    const names = bound.flatMap(({ name }, b) => [...(b ? [", "] : []), captionOf(recording, name, [s, b], s)[0]]);
     const here = s === current ? { "aria-current": "step" } : {};
     const number = make("span", { class: "label" }, recording.called(s).split(" ")[1]);
     const link = make("a", { href: `#step=${s}`, ...here }, number, make("span", {}, ...(names.length ? names : [recording.line(s).text.split("\n")[0]])));
@@ -49,11 +49,12 @@ function stepTree(recording, steps, current, red) {
 
 // For printing: every step with its formula and its numbers, as they are shown now, and the score of the predictions.
 function handout(recording, score) {
+  const shown = recording.at;
   const rows = recording.steps
     .map((step, s) => [step, s])
     .filter(([step]) => step.stop)
     .map(([step, s]) => {
-      const line = recording.line(s);
+      const line = recording.line((recording.at = s));
       const figures = recording
         .results(s)
         .filter((place) => isNumeric(recording.recorded(...place)))
@@ -75,5 +76,6 @@ function handout(recording, score) {
         ...checkLines(recording, s),
       );
     });
+  recording.at = shown;
   byId("handout").replaceChildren(make("h1", {}, recording.data.name), make("p", {}, score), ...rows);
 }

@@ -10,6 +10,7 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight
     axis=-1, axis=-2                          j, i; axes before these two are h and b
     self.project(layer, x, width)             heads(x w + b)
+    q_backward(dq), of that projection        Concat(dq) wᵀ
     residual(x), post-norm or pre-norm        LayerNorm(x + FFN(x)), x + FFN(LayerNorm(x))
     self._activate(x), which calls one op     ReLU(x)
     x[..., None], x[:, None], x[None, :]      x_i, x_i, x_j
@@ -29,7 +30,6 @@ A line that only gives an array another name has no formula.
 from __future__ import annotations
 
 import ast
-from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -39,14 +39,13 @@ from . import elements as ml
 from . import expressions as ex
 from . import mathml
 from .naming import as_function
-from .paper_parts import holds_arrays, is_size, names_pullback, new_axis, part_in_words, summed, text_of, unmoved
-from .steps import Step, Steps, Summarised
+from .paper_linear import AXES, LinearFormula
+from .paper_parts import holds_arrays, is_size, names_pullback, new_axis, part_in_words, text_of, unmoved
+from .steps import Step, Steps
 from .symbols import symbol, symbols_of
 from .walk import walk_of
 
-_AXES = ("j", "i", "h", "b")
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v"}  # papers call their weights W_Q, W_K and W_V
-_LINEAR = ("Linear", "linear")
 _SAME = ("ascontiguousarray", "asarray", "copy", "_as_tuple")
 
 
@@ -99,7 +98,7 @@ def parameter(recording: Steps, bound: Binding) -> Element | None:
     return written if name == bound.name else ml.gradient(written)
 
 
-class PaperFormula(mathml.Formula):
+class PaperFormula(LinearFormula):
     def __init__(self, recording: Steps, step: Step, outside: bool = False) -> None:
         """outside: whether with the symbols of the caller; then line() raises KeyError for a value that has none."""
         super().__init__(recording.scalars(step))
@@ -162,14 +161,6 @@ class PaperFormula(mathml.Formula):
                 return self.rewritten(other)
         return whole
 
-    def _value(self, part: ex.Expression) -> Any:
-        """Its value in this call; None if it was not recorded whole."""
-        try:
-            value = self.walk.value(part)
-        except ex.NotExpandable:
-            return None
-        return None if isinstance(value, Summarised) else value
-
     def _is_array(self, part: ex.Expression) -> bool:
         """Whether its value is an array, or several, as far as that can be told."""
         try:
@@ -220,61 +211,6 @@ class PaperFormula(mathml.Formula):
             case ex.Operation("/", (ex.Number(1), divisor)):
                 return ex.Operation("/", (left, divisor))
         return ex.Operation("**", (left, ex.Number(2))) if isinstance(left, ex.Name) and left == right else None
-
-    def _linear(self, whole: ex.Expression) -> ex.Expression | None:
-        call = self.walk.call_of(whole)
-        if not isinstance(whole, ex.Applied) or call is None or call.backward or call.name not in _LINEAR:
-            return None
-        x, weight, *bias = [*whole.parts, *(self._parameters(whole) if call.name == "Linear" else [])]
-        product = ex.Operation("@", (x, weight))
-        return ex.Operation("+", (product, bias[0])) if bias and self._value(bias[0]) is not None else product
-
-    @staticmethod
-    def _parameters(layer: ex.Applied) -> list[ex.Expression]:
-        """The weight and the bias of the layer that is called."""
-        assert layer.function is not None
-        return [ex.member(layer.function, name, "value") for name in ("weight", "bias")]
-
-    def _linear_gradients(self, line: ex.Statement) -> list[Element] | None:
-        """dX = dY Wᵀ, dW = Xᵀ dY, db = Σ dY for the pullback of a linear map that this call's forward pass made."""
-        call = None if line.value is None else self.walk.call_of(line.value)
-        if call is None or not call.backward or self.recording.calls[call.forward_call].name not in _LINEAR:
-            return None
-        maker = self.recording.calls[call.forward_call]
-        around = self.recording.step_around(maker)
-        made = None if around is None else walk_of(self.recording, around).applied(maker)
-        if made is None or maker.parent != self.recording.calls[self.step.call].forward_call:
-            return None
-        x, *parameters = made.parts
-        if maker.name == "Linear":
-            parameters = self._parameters(made)
-        given = [p for p in parameters if self._value(p) is not None]
-        assert isinstance(line.value, ex.Applied)
-        dy = line.value.parts[0]
-        n_axes = np.ndim(self._value(dy))
-        if not 2 <= n_axes <= len(_AXES):
-            return None
-        back = self.expression(ex.Operation("@", (dy, ex.Member(given[0], "T"))))
-        outer = self.expression(ex.Operation("@", (ex.Member(x, "T"), dy)))
-        told = [back, summed(_AXES[2:n_axes], outer), summed(_AXES[1:n_axes], self.expression(dy))]
-        names = self._targets(line.targets[0])[::2]
-        names += [ml.gradient(self.expression(each)) for each in given[len(names) - 1 :]]
-        out: list[Element] = []
-        for name, value in zip(names, told, strict=False):
-            out += [*([ml.sign(",")] if out else []), name, ml.sign("="), value]
-        return out
-
-    def _is_unturned(self, made: ex.Applied) -> bool:
-        """Whether a projection is not turned by its position."""
-        try:
-            return len(made.parts) < 4 or self.walk.value(made.parts[3]) is None
-        except ex.NotExpandable:
-            return False
-
-    def _weight_of(self, part: ex.Expression) -> ex.Expression | None:
-        """The weight of a layer that is passed to a call: it tells Q = heads(W_Q, X) from K = heads(W_K, X)."""
-        weight = ex.member(part, "weight", "value") if isinstance(part, ex.Member) else None
-        return weight if weight is not None and np.ndim(self._value(weight)) == 2 else None
 
     # ---- What papers write otherwise. ----
 
@@ -352,9 +288,9 @@ class PaperFormula(mathml.Formula):
         if places is None or not isinstance(array, np.ndarray):
             return super().axis(axis, base)
         from_end = sorted((int(a) % np.ndim(array)) - np.ndim(array) for a in np.atleast_1d(places))
-        if not from_end or from_end[0] < -len(_AXES):
+        if not from_end or from_end[0] < -len(AXES):
             return super().axis(axis, base)
-        return ml.row(ml.separated([ml.letter(_AXES[-place - 1]) for place in from_end]))
+        return ml.row(ml.separated([ml.letter(AXES[-place - 1]) for place in from_end]))
 
     def _applied(self, whole: ex.Applied) -> tuple[list[Element], int]:
         call = self.walk.call_of(whole)
@@ -365,6 +301,8 @@ class PaperFormula(mathml.Formula):
             t_q, t_k = (self._value(part) for part in whole.parts[:2])
             last = [ml.sign("+"), ml.number(str(t_k - t_q))] if t_k != t_q else []
             return [ml.bracketed(ml.letter("j"), ml.sign("≤"), ml.letter("i"), *last)], mathml.TIGHT
+        if call is not None and call.backward and (back := self._back(whole, call)) is not None:
+            return back, mathml.MATRICES
         if call is None or call.backward or names_pullback(whole.function):
             return super()._applied(whole)
         if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):

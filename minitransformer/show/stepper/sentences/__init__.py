@@ -28,6 +28,7 @@ from ....arrays import rooms
 from ....trace.calls import Call
 from ..expressions import Applied, Expression, Name, NotExpandable, names
 from ..naming import in_words
+from ..paper import paper
 from ..sources import parse
 from ..steps import Step, Steps
 from ..symbols import symbols_of
@@ -49,7 +50,16 @@ def sentence_of(recording: Steps, step: Step) -> str:
     call = recording.calls[step.call]
     is_head = step is recording.steps_of(call)[0] and call.code.co_name != "<lambda>"
     rules = (_upstream, _written, _head) if is_head else (_upstream, _renamed, _written, _called, _by_kind)
-    return next(told for rule in rules if (told := rule(recording, step)))
+    return next(told for rule in rules if (told := rule(recording, step))) + _jacobian(recording, step)
+
+
+def _jacobian(recording: Steps, step: Step) -> str:
+    """What J in the formula stands for, or ""."""
+    made = [in_words(recording.calls[c.forward_call].name) for c in recording.calls_in(step) if c.backward]
+    formula = paper(recording, step) if made else None
+    if formula is None or not any(part.text == "J" for part in formula.iter("mi")):
+        return ""
+    return f" J: the Jacobian of {' and of '.join(dict.fromkeys(made))}, never formed."
 
 
 def names_of(step: Step) -> frozenset[str]:
@@ -132,7 +142,7 @@ def _upstream(recording: Steps, step: Step) -> str:
     else:
         loss = f"{name} is given, and the loss is {name} times the output."
     checked = " A finite difference nudges one number up and down and looks at the loss." if recording.report else ""
-    return f"Backward begins. {loss} From here on dA means ∂loss/∂A, for every array A.{checked}"
+    return f"Backward begins. {loss} From here on dX means ∂loss/∂X, for every array X.{checked}"
 
 
 def _head(recording: Steps, step: Step) -> str:

@@ -19,7 +19,7 @@ GLOSSARY = {
     "Jacobian": "the table of the derivatives of all results with respect to all arguments",
     "finite difference": "(loss with the number a little larger − with it a little smaller) / distance between the two",
     "gap": "|a − b| / (1 + |b|), where a is the gradient by hand and b the finite difference",
-    "dA": "∂loss/∂A: how fast the loss grows with each number of the array A",
+    "dX": "∂loss/∂X: how fast the loss grows with each number of the array X",
     "T_q": "the number of queries",
     "T_k": "the number of keys, and of their values",
     "d_k": "the width of a query and of a key: how many numbers it has",

@@ -19,7 +19,7 @@ import shutil
 import site
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +113,7 @@ def visible() -> dict[str, str]:
         if "site-packages" not in path.relative_to(source).parts and "tests" not in path.parts
     ]
     programs = [path for path in (_PYTHON, _SETPRIV) if os.path.exists(path)]
-    for path in (*programs, *_libraries([*programs, *compiled]), "/etc/ld.so.cache"):
+    for path in (*programs, *_libraries(programs, compiled), "/etc/ld.so.cache"):
         holder = max((folder for folder in found if path.startswith(f"{folder}/")), key=len, default="")
         if os.path.exists(path) and not found.get(holder):  # in no folder that is shown, or in one that is covered
             found[path] = os.path.realpath(path)
@@ -145,12 +145,23 @@ def _packages(folder: str) -> Iterator[str]:
             yield entry.path
 
 
-def _libraries(compiled: Iterable[str]) -> list[str]:
-    """The shared libraries that programs and compiled modules load, as ldd(1) names them."""
-    said = subprocess.run(["ldd", *compiled], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+def _libraries(programs: list[str], compiled: list[str]) -> list[str]:
+    """The shared libraries that programs and compiled modules load, as ldd(1) names them.
+
+    ldd takes a process for each file. Preloading all modules into a Python that only lists them (ld.so(8)) takes one.
+    """
+    listed = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join(compiled)}
+    at_once = len(listed["LD_PRELOAD"]) < 100_000 and not any(" " in path or ":" in path for path in compiled)
+    said = _said(["ldd", *programs, *([] if at_once else compiled)])
+    said += _said([_PYTHON, "-c", ""], listed) if at_once else ""
     found = dict.fromkeys(map(os.path.normpath, re.findall(r"(?:^|=>)\s+(/.*) \(0x", said, re.MULTILINE)))
     mkl = {os.path.dirname(path) for path in found if "libmkl" in path}  # it loads some of its libraries itself
     return [*found, *(str(path) for folder in mkl for path in Path(folder).glob("libmkl*"))]
+
+
+def _said(command: list[str], variables: dict[str, str] | None = None) -> str:
+    found = subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return found.stdout
 
 
 def _parents(paths: list[str]) -> list[str]:

@@ -128,10 +128,10 @@ class Convolution(Module):
         if cache is not None:
             return self._cached(x, causal, cache, (kernel - 1) * self.dilation), no_backward
         xp = array_module(x)
-        real = xp.ones((*x.shape[:-2], 1, x.shape[-2]), dtype=bool)
+        shape = (*x.shape[:-2], 1, x.shape[-2])
         if mask is not None:
-            check_mask("Convolution", mask, real.shape, like=x)
-            real = real & mask
+            check_mask("Convolution", mask, shape, like=x)
+        real = xp.broadcast_to(xp.array(True) if mask is None else mask, shape)
         kept = xp.where(real.swapaxes(-1, -2), x, 0.0)
         y, convolution_backward = convolution(kept, self.weight.value, self.bias.value, self.dilation, causal)
 

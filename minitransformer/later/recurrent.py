@@ -204,10 +204,9 @@ class Recurrent(Module):
             first = xp.zeros((*x.shape[:-2], self.state_width), x.dtype)
         check_array("Recurrent", "state", first)
         check_shape("Recurrent", "state", first, (*x.shape[:-2], self.state_width))
-        real = xp.ones(x.shape[:-1], dtype=bool)
         if mask is not None:
-            check_mask("Recurrent", mask, real.shape, like=x)
-            real = real & mask
+            check_mask("Recurrent", mask, x.shape[:-1], like=x)
+        real = xp.broadcast_to(xp.array(True) if mask is None else mask, x.shape[:-1])
         cell = CELLS[self.cell][0]
         carried = (self.weight.value,) if self.bias is None else (self.weight.value, self.bias.value)
         order = range(x.shape[-2])[:: -1 if self.reverse else 1]

@@ -43,7 +43,7 @@ def build(
     """
     tools, body, keys = _read(room, "page.html").split(_PART)
     ways = "".join(f'<a href="{html.escape(to, quote=True)}">{html.escape(text)}</a>' for to, text in links)
-    own = [*scripts, "page.js"]
+    code = [_read(_ROOM, "page.js"), *(_read(room, name) for name in (*scripts, "page.js"))]
     parts = {
         "title": f"{html.escape(title)} · {kind}",
         "style": f"{style}{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
@@ -52,7 +52,7 @@ def build(
         "body": body,
         "keys": keys,
         "data": as_script_data({"title": title} | data),
-        "script": "\n".join([_read(_ROOM, "page.js"), *(_read(room, name) for name in own)]),
+        "script": re.sub(r"^ *//.*\n", "", "\n".join(code), flags=re.MULTILINE),  # without comments
     }
     page = filled(_read(_ROOM, "page.html"), parts)
     if path is not None:

@@ -25,9 +25,9 @@ TOLD = """
   byId("all").click();
   byId("predict").click();
   const found = [];
-  const add = (where, element, [s, b]) => {
+  const add = (where, element, [s, b], caption) => {
     const { name, symbol } = recording.steps[s].bound[b];
-    const told = { where: `${where} ${s}`, text: element.textContent, name, symbol: written(symbol) };
+    const told = { where: `${where} ${s}`, text: element.textContent, name, symbol: caption ?? written(symbol) };
     if (!element.hidden) found.push(told);
   };
   for (let i = 0; i <= byId("slider").max; i++) {
@@ -50,7 +50,8 @@ TOLD = """
       const cell = figure.querySelector(".cell:not(.asked)");
       if (!cell || !figure.isConnected) continue; // what only the number before was computed from
       cell.click();
-      add("sum", byId("sum-text"), figure.dataset.place.split(",").map(Number));
+      const caption = figure.querySelector("figcaption math").textContent;
+      add("sum", byId("sum-text"), figure.dataset.place.split(",").map(Number), caption);
       found.at(-1).note = byId("sum-note").textContent;
     }
   }

@@ -87,9 +87,11 @@ const isTall = (part) =>
 const isParameter = ({ name }) => /^d?(weight|bias)$/.test(name); // of a linear map
 
 // Whether a weight, or its gradient, is shown at a step of another function, whose formula has a name of its own for it.
+// The linear layer, which calls the linear map, writes W as well.
 function isElsewhere(recording, place, at) {
-  const call = (s) => recording.calls[recording.steps[s].call].forward;
-  return place && at !== undefined && isParameter(recording.steps[place[0]].bound[place[1]]) && call(place[0]) !== call(at);
+  if (!place || at === undefined || !isParameter(recording.steps[place[0]].bound[place[1]])) return false;
+  const [own, here] = [place[0], at].map((s) => recording.calls[recording.steps[s].call].forward);
+  return own !== here && !/^[Ll]inear(#|$)/.test(recording.calls[here].label);
 }
 
 // What a figure is called at step `at`: its symbol, as papers have it, and its name in the code where that differs.

@@ -73,6 +73,10 @@ JUMP = f"""
 """
 
 
+# Until the fonts are there and the page has been drawn with them.
+DRAWN = "document.fonts.ready.then(() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go))))"
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Recording, Path]]:
     folder = tmp_path_factory.mktemp("walk")
@@ -88,6 +92,7 @@ def look_at(page: Page, width: int, look: str) -> None:
     page.emulate_media(media="screen", color_scheme="dark" if look == "dark" else "light")
     if (page.get_attribute("#large", "aria-pressed") == "true") != (look == "large"):
         page.keyboard.press("t")
+    page.evaluate(DRAWN)  # a script that holds the page would measure the look before this one
 
 
 def walk(page: Page, recording: Recording) -> None:

@@ -60,6 +60,7 @@ def suite(folder: Path, tests: str, toml: str = TOML) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_weak_suite_lets_backward_passes_through(tmp_path: Path) -> None:
     told: list[str] = []
     described, (result,) = audit(suite(tmp_path, WEAK), tmp_path, 60.0, told.append)

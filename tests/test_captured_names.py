@@ -211,6 +211,7 @@ def test_no_captured_name_is_bound_again_or_changed() -> None:
     assert {name: found for name, source in SOURCES.items() if (found := violations(source))} == {}
 
 
+@pytest.mark.slow
 def test_every_pullback_is_looked_at() -> None:
     for name, source in SOURCES.items():
         if "def backward" in source:

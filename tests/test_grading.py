@@ -915,6 +915,7 @@ def test_links_are_not_followed_and_the_mark_says_so(tmp_path, capsys):
     assert "name, the folder itself" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_one_file_under_two_names_is_noted_on_both(tmp_path, capsys):
     """A hard link; the teacher must find out which of the two wrote it."""
     (tmp_path / "anna.py").write_text(RIGHT)

@@ -47,7 +47,7 @@ def test_right_pairs_are_accepted(function: Function) -> None:
     assert not [row for row in report.rows if row.problem]
 
 
-@pytest.mark.few(31)
+@pytest.mark.few(16)
 @pytest.mark.parametrize(("function", "wrong"), WRONG, ids=WRONG_NAMES)
 def test_wrong_pairs_are_rejected_at_the_worst_entry(function: Function, wrong: int) -> None:
     assert_rejected_rightly(verify.gradients(pair(function, wrong), *function.inputs()), function, wrong)
@@ -63,7 +63,7 @@ def of_ours(op: Any) -> Any:
     return from_pair(forward, lambda dout, cache: cache[0](dout))
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "case", [case for case in verify.CASES.values() if case.kind == "op"], ids=lambda case: case.name
 )
@@ -76,7 +76,7 @@ def test_our_ops_as_pairs_are_accepted(case: verify.Case) -> None:
 OF_OURS = [mistake for mistake in WRONG_OPS if mistake.name != "softmax-nan-where-all-is-masked"]
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
 def test_our_ops_with_mistakes_as_pairs_are_rejected(mistake: Mistake) -> None:
     setup = verify.CASES[mistake.cases[0]].build(np.random.default_rng(1))

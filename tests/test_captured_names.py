@@ -206,7 +206,6 @@ def base_name(node: ast.AST) -> str | None:
 # -------------------------------------------------------------------------------------------------------- the package
 
 
-@pytest.mark.slow
 def test_no_captured_name_is_bound_again_or_changed() -> None:
     assert {name: found for name, source in SOURCES.items() if (found := violations(source))} == {}
 

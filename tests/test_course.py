@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from minitransformer import course
 from minitransformer.course import EXERCISES, check
+from minitransformer.course.examination.question import Question
 
 
 def softmax_backward(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
@@ -540,3 +541,13 @@ def test_a_slip_that_float32_would_round_away_is_found_in_float64() -> None:
     assert not check("softmax_backward", off).right
     assert check("softmax_backward", lambda y, dy: off(y, dy).astype(np.float32)).right
     assert check("softmax_backward", lambda y, dy: off(y, dy).astype(np.float32).astype(np.float64)).right
+
+
+def test_a_text_that_is_missing_is_named() -> None:
+    """An exercise or a question without a docstring would be an empty one, as under python -OO."""
+
+    def nothing_said(draw):
+        return {}, {}, {}
+
+    with pytest.raises(ValueError, match="nothing_said has no docstring, which is its text"):
+        Question("nothing", 1, 1, nothing_said).asked(3)

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -754,6 +755,20 @@ def test_a_hand_in_finds_python_and_no_copy_of_the_package_wherever_it_lies(monk
     assert f"{packages}/einops/__init__.py" in seen and not [path for path in seen if "minitransformer" in path]
     assert not seen & {"/bin", "/usr/local", "/usr/share", "/usr/src", "/usr/include", "/opt", "/home", "/proc", "/sys"}
     assert {path for path in seen if os.path.dirname(path) == str(packages)} == {f"{packages}/einops"}
+
+
+def test_libraries_are_the_same_where_a_path_cannot_be_preloaded(tmp_path):
+    """LD_PRELOAD takes no path with a space, so ldd is asked."""
+    compiled = sorted(str(path) for path in Path(np.__file__).parent.rglob("*umath*.so"))
+    spaced = tmp_path / "a b" / "module.so"
+    spaced.parent.mkdir()
+    shutil.copy(compiled[0], spaced)
+
+    def of_the_system(modules):
+        libraries = isolation._libraries([isolation._PYTHON], modules)
+        return {path for path in libraries if path not in modules and "site-packages" not in path}
+
+    assert of_the_system(compiled) == of_the_system([*compiled, str(spaced)]) != set()
 
 
 def test_without_isolation_a_warning_says_so(tmp_path, capsys, monkeypatch):

@@ -109,6 +109,16 @@ Arguments = tuple[Any, ...]
 Inputs = Callable[[Draw], Arguments]
 
 
+def docstring(function: Callable[..., Any]) -> str:
+    """The docstring of a function, which is a text for students. Raises ValueError where there is none."""
+    if not function.__doc__:
+        raise ValueError(
+            f"{function.__name__} has no docstring, which is its text; write one, and run python without -OO, which "
+            "removes all of them"
+        )
+    return inspect.cleandoc(function.__doc__)
+
+
 @dataclass(frozen=True, repr=False)
 class Exercise:
     """One exercise. `str()` and a notebook show its statement; hint and solution appear only on request.
@@ -123,7 +133,7 @@ class Exercise:
     @functools.cached_property
     def _said(self) -> tuple[str, str, str]:
         """The title, the statement and the hint."""
-        title, _, rest = inspect.cleandoc(self.reference.__doc__ or "").partition(".\n\n")
+        title, _, rest = docstring(self.reference).partition(".\n\n")
         statement, _, hint = rest.partition("\n\nHint: ")
         return title, statement, hint
 

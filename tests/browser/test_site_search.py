@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from .conftest import Open
 
@@ -63,11 +63,16 @@ def test_what_is_searched_for_is_text_and_is_marked(visit: Open) -> None:
     assert page.locator("#results b").count() == 0 and page.locator("#results mark").count() > 0
 
 
-def test_places_are_shown_while_one_types_and_counted_politely(visit: Open) -> None:
-    page = visit("chapters/06_attention_by_hand.html")
+def softmax_typed(page: Page) -> Locator:
+    """The links that the header shows."""
     page.keyboard.press("/")
     page.keyboard.type("softmax")
-    links = page.locator("header .found a")
+    return page.locator("header .found a")
+
+
+def test_places_are_shown_while_one_types_and_counted_politely(visit: Open) -> None:
+    page = visit("chapters/06_attention_by_hand.html")
+    links = softmax_typed(page)
     expect(links).to_have_count(8)
     expect(page.locator("header [role=status]")).to_have_text(re.compile(r"^\d+ found, the best 8 shown$"))
     page.keyboard.type(" backward zyxwv", delay=20)
@@ -79,9 +84,7 @@ def test_places_are_shown_while_one_types_and_counted_politely(visit: Open) -> N
 
 def test_arrow_keys_lead_through_what_is_found_and_back(visit: Open) -> None:
     page = visit("index.html")
-    page.keyboard.press("/")
-    page.keyboard.type("softmax")
-    links = page.locator("header .found a")
+    links = softmax_typed(page)
     expect(links).not_to_have_count(0)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")

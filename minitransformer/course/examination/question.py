@@ -15,7 +15,6 @@ A name in braces becomes the number, or the vector, of this name; a paragraph of
 
 from __future__ import annotations
 
-import inspect
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..exercise import docstring
 from ..worksheets.numbers import Draw
 from ..worksheets.sheet import number
 
@@ -58,7 +58,7 @@ class Question:
     def asked(self, seed: int) -> Asked:
         """The question with the numbers of a seed. The same seed gives the same numbers on every machine."""
         given, answers, more = self.make(Draw(f"{self.name}/{seed}"))
-        text, _, worked = inspect.cleandoc(self.make.__doc__ or "").partition("\n\nAnswer: ")
+        text, _, worked = docstring(self.make).partition("\n\nAnswer: ")
         return Asked(_said(text, {**given, **more}), given, _said(worked, {**given, **answers, **more}), answers)
 
 

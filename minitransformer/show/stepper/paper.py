@@ -99,6 +99,8 @@ def parameter(recording: Steps, bound: Binding) -> Element | None:
 
 
 class PaperFormula(LinearFormula):
+    """The formulas of a step in the symbols of papers."""
+
     def __init__(self, recording: Steps, step: Step, outside: bool = False) -> None:
         """outside: whether with the symbols of the caller; then line() raises KeyError for a value that has none."""
         super().__init__(recording.scalars(step))

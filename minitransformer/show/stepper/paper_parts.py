@@ -56,10 +56,12 @@ def part_in_words(at: str) -> str:
 
 
 def text_of(element: Element) -> str:
+    """The markup of a formula."""
     return tostring(element, encoding="unicode")
 
 
 def holds_arrays(value: Any) -> bool:
+    """Whether it is an array with axes, or a tuple of such arrays."""
     if isinstance(value, tuple):
         return bool(value) and all(map(holds_arrays, value))
     return isinstance(value, np.ndarray | Summarised) and value.ndim > 0
@@ -72,6 +74,7 @@ def unmoved(whole: ex.Expression) -> ex.Expression:
 
 
 def names_pullback(part: ex.Expression | None) -> bool:
+    """Whether it is the name of a backward function."""
     return isinstance(part, ex.Name) and mathml.is_pullback(part.id)
 
 

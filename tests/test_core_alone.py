@@ -76,7 +76,7 @@ print("complete:", *sys.argv[1:])
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "lm", "translate"])
 def test_the_core_trains_checks_and_writes_without_any_other_room(task, tmp_path):
     for room in CORE:

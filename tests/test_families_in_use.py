@@ -73,7 +73,7 @@ def continued(model: LanguageModel, prompt: list[int], n: int) -> list[int]:
     return ids[len(prompt) :]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @each_family
 def test_a_cached_text_is_the_uncached_one(folders: dict[str, Path], name: str) -> None:
     """Over many windows, for prompts shorter and longer than a window, alone and in a batch."""
@@ -142,7 +142,7 @@ def weights_shown(read: TextRecording) -> np.ndarray:
     return weights
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @each_family
 @pytest.mark.parametrize("layer", [1, 2])
 def test_step(folders: dict[str, Path], name: str, layer: int) -> None:

@@ -516,7 +516,7 @@ def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, penalty, alpha):
 def test_the_paper_s_own_search_is_a_naive_one_and_differs_from_the_default(early):
     """Vaswani et al. 2017, section 6.1: beam 4, α = 0.6 and the penalty of Wu et al. 2016."""
     differs = 0
-    for seed in SEEDS[:2]:
+    for seed in SEEDS[:1]:
         model = language_model(seed)
         found = beam_search(Continuation(model), PROMPTS, 8, 4, 0.6, END, early, penalty="paper")
         default = beam_search(Continuation(model), PROMPTS, 8, 4, 0.6, END, early)

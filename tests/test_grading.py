@@ -306,7 +306,7 @@ def test_a_syntax_error_is_said_with_its_line_and_costs_its_own_cell_alone(tmp_p
     ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "start",
     [

@@ -131,7 +131,7 @@ def by_textbook(name: str) -> Callable[..., Any]:
     return getattr(textbook, name)
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(18)
 @pytest.mark.parametrize(
     "call", [pytest.param(call, marks=pytest.mark.slow if " of rank " in call else ()) for call in CALLS]
 )
@@ -155,7 +155,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
             yield "numpy"
 
 
-@pytest.mark.few(14)
+@pytest.mark.few(9)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -> None:
     for layout in SHARED:

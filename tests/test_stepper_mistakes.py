@@ -25,8 +25,8 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(scope="module")
 def layer() -> Recording:
-    module = layers.EncoderLayer(4, 2, 6, rng=np.random.default_rng(1)).to(dtype="float64")
-    return step(module, RNG.normal(size=(3, 4)), verify=True)
+    module = layers.EncoderLayer(4, 2, 3, rng=np.random.default_rng(1)).to(dtype="float64")
+    return step(module, RNG.normal(size=(2, 4)), verify=True)
 
 
 def bugs_of(recording: Recording, *names: str) -> list[dict[str, Any]]:

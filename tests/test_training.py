@@ -73,7 +73,7 @@ def same(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize(("kind", "clip"), [(Worker, 0.0), (FlatWorker, 0.5)])
+@pytest.mark.parametrize(("kind", "clip"), [(Worker, 0.0), pytest.param(FlatWorker, 0.5, marks=pytest.mark.slow)])
 def test_the_loop_that_can_be_read_aloud_gives_the_losses_of_a_run(tmp_path, kind, clip):
     """Bit for bit, over 8 steps, with dropout; with clipping if the norm is a sum in the same order."""
     settings = TrainingSettings(steps=8, warmup=3, clip=clip, weight_decay=0.1, validate_every=50, save_every=50)

@@ -163,7 +163,7 @@ def family_in(folder: Path) -> str:
     return json.loads((folder / "config.json").read_text())["model_type"]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("family", WRITERS)
 @each_kind
 def test_every_writer_writes_the_same_text_when_it_is_opened_again(kind: str, family: str, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_every_writer_writes_the_same_text_when_it_is_opened_again(kind: str, fa
     assert len(texts) == 2 and any(len(text) > 20 for text in texts)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("family, kinds, changes", TRANSLATED)
 def test_every_translator_translates_alike_when_it_is_opened_again(
     family: str, kinds: tuple[str, ...], changes: dict[str, Any], tmp_path: Path

@@ -69,7 +69,7 @@ def naively(model, source, source_mask, start, end, max_length):
     return target[1:]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_greedy_writes_what_the_naive_loop_writes(norm_order, seed):
@@ -444,7 +444,7 @@ class Forgetful:
         self.texts = self.texts[rows]
 
 
-@pytest.mark.parametrize("alpha", [1.0, 2.0])
+@pytest.mark.parametrize("alpha", [1.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_length_that_ends_a_beam_search_is_that_of_what_it_wrote(alpha):
     """With the rule that looks at the best open text, whose score is divided by its length to the power alpha."""
     for seed in range(30):

@@ -39,6 +39,7 @@ def test_there_are_enough_of_them() -> None:
     assert sum(bool(function.intermediates) for function in FUNCTIONS) >= 15
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
 def test_right_pairs_are_accepted(function: Function) -> None:
     report = verify.gradients(pair(function), *function.inputs())

@@ -598,8 +598,8 @@ WHOLE = [case for case in TABLE if not CASES[case].along_directions]  # these lo
 
 
 def is_quick(case: str, dtype: str) -> bool:
-    """The first case of each op in both precisions, every sixth of the others that look at every entry in one."""
-    return case == FIRST[CALLS[case]] or (dtype == "float32" and case in WHOLE[::6])
+    """The first case of each op, in the precision that errs most."""
+    return dtype == "float32" and case == FIRST[CALLS[case]]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ def test_a_recipe_is_trained_resumed_reopened_and_used(task: str, recipe: str, t
         assert set(said("translate", "--model", tmp_path / "run", "a b").splitlines()[-1]) <= set("abcxyz ")
 
 
+@pytest.mark.slow
 def test_the_first_steps_of_a_recipe_are_those_of_its_config(tmp_path: Path) -> None:
     """The flags reach the model: two heads of keys for four of queries, and another base of the angles."""
     words = command("lm", "llama", tmp_path) + "--n-heads 4 --n-key-heads 2 --rotary-base 500 --steps 2".split()

@@ -90,7 +90,7 @@ def test_norms_around_a_sub_layer():
     np.testing.assert_allclose(later.Normed(inner, norm)(Q)[0], update / size * [1.5, 0.5, 2.0, 1.0], rtol=1e-12)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
 def test_each_mistake_shows_where_it_says(mistake):
     assert mistake.cases

@@ -157,6 +157,7 @@ def test_the_model_stays_as_it_is_and_recomputing_changes_nothing():
         assert (parameter.grad == 1.0).all()
 
 
+@pytest.mark.slow
 def test_a_view_needs_neither_a_copy_of_the_weights_nor_their_gradients():
     """SmolLM2's page once took 2.8 GB, twice the weights and their gradients beside what opening it takes."""
     model = language_model(d_model=256, d_ff=1024, n_layers=8)

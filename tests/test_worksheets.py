@@ -88,7 +88,7 @@ CALLS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_project_s_own_checker_accepts_the_numbers(sheets, kind):
     """The sheet's numbers go through the library and its own checker of every named intermediate."""

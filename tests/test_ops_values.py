@@ -535,17 +535,16 @@ def assert_promises_kept(case: str, dtype: str) -> None:
             np.testing.assert_allclose(x, kept, rtol=tolerance, atol=tolerance * max(1.0, abs(kept).max()))
 
 
-@in_one("case", CALLS)
+@in_one("case", FIRST.values())
 def test_promises(case: str) -> None:
     assert_promises_kept(case, "float32")
-    if case == FIRST[CALLS[case]]:
-        assert_promises_kept(case, "float64")
+    assert_promises_kept(case, "float64")
 
 
 @pytest.mark.slow
-@in_one("case", CALLS)
-def test_promises_in_float64(case: str) -> None:
-    assert_promises_kept(case, "float64")
+@in_one("case, dtype", CALLS, ["float32", "float64"])
+def test_promises_in_every_case(case: str, dtype: str) -> None:
+    assert_promises_kept(case, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

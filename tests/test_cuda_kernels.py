@@ -509,6 +509,7 @@ def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monke
     assert emulated.EmulatedModule.launches == launched != []
 
 
+@pytest.mark.slow
 def test_a_fast_optimiser_calls_the_kernel_of_its_arrays(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     p = Parameter(np.ones(5, np.float32))
     p.value, p.grad = (strict.StrictArray(np.full(5, x, np.float32)) for x in (1.0, 2.0))

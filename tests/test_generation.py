@@ -399,7 +399,7 @@ def test_a_search_that_goes_on_does_so_until_the_worst_finished_text_is_safe():
 
 def test_a_search_that_goes_on_never_ends_with_a_worse_text_and_sometimes_with_a_better_one():
     better = 0
-    for seed, n_new in itertools.product(SEEDS, (4, 8, 12)):
+    for seed, n_new in itertools.product(SEEDS[:3], (4, 12)):
         early, late = (
             beam_search(Continuation(language_model(seed)), PROMPTS, n_new, 3, 1.0, END, stop) for stop in (True, False)
         )

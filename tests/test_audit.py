@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.audit import Outcome, Result, audit, picture, read, table
+from minitransformer.audit import Outcome, Result, Suite, audit, picture, read, table, worker
 from minitransformer.audit.suite import Function
 from minitransformer.cli import main
+from minitransformer.verify.mistakes import MISTAKES
 
 SUITES = sorted((Path(__file__).parent.parent / "benchmarks" / "suites").glob("*.toml"))
 STUDENT = "def softmax(x):\n    raise NotImplementedError\n"
@@ -68,7 +69,6 @@ def test_a_weak_suite_lets_backward_passes_through(tmp_path: Path) -> None:
     survivors = {outcome.mistake: outcome for outcome in result.of("survived")}
     assert {"softmax-no-sum", "softmax-diagonal-only"} <= survivors.keys()
     assert survivors["softmax-no-sum"].shows.startswith("dx is off by")
-    assert "softmax-over-rows" not in survivors
     assert len(told) == 1 + len(result.outcomes)
     text = table([(described, [result])])
     assert (
@@ -168,6 +168,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (found,) = json.loads(capsys.readouterr().out)
     assert found["title"] == "a suite" and found["functions"][0]["right"] == "passed"
     assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = suite(tmp_path, STRONG)
     assert main(["audit", str(tmp_path / "none.toml")]) == 2
     assert main(["audit", str(path), "--at", str(tmp_path), "--limit", "0"]) == 2
     assert main(["audit", str(path), "--at", str(tmp_path / "nowhere")]) == 1
@@ -187,3 +191,48 @@ def test_a_row_of_a_result_without_survivors() -> None:
         Function(("relu",), ("t.py",)), "passed", tests=3, outcomes=[Outcome("m", "It is wrong.", "caught")]
     )
     assert table([(read(SUITES[0]), [result])]).splitlines()[-1].endswith("| `relu` (relu) | 3 | 1 | 0 |")
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> tuple[Suite, Result]:
+    """A result as an audit gives it: one mistake is caught, and one survives."""
+    described = read(suite(tmp_path, WEAK))
+    shown = Outcome("softmax-no-sum", "The sum is missing.", "survived", "", "(r.normal(size=3),)", 2, "dx is off by 2")
+    outcomes = [Outcome("softmax-overflows", "It overflows.", "caught", "test_work.py::test"), shown]
+    return described, Result(described.functions[0], "passed", tests=1, outcomes=outcomes)
+
+
+def test_a_survivor_is_a_sentence_and_a_bar(audited: tuple[Suite, Result]) -> None:
+    described, result = audited
+    text = table([(described, [result, result])])
+    assert "| a suite at 0123456789 | `softmax` (softmax) | 1 | 1 | 1 |" in text
+    assert "| a suite at 0123456789 | all | 2 | 2 | 2 |" in text
+    sentence = (
+        "- `softmax-no-sum`: The sum is missing. Seen with `(r.normal(size=3),)` with r = np.random.default_rng(2)"
+    )
+    assert f"{sentence}: dx is off by 2." in text
+    bars = picture([(described, [result])]).axes[0]
+    assert [bar.get_width() for bar in bars.patches] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "shows"),
+    [("softmax-no-sum", "dx is off by"), ("softmax-overflows", "")],
+)
+def test_the_input_that_shows_a_survivor(audited: tuple[Suite, Result], mistake: str, shows: str) -> None:
+    """Ordinary numbers show the first mistake, but only scores above 700 the second."""
+    described, result = audited
+    found = worker._shown(described, result.function, worker._namespace(described), MISTAKES[mistake])
+    assert found.get("shows", "").startswith(shows) and bool(found) == bool(shows)
+    if found:
+        assert (found["input"], found["seed"]) == ("(r.normal(size=(2, 3)),)", 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "passed", "outcome"),
+    [(0, 2, "passed"), (1, 0, "failed"), (0, 0, "no tests"), (5, 0, "no tests"), (4, 0, "error")],
+)
+def test_what_became_of_the_tests(status: int, passed: int, outcome: str) -> None:
+    counts = worker._Counts()
+    counts.passed = passed
+    assert counts.outcome(status)["outcome"] == outcome

@@ -249,9 +249,9 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     call = recording.calls[step.call]
     is_lambda = call.code.co_name == "<lambda>"
     entry = step is recording.steps_of(call)[0] and not is_lambda
-    element = returned(recording, step) or mathml.formula(
-        f"{step.source}\n    pass" if entry else step.source, recording.scalars(step)
-    )
+    element = returned(recording, step)
+    if element is None:
+        element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, recording.scalars(step))
     written = paper(recording, step, entry) if is_shown(step) else None
     names = [] if entry else _names_read(step.source)
     if is_lambda:  # its line is that of the function around it, which reads other names

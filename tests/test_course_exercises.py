@@ -112,7 +112,7 @@ def test_trials_differ_and_repeat(exercise: Exercise) -> None:
 # Right and wrong.
 
 
-FIFTY_SEEDS = [range(5), pytest.param(range(5, 50), marks=pytest.mark.slow)]
+FIFTY_SEEDS = [range(3), pytest.param(range(3, 50), marks=pytest.mark.slow)]
 
 
 @each_exercise
@@ -658,6 +658,7 @@ def test_every_backward_reference_is_checked() -> None:
     assert {name for name in OWN if name.endswith("backward")} == LOSSES.keys() | BY_PULLBACKS
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_reference_agrees_with_finite_differences(name: str) -> None:
     exercise = EXERCISES[name]

@@ -38,7 +38,7 @@ def hold_to(exercise: Exercise, count: int) -> None:
         assert not verdict(exercise, f, seed).right, f"accepted with seed {seed}\n{source}"
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 @each_exercise
 def test_generated_answers(exercise: Exercise) -> None:
     hold_to(exercise, FEW)

@@ -89,7 +89,6 @@ print(*sorted(name for name in sys.modules if name.startswith("minitransformer."
 """
 
 
-@pytest.mark.slow
 def test_every_module_imports_with_the_core_dependencies_alone() -> None:
     extras = {
         "cupy",

@@ -50,10 +50,11 @@ class InPieces:
 
     def step(self, learning_rate: float | None = None) -> None:
         """Move every parameter once, as `Optimizer.step` does."""
-        rate = self.optimizer._begin(learning_rate)
         now = [array for p in self.optimizer.parameters.values() for array in (p.value, p.grad)]
         if len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True)):
-            self._pieces, self._cut = pieces(self.optimizer), now  # for example, Module.to replaces the arrays
+            self.optimizer._check()  # for example, Module.to replaces the arrays
+            self._pieces, self._cut = pieces(self.optimizer), now
+        rate = self.optimizer._begin(learning_rate)
         self._share_out(
             lambda name: self.optimizer._move(*self._pieces[name], rate),
             {name: p.value.size for name, (p, _) in self._pieces.items()},

@@ -71,34 +71,34 @@ class Optimizer:
 
     def step(self, learning_rate: float | None = None) -> None:
         """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule."""
+        self._check()
         rate = self._begin(learning_rate)
         for name, p in self.parameters.items():
             self._move(p, self._memory[name], rate)
 
     def _begin(self, learning_rate: float | None) -> float:
-        """Check what a step needs, and count it. Returns its learning rate."""
+        """Count a step. Returns its learning rate."""
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
-        for name, p in self.parameters.items():
-            self._check(name, p)
         self.steps += 1
         return rate
 
-    def _check(self, name: str, p: Parameter) -> None:
+    def _check(self) -> None:
         """Require the original shapes, and one dtype and device: a compiled loop would write past a shorter array."""
-        remembered = {f"the {kind} of {name}": array for kind, array in self._memory[name].items()}
-        check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
-        shape = self._shapes[name]
-        if p.value.shape != shape:
-            raise ValueError(
-                f"{self._name}: {name} had shape {shape} when the optimiser was made, and now has {p.value.shape}; "
-                f"make a new {self._name} after such a change"
-            )
-        if p.grad.shape != shape:
-            raise ValueError(
-                f"{self._name}: the gradient of {name} must have the shape {shape} of its value, got "
-                f"{p.grad.shape}; set {name}.grad to an array of that shape"
-            )
+        for name, p in self.parameters.items():
+            remembered = {f"the {kind} of {name}": array for kind, array in self._memory[name].items()}
+            check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
+            shape = self._shapes[name]
+            if p.value.shape != shape:
+                raise ValueError(
+                    f"{self._name}: {name} had shape {shape} when the optimiser was made, and now has "
+                    f"{p.value.shape}; make a new {self._name} after such a change"
+                )
+            if p.grad.shape != shape:
+                raise ValueError(
+                    f"{self._name}: the gradient of {name} must have the shape {shape} of its value, got "
+                    f"{p.grad.shape}; set {name}.grad to an array of that shape"
+                )
 
     def _move(self, p: Parameter, remembered: dict[str, Array], rate: float) -> None:
         """Move one parameter in place. remembered: its state by kind."""

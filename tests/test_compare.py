@@ -74,7 +74,9 @@ def test_an_exponent_is_the_slope() -> None:
 
 
 def test_memory_grows_with_the_square_for_attention_alone() -> None:
-    grown = {name: memory(mixer, 512, 8)[0] / memory(mixer, 256, 8)[0] for name, mixer in MIXERS.items()}
+    """The least of three, because threads of the test run may allocate meanwhile, and flash attention keeps 7 kB."""
+    kept = {name: [min(memory(mixer, n, 8)[0] for _ in range(3)) for n in (128, 256)] for name, mixer in MIXERS.items()}
+    grown = {name: large / small for name, (small, large) in kept.items()}
     assert 3.5 < grown.pop("attention") < 4.2
     assert all(1.5 < factor < 2.3 for factor in grown.values())
 

@@ -95,6 +95,17 @@ def test_a_loaded_model_computes_what_the_saved_one_did(make, inputs, dtype, tmp
     np.testing.assert_array_equal(output, model(*[IDS] * inputs)[0])
 
 
+def test_parameters_of_two_dtypes_are_read_in_the_wider(tmp_path):
+    model = classifier()
+    for i, (_, parameter) in enumerate(model.parameters()):
+        parameter.value = parameter.value.astype("float64" if i % 2 else "float32")
+    save(model, tmp_path)
+    again = load(tmp_path).state()
+    assert {value.dtype for value in again.values()} == {np.dtype("float64")}
+    for name, value in model.state().items():
+        np.testing.assert_array_equal(again[name], value)
+
+
 def test_the_files_are_as_described(tmp_path):
     model = transformer()
     save(model, tmp_path)

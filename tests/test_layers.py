@@ -953,3 +953,43 @@ def test_bad_input_is_a_clear_error(name: str) -> None:
     with pytest.raises(error, match=message) as caught:
         call()
     assert type(caught.value) is error  # no subclass that comes from somewhere below, as UnicodeError
+
+
+class PlainMix(layers.Module):
+    """A mix that is no more than layers/sockets.py asks for: its generator has no default."""
+
+    scale, alike = None, True
+
+    def __call__(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, rng: Any) -> Any:
+        return ops.attention(q, k, v, mask, causal=causal)
+
+    def cost(self, batch: int, length: int, n_heads: int, d_k: int, d_v: int) -> Any: ...
+
+    def head(self, i: int) -> Any:
+        return self
+
+
+def test_a_mix_as_the_socket_describes_it_works_with_a_cache() -> None:
+    attention = ordinary(layers.MultiHeadAttention(6, 2, mix=PlainMix()))
+    x, cache = normal(5, 6), KeyValueCache()
+    pieces = [attention(x[i : i + 1], causal=True, cache=cache)[0] for i in range(5)]
+    np.testing.assert_allclose(np.concatenate(pieces), attention(x, causal=True)[0], atol=1e-12)
+
+
+def test_recompute_replays_a_generator_by_whatever_name_or_place_it_came() -> None:
+    """A generator among the inputs was not copied: the gradient was that of another mask."""
+    layer = ordinary(layers.EncoderLayer(**SIZES, dropout=0.4))
+    x, dy = normal(3, 6), normal(3, 6, seed=1)
+    modules = (layer, layers.Recompute(layer))
+    by_place = [module(x, None, np.random.default_rng(2)) for module in modules]
+    by_name = [module(x, mask=None, rng=np.random.default_rng(2)) for module in modules]
+    for (y, backward), (again, recomputed) in (by_place, by_name):
+        np.testing.assert_array_equal(again, y)
+        np.testing.assert_array_equal(recomputed(dy), backward(dy))
+
+
+def test_a_view_of_one_number_has_a_gradient_of_its_own() -> None:
+    parameter = Parameter(np.broadcast_to(1.0, (2, 3)))
+    parameter.grad += 1.0
+    np.testing.assert_array_equal(parameter.grad, np.ones((2, 3)))
+    np.testing.assert_array_equal(parameter.value, np.ones((2, 3)))

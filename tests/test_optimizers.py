@@ -350,6 +350,18 @@ def test_the_state_is_the_count_of_steps_and_what_is_remembered(make, kinds):
     assert optimizer.state()["steps"] == 10
 
 
+def test_a_subclass_may_remember_more():
+    class Largest(Adam):
+        def __init__(self, pairs, learning_rate):
+            super().__init__(pairs, learning_rate)
+            self._remember("largest")
+
+    made = parameters()
+    optimizer = Largest(made.items(), 0.05)
+    optimizer.step()
+    assert {name.partition(".")[0] for name in optimizer.state()} == {"steps", "mean", "square", "largest"}
+
+
 @pytest.mark.parametrize("flat", [False, True])
 def test_muon_moves_maps_and_adamw_the_rest(flat):
     """Also where all parameters are views into one flat buffer, as they are in training."""

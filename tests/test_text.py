@@ -38,6 +38,7 @@ KNOWN = {
     77: ("sieben und siebzig", "seventy seven"),
     99: ("neun und neunzig", "ninety nine"),
     100: ("ein hundert", "one hundred"),
+    101000: ("ein hundert ein tausend", "one hundred and one thousand"),
     101: ("ein hundert eins", "one hundred and one"),
     111: ("ein hundert elf", "one hundred and eleven"),
     121: ("ein hundert ein und zwanzig", "one hundred and twenty one"),

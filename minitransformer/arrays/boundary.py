@@ -194,7 +194,7 @@ def check_sequences(where: str, width: int, meaning: str = "d_model", **sequence
 
 
 def lacks_heads(where: str, mask: Any, x: Array) -> bool:
-    """Whether a mask of the sequences x has no axis for the heads yet."""
+    """Whether a mask of the sequences x needs an axis for the heads: (B, T_q, T_k) does; (T_q, T_k) broadcasts."""
     check_array(where, "mask", mask)
     return 2 < mask.ndim <= x.ndim
 

@@ -82,7 +82,7 @@ class RollingCache(KeyValueCache):
         q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start)[0]
         if mask is not None:
             mask = self.of_kept(mask, k.shape[-2])
-        return mix(q, k, v, mask, True)[0]
+        return mix(q, k, v, mask, True, None)[0]
 
     @property
     def length(self) -> int:

@@ -67,7 +67,7 @@ class KeyValueCache:
         else:
             k, v = self.read()  # the memory does not change while its translation is written
         q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start, positions)[0]
-        return attention.mix(q, k, v, mask, causal)[0]
+        return attention.mix(q, k, v, mask, causal, None)[0]
 
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""

@@ -26,7 +26,7 @@ class Parameter:
 
     def __init__(self, value: np.ndarray) -> None:
         self.value: Array = to_device(value)
-        unread = value.size > 1 and not any(value.strides)  # as `Unread` draws them, so that sizes cost no memory
+        unread = value.size > 1 and not any(value.strides) and value.flat[0] == 0.0  # of `Unread`: it takes no memory
         self.grad: Array = value if unread else array_module(self.value).zeros(value.shape, dtype=value.dtype)
 
     def part(self, at: Any) -> Parameter:

@@ -108,16 +108,16 @@ class Recompute(Module):
         """Return (y, backward), as the layer does. With a cache there is no backward pass, so nothing is kept."""
         if options.get("cache") is not None:
             return self.layer(*inputs, **options)
-        before = {name: _copied(option) for name, option in options.items()}
+        given, before = [_copied(x) for x in inputs], {name: _copied(x) for name, x in options.items()}
         y = self.layer(*inputs, **options)[0]
 
         def backward(dy: Array) -> Any:
-            _, layer_backward = self.layer(*inputs, **{name: _copied(option) for name, option in before.items()})
+            _, layer_backward = self.layer(*map(_copied, given), **{name: _copied(x) for name, x in before.items()})
             return layer_backward(dy)
 
         return y, backward
 
 
-def _copied(option: Any) -> Any:
+def _copied(x: Any) -> Any:
     """A copy of a generator, which draws the same numbers again; any other object itself."""
-    return copy.deepcopy(option) if isinstance(option, np.random.Generator) else option
+    return copy.deepcopy(x) if isinstance(x, np.random.Generator) else x

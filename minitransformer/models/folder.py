@@ -58,7 +58,7 @@ def kind(folder: str | os.PathLike[str]) -> str:
 
 
 def load(folder: str | os.PathLike[str]) -> Model:
-    """Read a model that `save` wrote, onto the default device and in the dtype it was saved in.
+    """Read a model that `save` wrote, onto the default device and in the widest dtype of its parameters.
 
     Raises FileNotFoundError if the folder or one of its files is missing. Raises ValueError if a file cannot be read,
     or if the parameters are not finite floating-point numbers or do not fit the config. The fit is checked before
@@ -84,8 +84,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
                 f"{weights_path}: {parameter} contains NaN or infinity; this model is broken, train it again"
             )
     dtypes = {value.dtype for value in state.values()}
-    if len(dtypes) == 1 and (dtype := dtypes.pop()).kind == "f":
-        model.to(dtype=dtype.name)
+    if all(dtype.kind == "f" for dtype in dtypes):
+        model.to(dtype=np.result_type(*dtypes).name)
     with naming(weights_path):
         model.load_state(state)
     return model

@@ -68,7 +68,7 @@ class LanguageModelConfig:
         return LanguageModel(self, rng)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The recipe: GPT-2, part by part."""
+        """The parts of GPT-2."""
         d = self.d_model
         tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
         positions = LearnedPositions(self.max_length, d, rng=rng)

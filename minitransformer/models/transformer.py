@@ -74,7 +74,7 @@ class TransformerConfig:
         return Transformer(self, rng)
 
     def parts(self, rng: np.random.Generator) -> TransformerParts:
-        """The recipe: the paper's model, part by part."""
+        """The parts of the paper's model."""
         d = self.d_model
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
         source_tokens = Embedding(self.source_vocabulary, d, rng=rng)

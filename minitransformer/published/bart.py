@@ -82,7 +82,7 @@ class BartConfig:
         return Transformer(self, rng)
 
     def parts(self, rng: np.random.Generator) -> TransformerParts:
-        """The recipe: BART, part by part."""
+        """The parts of BART."""
         d, pre = self.d_model, self.norm_order == "pre"
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
         source_tokens = Embedding(self.source_vocabulary, d, rng=rng)

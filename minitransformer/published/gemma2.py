@@ -34,7 +34,7 @@ class Gemma2Config(llama.LlamaConfig):
     logit_cap: float | None = 30.0
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The recipe: Gemma 2, part by part."""
+        """The parts of Gemma 2."""
         d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
         tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
         output = tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng)

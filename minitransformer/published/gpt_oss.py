@@ -35,7 +35,7 @@ class GptOssConfig(llama.LlamaConfig):
     gate_limit: float = 7.0
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The recipe: gpt-oss, part by part."""
+        """The parts of gpt-oss."""
         d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
         tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
 

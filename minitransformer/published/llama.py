@@ -66,7 +66,7 @@ class LlamaConfig:
         return LanguageModel(self, rng)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The recipe: Llama, part by part."""
+        """The parts of Llama."""
         d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
         tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
 

@@ -23,7 +23,7 @@ class Qwen3Config(llama.LlamaConfig):
     """Sizes of a Qwen3: those of a Llama. bias: whether attention's four maps have one."""
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The recipe: Qwen3, part by part."""
+        """The parts of Qwen3."""
         d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
         tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
 

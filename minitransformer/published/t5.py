@@ -77,7 +77,7 @@ class T5Config:
         return Transformer(self, rng)
 
     def parts(self, rng: np.random.Generator) -> TransformerParts:
-        """The recipe: T5, part by part. No biases, scores without a scale, and positions as a bias of the scores."""
+        """The parts of T5. No biases, scores without a scale, and positions as a bias of the scores."""
         d, h, width = self.d_model, self.n_heads, self.d_head
         tokens = Embedding(self.source_vocabulary, d, rng=rng)
         before, around = (RelativeBias(h, self.buckets, self.max_distance, both, rng=rng) for both in (False, True))

@@ -66,7 +66,7 @@ class TextEncoderConfig:
     tie_output: bool = True  # the table of tokens also makes the logits of a masked-language model
 
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
-        """The recipe: BERT and its family, part by part."""
+        """The parts of BERT and its family."""
         d, width = self.d_model, self.d_model if self.width is None else self.width
         embedding = CountingEmbedding if self.count_real else InputEmbedding
         embed = embedding(
@@ -109,7 +109,7 @@ class TextClassifierConfig(TextEncoderConfig):
         return Classifier(self, rng)
 
     def parts(self, rng: np.random.Generator) -> ClassifierParts:
-        """The recipe: the encoder and a linear head."""
+        """The parts: the encoder and a linear head."""
         return ClassifierParts(**vars(super().parts(rng)), head=Linear(self.d_model, self.n_classes, rng=rng))
 
     def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:

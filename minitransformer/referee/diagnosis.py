@@ -139,8 +139,8 @@ class _Trial:
     """One set of inputs, with options for f and for the op; `found` is the result of f."""
 
     def __init__(self, inputs: Any, options: dict[str, Any], for_op: dict[str, Any], seed: int) -> None:
-        self.inputs = tuple(given.with_leaves(x, lambda x: given.to_float64(foreign.as_array(x))) for x in inputs)
-        self.for_op = {key: given.with_leaves(x, foreign.as_array) for key, x in for_op.items()}
+        self.inputs = tuple(given.with_leaves(x, lambda x: given.to_float64(foreign.copied_array(x))) for x in inputs)
+        self.for_op = {key: given.with_leaves(x, foreign.copied_array) for key, x in for_op.items()}
         self.options, self.seed = options, seed
         self.found: Results = {}
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..trace.foreign import as_numpy
 from ..verify import arguments as given
 from ..verify.catalogue import known_ops
-from ..verify.foreign import as_array
+from ..verify.foreign import copied_array
 from ..verify.gradients import gradients
 from ..verify.report import Report, Row
 from .diagnosis import Diagnosis, diagnose
@@ -69,7 +69,7 @@ def _message(report: Report, known: tuple[str, Diagnosis] | None, op: str | None
 def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Report]:
     """The function in our form, and the report on it."""
     leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
-    narrow = any(as_array(x) is not x and str(x.dtype).endswith("float32") for x in leaves)
+    narrow = any(copied_array(x) is not x and str(x.dtype).endswith("float32") for x in leaves)
     form = _in_our_form(f, leaves, "float64")
     try:
         return form, gradients(form, *inputs, **options)
@@ -93,7 +93,7 @@ def _in_our_form(f: Any, leaves: list[Any], dtype: str) -> Any:
     origin = [*(kind.__module__ for kind in (f if isinstance(f, type) else type(f)).__mro__)]
     if any(as_numpy(x) is not x for x in leaves) or any(name.startswith("torch.") for name in origin):
         return from_torch(f, dtype)
-    if any(as_array(x) is not x for x in leaves):
+    if any(copied_array(x) is not x for x in leaves):
         return from_jax(f, dtype)
     if hasattr(f, "forward") and hasattr(f, "backward"):
         return from_pair(f, dtype=dtype)
@@ -161,7 +161,7 @@ def _diagnoses(
 
 def _of_equal_lengths(inputs: tuple[Any, ...]) -> Iterator[list[Any]]:
     """The inputs (..., T, d), cut to the shortest T, if they differ in it."""
-    arrays = [as_array(x) for x in inputs]
+    arrays = [copied_array(x) for x in inputs]
     lengths = {x.shape[-2] for x in arrays if x.ndim > 1}
     if len(lengths) > 1:
         yield [x[..., : min(lengths), :] if x.ndim > 1 else x for x in arrays]

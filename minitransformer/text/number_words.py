@@ -27,7 +27,7 @@ def english(number: int) -> list[str]:
 
 def german(number: int) -> list[str]:
     """21 -> ["ein", "und", "zwanzig"]. Raises ValueError for numbers below 0 or above 999,999."""
-    return _parts().findall(_in_words(number, "de"))
+    return _parts().findall(_in_words(number, "de").replace("einstausend", "eintausend"))  # num2words for 101000
 
 
 def _in_words(number: int, language: str) -> str:

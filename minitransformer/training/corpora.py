@@ -1,7 +1,8 @@
 """Corpora: encoded texts, split into batches, with the model's loss on a batch.
 
-A batch is an array of row numbers: integers that say which sentences (or, in running text, which windows) it contains.
-Only `loss` turns it into arrays of tokens, padded to the longest. So n workers can share a batch as rows[i::n].
+A batch is an array of row numbers: integers that say which sentences it contains or, in running text, where each
+window starts. Only `loss` turns it into arrays of tokens, padded to the longest. So n workers can share a batch as
+rows[i::n].
 
     batches(rng)           the batches of one epoch: shuffled by rng, or in order for rng=None
     count(rows)            the number of predictions in the mean that is the loss of these rows

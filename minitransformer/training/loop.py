@@ -80,7 +80,10 @@ class Worker:
 
 
 def clip_gradients(worker: Any, limit: float, scale: float = 1.0) -> float:
-    """Make the gradients no longer than the limit, 0 for any. Returns their norm before. scale: theirs, taken away."""
+    """Make the norm of a worker's gradients at most the limit; 0 is no limit. Returns their norm before, without scale.
+
+    scale: a factor that the gradients have; it is removed. `clip_gradient_norm` does this for parameters.
+    """
     norm = worker.gradient_norm() / scale
     factor = clipping(norm, limit) / scale
     if factor != 1.0 and math.isfinite(norm):

@@ -67,7 +67,7 @@ class Optimizer:
     def _remember(self, *kinds: str) -> None:
         """Arrays of zeros for every parameter. They belong to the state as "kind.<name>"."""
         for name, p in self.parameters.items():
-            self._memory[name] = {kind: array_module(p.value).zeros_like(p.value) for kind in kinds}
+            self._memory[name] |= {kind: array_module(p.value).zeros_like(p.value) for kind in kinds}
 
     def step(self, learning_rate: float | None = None) -> None:
         """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule."""

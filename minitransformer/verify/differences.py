@@ -80,7 +80,7 @@ class _Kinks(NamedTuple):
 class Differences:
     """How one function is differentiated: at which output, with which upstream gradient, how finely.
 
-    entries_at_kinks: where a direction meets a kink, look at single entries, which takes up to a thousand runs of f.
+    entries_at_kinks: where a direction meets a kink, look at single entries, each with at least two runs of f.
     """
 
     output: np.ndarray

@@ -20,7 +20,7 @@ from .report import Row
 _STEP, _RTOL, _ATOL = 1e-2, 1e-2, 3e-4
 
 
-def as_array(x: Any) -> Any:
+def copied_array(x: Any) -> Any:
     """The numbers of a tensor of PyTorch or of an array of JAX as an array of NumPy; any other value unchanged."""
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(x, getattr(jax, "Array", ())):
@@ -34,11 +34,11 @@ def arrays_for(f: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
     if any(getattr(leaf, "is_meta", False) for leaf in leaves):
         raise ValueError(f"verify: {given.name_of(f)} is given a tensor on the device meta, which has no numbers")
-    other = next((leaf for leaf in leaves if as_array(leaf) is not leaf), None)
+    other = next((leaf for leaf in leaves if copied_array(leaf) is not leaf), None)
     if other is not None and not getattr(given.inside_partial(f), "separate", False):
         adapter = "from_torch" if type(other).__module__.startswith("torch") else "from_jax"
         raise TypeError(f"verify: {given.name_of(f)} is given a {type(other).__name__}; wrap it: verify.{adapter}(f)")
-    return tuple(given.with_leaves(x, as_array) for x in inputs)
+    return tuple(given.with_leaves(x, copied_array) for x in inputs)
 
 
 def precision_of(f: Any) -> str:

@@ -68,10 +68,10 @@ def gradients(
     Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. At a kink of
     f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it. Along directions
     that move several entries, also of several arrays, the gradient must then be possible too. entries_at_kinks: whether
-    a large array is then checked at up to a thousand entries. progress: iterates over the list of checks of parameters
-    and intermediates. Raises ValueError for NaN in an input, parameter or output, or if f is random by a generator that
-    is not an argument; TypeError if f does not return (array, backward), or is a module that does not list a parameter
-    it reads. A note names those that other f read.
+    a large array is then checked entry by entry, one of more than 4096 entries at 1024 of them. progress: iterates over
+    the list of checks of parameters and intermediates. Raises ValueError for NaN in an input, parameter or output, or
+    if f is random by a generator that is not an argument; TypeError if f does not return (array, backward), or is a
+    module that does not list a parameter it reads. A note names those that other f read.
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     """

@@ -21,7 +21,7 @@ from ..machines.parallel.mpi import MPIGroup
 from ..machines.parallel.nccl import on_gpus
 from ..machines.run import Run, closing_line, load
 from ..machines.settings import OPTIMIZERS, TrainingSettings, used_by
-from ..machines.tasks import TASKS, recipe_of, recipes, with_recipe
+from ..machines.tasks import TASKS, recipe_name, recipes, with_recipe
 from ..tasks import Task
 from . import Parser, UsageError
 from .common import add_fields, add_speed, given, make, speed, unknown
@@ -104,7 +104,7 @@ class _TaskParser(Parser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Add the options, then parse."""
         first = Parser(prog=self.prog, add_help=False)
-        first.add_argument("--recipe", default=recipe_of(self.task))
+        first.add_argument("--recipe", default=recipe_name(self.task))
         first.add_argument("--resume", action="store_true")  # so that --re is as ambiguous here as later
         _add_options(self, make(with_recipe, {"task": self.task, "name": first.parse_known_args(args)[0].recipe}))
         return super().parse_known_args(args, namespace)
@@ -121,7 +121,7 @@ def _add_options(kind: argparse.ArgumentParser, task: Task) -> None:
     add_speed(kind)
     meanings = MEANINGS["all"] | MEANINGS[task.name]
     add_fields(kind, "data", task.data, meanings)
-    add_fields(kind, f"model: {recipe_of(task)}", task.config, meanings, leave_out=task.from_data)
+    add_fields(kind, f"model: {recipe_name(task)}", task.config, meanings, leave_out=task.from_data)
     add_fields(kind, "training", TrainingSettings, meanings)
     kind.set_defaults(run=_run, task=task)
 
@@ -207,7 +207,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> Run:
     if run.task.name != options.task.name:
         raise UsageError(f"{folder} holds a run of {run.task.name}, not of {options.task.name}")
     if "recipe" in options and run.task.config is not options.task.config:
-        raise UsageError(f"the run in {folder} has recipe {recipe_of(run.task)}, not {options.recipe}")
+        raise UsageError(f"the run in {folder} has recipe {recipe_name(run.task)}, not {options.recipe}")
     kinds = (run.task.data, run.task.config, TrainingSettings)
     all_began_with = (dataclasses.asdict(run.data), run.model, dataclasses.asdict(run.training))
     chosen = _chosen(run.task, _preset(run.task, getattr(options, "preset", None)), options)

@@ -21,7 +21,7 @@ from ..training import Accelerate, as_written
 from .parallel.group import ALONE, Group, same_everywhere
 from .settings import TrainingSettings
 from .shards import INDEX
-from .tasks import TASKS, of_earlier_run, recipe_of, with_recipe
+from .tasks import TASKS, of_earlier_run, recipe_name, with_recipe
 from .trainer import Outcome, Trainer
 
 _FORMAT = 1
@@ -88,7 +88,7 @@ class Run:
         for _, parameter in model.parameters():
             weights.update(to_numpy(parameter.value).tobytes())
         facts = {"version": __version__, "task": self.task.name, **fields, **self.model}
-        facts |= {"recipe": recipe_of(self.task)} | dataclasses.asdict(self.training)
+        facts |= {"recipe": recipe_name(self.task)} | dataclasses.asdict(self.training)
         facts |= {f"content of {name}": digests[path][:12] if path else None for name, path in named.items()}
         facts["first weights"] = weights.hexdigest()[:12]
         same_everywhere(group, {name: str(fact) for name, fact in facts.items()})
@@ -98,7 +98,7 @@ class Run:
         document = {
             "format": _FORMAT,
             "task": self.task.name,
-            "recipe": recipe_of(self.task),
+            "recipe": recipe_name(self.task),
             "data": dataclasses.asdict(self.data),
             "model": dict(self.model),
             "training": dataclasses.asdict(self.training),

@@ -51,7 +51,7 @@ def _needed(config: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(config) if field.default is MISSING)
 
 
-def recipe_of(task: Task) -> str:
+def recipe_name(task: Task) -> str:
     """The name of the recipe that a task trains."""
     return next(name for name, config in RECIPES.items() if config is task.config)
 
@@ -67,7 +67,7 @@ def of_earlier_run(task: Task, model: Mapping[str, Any]) -> tuple[str, dict[str,
     """The recipe and its settings in a run.json that names none. A translator's setting `model` was its kind then."""
     kinds = {"convolution": "convolutional", "lstm": "recurrent", "lstm-attention": "recurrent"}
     kind = model.get("model", "transformer")
-    recipe = kinds.get(kind, recipe_of(task))
+    recipe = kinds.get(kind, recipe_name(task))
     known = {field.name for field in fields(RECIPES[recipe])}
     sizes = {name: value for name, value in model.items() if name in known}
     return recipe, sizes | ({"attention": "none"} if kind == "lstm" else {})

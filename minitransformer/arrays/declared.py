@@ -72,7 +72,7 @@ def op(text: str) -> Callable[[F], F]:
     and dy themselves. So copy what you write to. Only `Parameter.grad` is added to in place.
     """
 
-    def declared(function: F) -> F:
+    def mark(function: F) -> F:
         check = Declaration(text, function)
 
         half, first = getattr(function, "half", function), check.floats[0].name
@@ -87,7 +87,7 @@ def op(text: str) -> Callable[[F], F]:
         forward.declaration = check  # type: ignore[attr-defined]
         return forward  # type: ignore[return-value]
 
-    return declared
+    return mark
 
 
 def declared(text: str = "") -> Callable[[F], F]:

@@ -193,7 +193,8 @@ class InputEmbedding(Module):
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns None.
 
-        start: the position of the first id; positions: (..., T), of each. types: integers (..., T); all 0 unless given.
+        The arguments are numbers; the attributes of the same names are the modules that look them up. start: the
+        position of the first id; positions: (..., T), of each. types: integers (..., T); all 0 unless given.
         """
         vectors, tokens_backward = self.tokens(ids)
         scaled = vectors * self.scale

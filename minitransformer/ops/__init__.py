@@ -1,4 +1,5 @@
 """The mathematics: each op is a pure function of arrays that returns its output and its pullback, `(y, backward)`.
+`sinusoidal_positions` alone has no input with a gradient, and returns its table.
 
 Each file holds one idea, with the derivation at its top and forward and backward together.
 """

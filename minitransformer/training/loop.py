@@ -51,6 +51,7 @@ class Worker:
         Several batches act as one large batch but need only the memory of a small one (gradient accumulation). seed:
         for dropout. scale: a factor for all gradients, but not for the returned loss; of float16.
         """
+        # 0, as the first of several workers has
         rng, total, loss_sum = np.random.default_rng([*seed, 0]), sum(map(corpus.count, batches)), 0.0
         self.zero_gradients()
         for rows in batches:

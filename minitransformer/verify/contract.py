@@ -120,9 +120,9 @@ class Contract:
             p.grad = to_device((scale * self.start[key]).astype(p.value.dtype), device_of(p.value).name)
         start = {key: parameter.grad.copy() for key, parameter in self.owned}
         result = backward(dy)
-        self.returned = list(result) if isinstance(result, tuple) else [] if result is None else [result]
+        self.raw = list(result) if isinstance(result, tuple) else [] if result is None else [result]
         asked = [x for name, x in self.arguments if name in self.wanted]
-        leaves = [g for x, dx in zip(asked, self.returned, strict=False) for g in given.gradients_of(x, dx)]
+        leaves = [g for x, dx in zip(asked, self.raw, strict=False) for g in given.gradients_of(x, dx)]
         return leaves, {key: parameter.grad - start[key] for key, parameter in self.owned}
 
     def _drawn(self, y: Array) -> Array:

@@ -151,12 +151,12 @@ class _Check(Contract):
         return marked(rows, changed, "was changed in place", first=True)
 
     def _input_rows(self, returned: list[Any]) -> list[Row]:
-        if len(self.returned) != len(self.wanted):
-            problem = f"backward returned {len(self.returned)} gradients for {len(self.wanted)} floating-point inputs"
+        if len(self.raw) != len(self.wanted):
+            problem = f"backward returned {len(self.raw)} gradients for {len(self.wanted)} floating-point inputs"
             integers = [name for name, x in self.leaves if is_array(x) and x.dtype.kind in "iu"]
-            if [type(x) for x in self.returned] == [list]:
+            if [type(x) for x in self.raw] == [list]:
                 problem = "backward returned a list; return its gradients as a tuple: return dx, dw"
-            elif len(self.returned) < len(self.wanted):
+            elif len(self.raw) < len(self.wanted):
                 problem += "; return one for each, in order (bind inputs without a gradient with functools.partial)"
             elif integers:
                 problem += f"; {integers[0]} holds integers, which have no gradient: convert it with astype(float)"

@@ -23,6 +23,7 @@ from minitransformer.arrays.backend import to_device
 from minitransformer.layers import Module, Parameter
 from minitransformer.published.bart import BartConfig
 from minitransformer.verify import Report, Row
+from minitransformer.verify.arguments import reading
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -1083,6 +1084,25 @@ def test_another_trace_function_goes_on_afterwards() -> None:
     assert lines == ["before", "after"]
     assert [line for event, line in traced if event == "line"] == [1, 2, 3]
     assert traced[-1][0] == "return"
+
+
+def test_two_readings_in_two_threads_leave_parameters_as_they_were() -> None:
+    """The second took what the first had put in place for what it had to restore."""
+    inside, end = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        inside.set()
+        end.wait(10.0)
+
+    first, second = (threading.Thread(target=reading, args=(run,)) for run in (wait, lambda: None))
+    first.start()
+    inside.wait(10.0)
+    second.start()
+    second.join(0.1)
+    end.set()
+    first.join()
+    second.join()
+    assert Parameter.__getattribute__ is object.__getattribute__
 
 
 def test_two_checks_in_two_threads_do_not_meet() -> None:

@@ -162,7 +162,7 @@ _READING = threading.RLock()
 
 def reading(run: Callable[[], Any]) -> tuple[Any, list[Parameter]]:
     """What `run` returns, and the parameters whose values it reads, wherever they are kept: even in a closure."""
-    thread, before, found = threading.get_ident(), Parameter.__getattribute__, dict[int, Parameter]()
+    thread, found = threading.get_ident(), dict[int, Parameter]()
 
     def noting(parameter: Parameter, name: str) -> Any:
         if name == "value" and threading.get_ident() == thread:
@@ -170,6 +170,7 @@ def reading(run: Callable[[], Any]) -> tuple[Any, list[Parameter]]:
         return before(parameter, name)
 
     with _READING:
+        before = Parameter.__getattribute__  # not earlier: that of another thread's reading would stay for ever
         Parameter.__getattribute__ = noting  # type: ignore[method-assign,assignment]
         try:
             return run(), list(found.values())

@@ -170,8 +170,8 @@ def reading(run: Callable[[], Any]) -> tuple[Any, list[Parameter]]:
         return before(parameter, name)
 
     with _READING:
-        before = Parameter.__getattribute__  # not earlier: that of another thread's reading would stay for ever
-        Parameter.__getattribute__ = noting  # type: ignore[method-assign,assignment]
+        # Not read earlier, or the hook of another thread's reading would stay for ever.
+        before, Parameter.__getattribute__ = Parameter.__getattribute__, noting  # type: ignore[method-assign,assignment]
         try:
             return run(), list(found.values())
         finally:

@@ -350,6 +350,19 @@ def test_the_state_is_the_count_of_steps_and_what_is_remembered(make, kinds):
     assert optimizer.state()["steps"] == 10
 
 
+def test_in_pieces_a_gradient_that_no_longer_fits_is_refused_after_right_steps_too():
+    """Arrays that were checked are not checked again, but a new one is."""
+    made = parameters()
+    optimizer = InPieces(Adam(made.items(), 0.05))
+    optimizer.step()
+    name, p = next(iter(made.items()))
+    before, p.grad = p.value.copy(), np.zeros(p.value.size + 1)
+    with pytest.raises(ValueError, match=f"Adam: the gradient of {name} must have the shape"):
+        optimizer.step()
+    np.testing.assert_array_equal(p.value, before)
+    assert optimizer.state()["steps"] == 1
+
+
 def test_a_subclass_may_remember_more():
     class Largest(Adam):
         def __init__(self, pairs, learning_rate):

@@ -193,8 +193,8 @@ class InputEmbedding(Module):
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns None.
 
-        The arguments are numbers; the attributes of the same names are the modules that look them up. start: the
-        position of the first id; positions: (..., T), of each. types: integers (..., T); all 0 unless given.
+        start: the position of the first id. positions: integers (..., T), of each id. types: integers (..., T); all 0
+        unless given. The attributes `positions` and `types` are the modules that look these up.
         """
         vectors, tokens_backward = self.tokens(ids)
         scaled = vectors * self.scale

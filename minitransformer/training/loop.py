@@ -51,7 +51,7 @@ class Worker:
         Several batches act as one large batch but need only the memory of a small one (gradient accumulation). seed:
         for dropout. scale: a factor for all gradients, but not for the returned loss; of float16.
         """
-        # 0, as the first of several workers has
+        # The 0 is the number of this worker; machines/workers.py has several.
         rng, total, loss_sum = np.random.default_rng([*seed, 0]), sum(map(corpus.count, batches)), 0.0
         self.zero_gradients()
         for rows in batches:
@@ -83,7 +83,7 @@ class Worker:
 def clip_gradients(worker: Any, limit: float, scale: float = 1.0) -> float:
     """Make the norm of a worker's gradients at most the limit; 0 is no limit. Returns their norm before, without scale.
 
-    scale: a factor that the gradients have; it is removed. `clip_gradient_norm` does this for parameters.
+    scale: a factor in the gradients, which is divided out. `clip_gradient_norm` does the same without a worker.
     """
     norm = worker.gradient_norm() / scale
     factor = clipping(norm, limit) / scale

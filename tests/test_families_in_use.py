@@ -11,6 +11,7 @@ import pytest
 import tokenizers
 from test_published import run  # noqa: F401  # a fixture
 
+from minitransformer import inspect
 from minitransformer.generation import Sampler, generate
 from minitransformer.later import RollingCache
 from minitransformer.layers import KeyValueCache
@@ -21,6 +22,7 @@ from minitransformer.published.gpt_oss import GptOssConfig
 from minitransformer.published.qwen3 import Qwen3Config
 from minitransformer.published.tokenizers import PublishedTokenizer
 from minitransformer.show.stepper.command import TextRecording, step_text
+from minitransformer.show.viewer import view
 
 WINDOW, N_LAYERS = 4, 3
 TOKENS = ["<s>", "</s>", *"abcdehmnost .", "at", "th", "the"]
@@ -159,6 +161,22 @@ def test_step(folders: dict[str, Path], name: str, layer: int) -> None:
     sums = whole.sum(axis=-1)
     assert sums.min() < 0.9 if name == "gpt_oss" else np.allclose(sums, 1.0)  # a sink takes the rest
     assert sums.max() < 1.0 + 1e-9
+
+
+@each_family
+def test_view_shows_the_weights_of_every_head(folders: dict[str, Path], name: str) -> None:
+    model = opened(folders, name)
+    (maps,) = view(model, IDS).maps
+    np.testing.assert_array_equal(maps.weights, inspect.heads(model, np.array([IDS])).weights[:, 0])
+    assert np.isfinite(maps.gradients).all() and (maps.gradients != 0.0).any(axis=(0, 3, 4)).all()
+
+
+@pytest.mark.slow
+@each_family
+def test_view_and_plot(folders: dict[str, Path], name: str, tmp_path: Path, run: Any) -> None:  # noqa: F811
+    run("view", "--model", folders[name], TEXT, "--html", tmp_path / "a.html")
+    run("plot", "attention", "--model", folders[name], TEXT, "--out", tmp_path / "a.png", "--layer", 1)
+    assert (tmp_path / "a.html").exists() and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

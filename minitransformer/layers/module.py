@@ -172,6 +172,19 @@ class Unread(np.random.Generator):
         return self.normal(low, high, size)
 
 
+class Discarded:
+    """In the place of a gradient that nobody reads: what is added to it, or to a part of it, takes no memory."""
+
+    def __iadd__(self, gradient: Array) -> Discarded:
+        return self
+
+    def __getitem__(self, part: Any) -> Discarded:
+        return self
+
+    def __setitem__(self, part: Any, gradient: Any) -> None:
+        pass
+
+
 def generator(rng: np.random.Generator | None) -> np.random.Generator:
     """The generator for initial values: the one given, or a new one with a random seed."""
     check_generator("initial values", rng)

@@ -17,6 +17,7 @@ from minitransformer.cli import main
 from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.later.convolutional import ConvolutionalConfig
 from minitransformer.layers import Linear
+from minitransformer.machines.tasks import RECIPES
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
@@ -93,6 +94,22 @@ def test_a_loaded_model_computes_what_the_saved_one_did(make, inputs, dtype, tmp
     output = loaded(*[IDS] * inputs)[0]
     assert output.dtype == dtype
     np.testing.assert_array_equal(output, model(*[IDS] * inputs)[0])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_saved_names_do_not_hang_on_the_order_of_attributes(recipe):
+    """A table that several parts share has one name, in whatever order a constructor sets its attributes."""
+    config = RECIPES[recipe]
+    needed = [f.name for f in dataclasses.fields(config) if f.default is dataclasses.MISSING]
+    sizes = {f.name: 2 for f in dataclasses.fields(config) if f.name.endswith("layers")}
+    sizes |= {name: value for name, value in SIZES.items() if name in {f.name for f in dataclasses.fields(config)}}
+    model = config(**{name: 7 for name in needed} | sizes).build(np.random.default_rng(0))
+    names = {name for name, _ in model.parameters()}
+    for _, module in list(model.modules()):
+        attributes = dict(reversed(vars(module).items()))
+        vars(module).clear()
+        vars(module).update(attributes)
+    assert {name for name, _ in model.parameters()} == names
 
 
 def test_parameters_of_two_dtypes_are_read_in_the_wider(tmp_path):

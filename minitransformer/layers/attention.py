@@ -9,6 +9,7 @@ are side by side in one matrix, so each is a single product: W_Q, W_K: (D, H·d_
     project · split · [turn q and k] · mix q, k, v · merge · project
 
 The paper turns nothing and mixes by scaled dot products; sockets.py says what else fits: a Mix, and a pair of Turns.
+`MultiHeadAttention.of` takes the four maps as well: a Map each, such as one with fewer heads of keys, or with a norm.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
 from .scaled_dot_product import ScaledDotProduct
-from .sockets import Mix, Turn, fitting
+from .sockets import Map, Mix, Turn, fitting
 
 
 class MultiHeadAttention(Module):
@@ -53,15 +54,58 @@ class MultiHeadAttention(Module):
             raise ValueError(f"MultiHeadAttention: {reason}; choose another n_heads, or give d_k and d_v")
         if mix is not None and dropout:
             raise ValueError("MultiHeadAttention: the dropout of the weights belongs to `mix`, which is given")
-        rng, self.d_model, self.n_heads = generator(rng), d_model, n_heads
-        self.d_k = d_model // n_heads if d_k is None else d_k
-        self.d_v = d_model // n_heads if d_v is None else d_v
-        self.query = Linear(d_model, n_heads * self.d_k, bias, rng)
-        self.key = Linear(d_model, n_heads * self.d_k, bias, rng)
-        self.value = Linear(d_model, n_heads * self.d_v, bias, rng)
-        self.output = Linear(n_heads * self.d_v, d_model, bias, rng)
-        self.mix: Mix = ScaledDotProduct(dropout=dropout) if mix is None else fitting("mix", Mix, mix)[0]
+        rng = generator(rng)
+        of_keys = n_heads * (d_model // n_heads if d_k is None else d_k)
+        of_values = n_heads * (d_model // n_heads if d_v is None else d_v)
+        query, key, value = (Linear(d_model, width, bias, rng) for width in (of_keys, of_keys, of_values))
+        output = Linear(of_values, d_model, bias, rng)
+        self._hold(n_heads, query, key, value, output, ScaledDotProduct(dropout=dropout) if mix is None else mix, turn)
+
+    @classmethod
+    @declared("n_heads > 0")
+    def of(
+        cls,
+        n_heads: int,
+        query: Map,
+        key: Map,
+        value: Map,
+        output: Map,
+        mix: Mix | None = None,
+        turn: tuple[Turn | None, Turn | None] = (None, None),
+    ) -> MultiHeadAttention:
+        """Attention with these maps. n_heads: of queries; there may be fewer of keys and values, if `mix` takes that.
+
+        Raises TypeError for a part that does not fit, and ValueError for widths that do not.
+        """
+        attention = cls.__new__(cls)
+        attention._hold(n_heads, query, key, value, output, ScaledDotProduct() if mix is None else mix, turn)
+        d_k, d_v = attention.d_k, attention.d_v
+        n_key_heads = key.d_out // d_k
+        wanted = (n_heads * d_k, n_key_heads * d_k, n_key_heads * d_v, n_heads * d_v)
+        if (found := (query.d_out, key.d_out, value.d_out, output.d_in)) != wanted:
+            raise ValueError(f"MultiHeadAttention: maps of {n_heads} heads must give each an equal width, got {found}")
+        return attention
+
+    def _hold(self, n_heads: int, query: Map, key: Map, value: Map, output: Map, mix: Mix, turn: Any) -> None:
+        self.n_heads = n_heads
+        self.query, self.key, self.value, self.output = fitting("each map", Map, query, key, value, output)
+        self.mix: Mix = fitting("mix", Mix, mix)[0]
         self.turn_query, self.turn_key = fitting("turn", Turn, *turn)
+
+    @property
+    def d_model(self) -> int:
+        """The width of x."""
+        return self.query.d_in
+
+    @property
+    def d_k(self) -> int:
+        """The width of a query, and of a key."""
+        return self.query.d_out // self.n_heads
+
+    @property
+    def d_v(self) -> int:
+        """The width of a value."""
+        return self.output.d_in // self.n_heads
 
     def __call__(
         self,
@@ -108,7 +152,7 @@ class MultiHeadAttention(Module):
         return y, backward
 
     def project(
-        self, projection: Linear, x: Array, width: int, turn: Turn | None = None, start: int = 0, positions: Any = None
+        self, projection: Map, x: Array, width: int, turn: Turn | None = None, start: int = 0, positions: Any = None
     ) -> tuple[Array, Pullback]:
         """Project x, split it into heads, and turn them: (..., T, D) to (..., H, T, width)."""
         projected, projection_backward = projection(x)
@@ -126,8 +170,8 @@ class MultiHeadAttention(Module):
     def cost(self, batch: int, length: int) -> Cost:
         """What the parts cost. Kept besides: the input and the merged heads."""
         maps = [part.cost(batch, length) for part in (self.query, self.key, self.value, self.output)]
-        turns = [(self.turn_query, self.query.weight), (self.turn_key, self.key.weight)]
-        turned = [turn.cost(batch * w.value.shape[1] // self.d_k, length) for turn, w in turns if turn is not None]
+        turns = [(self.turn_query, self.query), (self.turn_key, self.key)]
+        turned = [turn.cost(batch * part.d_out // self.d_k, length) for turn, part in turns if turn is not None]
         mixed = self.mix.cost(batch, length, self.n_heads, self.d_k, self.d_v)
         return sum((*maps, *turned, mixed), Cost(kept=batch * length * (self.d_model + self.n_heads * self.d_v)))
 
@@ -138,13 +182,14 @@ class MultiHeadAttention(Module):
     def head(self, i: int) -> MultiHeadAttention:
         """Head i alone, from 0 on, with copies of its part of each matrix. y = sum_i head(i)(x) + b_O."""
         check_index("MultiHeadAttention.head", i, self.n_heads)
-        shared = i * (self.key.weight.value.shape[1] // self.d_k) // self.n_heads  # the keys and values that it reads
+        shared = i * (self.key.d_out // self.d_k) // self.n_heads  # the keys and values that it reads
         k, v = (slice(shared * d, (shared + 1) * d) for d in (self.d_k, self.d_v))
         alone = copy.copy(self)
-        alone.n_heads, alone.mix = 1, self.mix.head(i)
+        alone.mix = self.mix.head(i)
         alone.query = self.query.part(columns=slice(i * self.d_k, (i + 1) * self.d_k))
         alone.key, alone.value = self.key.part(columns=k), self.value.part(columns=v)
         alone.output = self.output.part(rows=slice(i * self.d_v, (i + 1) * self.d_v))
+        alone.n_heads = 1
         alone.turn_query, alone.turn_key = copy.deepcopy((self.turn_query, self.turn_key))
         alone.zero_grad()
         return alone

@@ -1,4 +1,4 @@
-"""What a part needs to fit into one of the two sockets of multi-head attention: a module with these methods.
+"""What a part needs to fit into one of the sockets of multi-head attention: a module with these methods.
 
 project · split · [turn q and k] · mix q, k, v · merge · project
 """
@@ -11,6 +11,28 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from .cost import Cost
+
+
+@runtime_checkable
+class Map(Protocol):
+    """Projects to queries, to keys or to values, or projects the merged heads; as Linear does."""
+
+    @property
+    def d_in(self) -> int:
+        """The width of x."""
+
+    @property
+    def d_out(self) -> int:
+        """The width of y."""
+
+    def __call__(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx. x: (..., d_in); y: (..., d_out)."""
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """What a call with batch sequences of length tokens costs. The input is counted by the attention."""
+
+    def part(self, rows: slice = ..., columns: slice = ...) -> Map:
+        """A copy that reads only these numbers of x, or gives only these of y."""
 
 
 @runtime_checkable

@@ -71,6 +71,14 @@ _enter(
     transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, recompute=True),
 )
 _enter("TextEncoder", _encoder_of_text(TextEncoder))
+
+
+def _read_and_pooled(r: Random) -> Setup:
+    model = ordinary(TextEncoder(TextEncoderConfig(7, dropout=0.0, max_length=6, n_layers=1, **SMALL)), r)
+    return call(r, model.with_pooled, np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), module=model)
+
+
+_enter("TextEncoder and its pool", _read_and_pooled)
 _enter("TextEncoder that counts the real tokens", _encoder_of_text(TextEncoder, count_real=True, types=0))
 _enter("MaskedLanguageModel", _encoder_of_text(MaskedLanguageModel))
 _enter(

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, Window, grouped, rotary_turn
+from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, rotary_turn
 from ..later.softcap import CappedOutput
-from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, ScaledDotProduct
+from ..layers import Residual, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
 from . import llama
+from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
 
@@ -35,28 +36,25 @@ class Gemma2Config(llama.LlamaConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Gemma 2."""
-        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-        output = tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng)
 
         def norm() -> OffsetRMSNorm:
-            return OffsetRMSNorm(d, self.norm_eps)
+            return OffsetRMSNorm(self.d_model, self.norm_eps)
 
-        def residual(sublayer: Module) -> Residual:
-            return Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout)
-
-        def layer(i: int) -> EncoderLayer:
+        def mix(i: int) -> Any:
             how = self.query_scalar**-0.5, self.attention_dropout
-            mix: Any = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
-            mix = mix if self.window is None or i % 2 else Window(self.window, mix)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
-            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
-            return EncoderLayer.of(residual(attention), residual(feed_forward))
+            capped = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
+            return capped if i % 2 else within(self.window, capped)
 
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, scale=d**0.5, dropout=self.dropout),
-            stack=Encoder.of([layer(i) for i in range(self.n_layers)], norm(), self.recompute),
-            output=output if self.logit_cap is None else CappedOutput(output, self.logit_cap),
+        return decoder(
+            self,
+            rng,
+            norm=norm,
+            mix=mix,
+            turn=lambda: rotary_turn(self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
+            scale=self.d_model**0.5,
+            output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
         )
 
 

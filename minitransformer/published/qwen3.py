@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Window, grouped, qk_norm
-from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
+from ..later import GatedFeedForward, qk_norm
+from ..layers import RMSNorm, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
 from . import llama
+from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields
 
@@ -24,25 +25,13 @@ class Qwen3Config(llama.LlamaConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Qwen3."""
-        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
-
-        def layer() -> EncoderLayer:
-            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
-            mix = mix if self.window is None else Window(self.window, mix)
-            turn = qk_norm(width or 1, self.norm_eps, self.rotary_base)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=turn)
-            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
-            return EncoderLayer.of(residual(attention), residual(feed_forward))
-
-        layers = [layer() for _ in range(self.n_layers)]
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.recompute),
-            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        return decoder(
+            self,
+            rng,
+            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
+            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
+            turn=lambda: qk_norm(self.d_head or 1, self.norm_eps, self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
         )
 
 

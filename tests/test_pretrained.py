@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from minitransformer.cli import main
 from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.models import (
     Classifier,
@@ -380,7 +381,7 @@ def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
         (AlibiTransformerConfig(11, 11, **both).build(), "no family has ALiBi in an encoder and a decoder"),
         (
             MaskedLanguageModel(dataclasses.replace(encoder, width=4)),
-            "no family has all of this together; the nearest is bert, with width=None",
+            "no family has all of this together; the nearest is albert, with shared=True",
         ),
         (
             TextClassifierConfig(11, 9, 6, 2, 8, 2, types=0, n_classes=3).build(),
@@ -519,8 +520,11 @@ def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     exec(code, names)
     assert names["logits"].shape == (1, 5, 512)
     assert all(abs(parameter.grad).max() > 0.0 for _, parameter in names["model"].parameters())
-    listed = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `")))
-    assert set(listed) == FAMILIES.keys()
+
+
+def test_the_command_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--families"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(FAMILIES)
 
 
 def test_roberta_knows_padding_by_its_id() -> None:

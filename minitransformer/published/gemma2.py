@@ -108,4 +108,17 @@ norm                                   =  stack.final_norm
 """
 
 
-FAMILY = Family("gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES)
+FAMILY = Family(
+    "gemma2",
+    "model",
+    classes("Gemma2", WRITERS),
+    ours,
+    theirs,
+    NAMES,
+    recipe=Gemma2Config,
+    adds="softcapped scores and logits, norms before and after each sub-layer, a window in every second layer",
+    small=llama.SMALL | {  # a width whose root is exact, since others round it to float32
+        "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
+        "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5,
+    },
+)  # fmt: skip

@@ -94,4 +94,14 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 )
 
 
-FAMILY = Family("gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES)
+FAMILY = Family(
+    "gpt_oss",
+    "model",
+    classes("GptOss", WRITERS),
+    ours,
+    theirs,
+    NAMES,
+    recipe=GptOssConfig,
+    adds="a sink in each head, a window in every second layer, experts; no scaled angles (yarn), no packed experts",
+    small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
+)

@@ -178,6 +178,44 @@ layers.*.self_attn.rotary_emb.inv_freq -
 """
 
 
-LLAMA = Family("llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES)
-MISTRAL = Family("mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES)
-QWEN2 = Family("qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES)
+SMALL = {
+    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+    "intermediate_size": 8, "num_hidden_layers": 2, "max_position_embeddings": 32, "bos_token_id": None,
+    "eos_token_id": None, "pad_token_id": None, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+}  # fmt: skip
+WINDOW_OF_QWEN = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
+FAMILIES = (
+    Family(
+        "llama",
+        "model",
+        classes("Llama", WRITERS),
+        llama_ours,
+        llama_theirs,
+        NAMES,
+        recipe=LlamaConfig,
+        adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
+        small=SMALL,
+    ),
+    Family(
+        "mistral",
+        "model",
+        classes("Mistral", WRITERS),
+        mistral_ours,
+        mistral_theirs,
+        NAMES,
+        recipe=LlamaConfig,
+        adds="as Llama; a window",
+        small=SMALL | {"sliding_window": 3},
+    ),
+    Family(
+        "qwen2",
+        "model",
+        classes("Qwen2", WRITERS),
+        qwen2_ours,
+        qwen2_theirs,
+        NAMES,
+        recipe=LlamaConfig,
+        adds="as Llama; biases of queries, keys and values",
+        small=SMALL | WINDOW_OF_QWEN,
+    ),
+)

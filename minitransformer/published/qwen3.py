@@ -56,4 +56,14 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 )
 
 
-FAMILY = Family("qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES)
+FAMILY = Family(
+    "qwen3",
+    "model",
+    classes("Qwen3", WRITERS),
+    ours,
+    theirs,
+    NAMES,
+    recipe=Qwen3Config,
+    adds="as Llama; norms of queries and keys",
+    small=llama.SMALL | llama.WINDOW_OF_QWEN,
+)

@@ -1,4 +1,4 @@
-"""Families that cannot be opened, and the part of their mathematics that is missing here."""
+"""Families that cannot be opened, unless a file here is theirs; and the part of their mathematics that is missing."""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ def talkative(config: Any) -> LanguageModel:
         model = config.build(rng).to(dtype="float64")
         for _, parameter in model.parameters():
             parameter.value += rng.normal(0.0, 0.8, parameter.value.shape)
-        if all(len(set(continued(model, prompt, N_NEW))) > 4 for prompt in PROMPTS):
+        texts = [continued(model, prompt, N_NEW) for prompt in PROMPTS]
+        if all(len(set(text)) > 4 and 1 not in text[: WINDOW + 1] for text in texts):  # 1 ends a text
             return model
     raise AssertionError(f"no model of {config} says more than the same four tokens")
 

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from all_ops import IDEAS
+from value_checks import CLOSE, VALUE_CHECKS, Check, rejects
 
 from minitransformer import later, layers, models, ops
 from minitransformer.arrays import masks
-from minitransformer.later.softcap import softcapped_attention
 from minitransformer.machines.parallel import in_threads, mean
 from minitransformer.training import SGD, AdamW, Muon, newton_schulz
 from minitransformer.verify import CASES, Case, Report, Row, gradients
@@ -394,20 +395,6 @@ def test_a_relative_error_without_a_floor_would_reject_right_code() -> None:
 
 # --------------------------------------------------------- forward and backward wrong together: only values can tell
 
-CLOSE = {"rtol": 1e-9, "atol": 1e-9}
-Check = Callable[[], None]
-VALUE_CHECKS: dict[str, Check] = {}
-
-
-def rejects(*names: str) -> Callable[[Check], Check]:
-    """Enter a check of values that holds of the right code, and fails on each of the named variants."""
-
-    def enter(check: Check) -> Check:
-        VALUE_CHECKS.update(dict.fromkeys(names, check))
-        return check
-
-    return enter
-
 
 @rejects("softmax-overflows")
 def softmax_of_large_scores() -> None:
@@ -558,14 +545,6 @@ def flash_attention_is_attention() -> None:
     q, k, v = draw(3, 2), draw(5, 2, seed=1), draw(5, 3, seed=2)
     expected = reference.attention(q, k, v, lambda i, j: j <= i + 2)
     np.testing.assert_allclose(later.flash_attention(q, k, v, causal=True, tile=2)[0], expected, **CLOSE)
-
-
-@rejects("softcapped-hidden-before-the-cap")
-def a_hidden_key_has_no_weight_under_a_cap() -> None:
-    q, k, v = draw(3, 2), draw(5, 2, seed=1), draw(5, 3, seed=2)
-    seen = np.array([True, True, False, True, True])
-    expected = softcapped_attention(q, k[seen], v[seen], 0.9)[0]
-    np.testing.assert_allclose(softcapped_attention(q, k, v, 0.9, seen)[0], expected, **CLOSE)
 
 
 @rejects("flash-query-does-not-see-itself", "flash-causal-forgotten")
@@ -835,6 +814,10 @@ def mean_over_the_tokens_of_all_ranks() -> None:
     losses, tokens = np.array([[2.0], [5.0], [11.0]]), (1.0, 2.0, 5.0)
     ys = in_threads(3, lambda group: mean(losses[group.rank], group, tokens[group.rank])[0])
     np.testing.assert_allclose(ys, np.full((3, 1), (2.0 + 2.0 * 5.0 + 5.0 * 11.0) / 8.0))
+
+
+for idea in sorted(set(IDEAS.values())):  # whose checks of values stand in its own test file
+    importlib.import_module(f"test_{idea}")
 
 
 def test_every_variant_that_only_values_catch_has_a_check_of_values() -> None:

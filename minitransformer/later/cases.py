@@ -98,10 +98,9 @@ layer("Normed", lambda: Normed(GatedFeedForward(4, 7), OffsetRMSNorm(4)), (2, 3,
 layer("Normed columns of a map", lambda: Normed(layers.Linear(5, 6), layers.RMSNorm(6)).part(slice(2, 4)), (2, 3, 5))
 layer("NormedUpdate", lambda: NormedUpdate(GatedFeedForward(4, 7), layers.RMSNorm(4)), (2, 3, 4))
 layer(
-    "NormedUpdate of a memory, with dropout",
+    "NormedUpdate with dropout",
     lambda: NormedUpdate(layers.MultiHeadAttention(4, 2), layers.RMSNorm(4), 0.3),
     (2, 3, 4),
-    (2, 5, 4),
     rng=frozen,
 )
 layer("GatedFeedForward", lambda: GatedFeedForward(4, 7), (2, 3, 4))

@@ -18,7 +18,6 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.declared import declared
 from ..layers import Cost, LayerNorm, Module, Residual, RMSNorm
-from ..layers.residual import as_tuple
 
 
 class OffsetRMSNorm(RMSNorm):
@@ -112,27 +111,27 @@ class Columns(Module):
 
 
 class NormedUpdate(Residual):
-    """y = x + dropout(norm(f(x))): the norm stands inside the residual connection, after f. Otherwise as `Residual`."""
+    """y = x + dropout(norm(f(x))): the norm stands inside the residual connection, after f, which reads no memory."""
 
     @declared("0 <= dropout < 1")
     def __init__(self, sublayer: Module, norm: LayerNorm | RMSNorm, dropout: float = 0.0) -> None:
         self.sublayer, self.norm, self.dropout = sublayer, norm, dropout
 
-    def __call__(
-        self, x: Array, *others: Array, rng: np.random.Generator | None = None, **options: Any
+    def __call__(  # type: ignore[override]  # it reads no memory
+        self, x: Array, *, rng: np.random.Generator | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
-        """Return (y, backward). x, y: (..., D)."""
-        update, sublayer_backward = self.sublayer(x, *others, rng=rng, **options)
+        """Return (y, backward); backward(dy) returns dx. x, y: (..., D)."""
+        update, sublayer_backward = self.sublayer(x, rng=rng, **how)
         normalized, norm_backward = self.norm(update)
         kept, dropout_backward = self.ops.dropout(normalized, self.dropout, rng)
         y = x + kept
 
-        def backward(dy: Array) -> Any:
+        def backward(dy: Array) -> Array:
             dkept = dy
             dnormalized = dropout_backward(dkept)
             dupdate = norm_backward(dnormalized)
-            dthrough, *dothers = as_tuple(sublayer_backward(dupdate))
+            dthrough = sublayer_backward(dupdate)
             dx = dy + dthrough
-            return (dx, *dothers) if dothers else dx
+            return dx
 
         return y, backward

@@ -60,7 +60,7 @@ class Residual(Module):
             dtotal = norm_backward(dy)
             dkept = dtotal
             dupdate = dropout_backward(dkept)
-            dthrough, *dothers = as_tuple(sublayer_backward(dupdate))
+            dthrough, *dothers = _as_tuple(sublayer_backward(dupdate))
             dx = dtotal + dthrough
             return (dx, *dothers) if dothers else dx
 
@@ -78,15 +78,14 @@ class Residual(Module):
         def backward(dy: Array) -> Any:
             dkept = dy
             dupdate = dropout_backward(dkept)
-            dnormalized, *dothers = as_tuple(sublayer_backward(dupdate))
+            dnormalized, *dothers = _as_tuple(sublayer_backward(dupdate))
             dx = dy + norm_backward(dnormalized)
             return (dx, *dothers) if dothers else dx
 
         return y, backward
 
 
-def as_tuple(gradients: Any) -> tuple[Array, ...]:
-    """The gradients that a sub-layer's pullback returns, one or several."""
+def _as_tuple(gradients: Any) -> tuple[Array, ...]:
     return gradients if isinstance(gradients, tuple) else (gradients,)
 
 

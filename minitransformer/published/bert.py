@@ -88,13 +88,8 @@ SMALL = {
     "max_position_embeddings": 16, "pad_token_id": 1,
 }  # fmt: skip
 FAMILY = Family(
-    "bert",
-    "bert",
-    classes("Bert", ENCODERS | PRETRAINED),
-    ours,
-    theirs,
-    names,
+    "bert", "bert", classes("Bert", ENCODERS | PRETRAINED), ours, theirs, names,
     recipe=TextEncoderConfig,
     adds="learned positions, token types and a pooler",
     small=SMALL,
-)
+)  # fmt: skip

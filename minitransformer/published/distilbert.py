@@ -56,12 +56,7 @@ embeddings.position_ids                        -
 
 
 FAMILY = Family(
-    "distilbert",
-    "distilbert",
-    classes("DistilBert", ENCODERS),
-    ours,
-    theirs,
-    NAMES,
+    "distilbert", "distilbert", classes("DistilBert", ENCODERS), ours, theirs, NAMES,
     class_pooler="relu",
     recipe=TextEncoderConfig,
     adds="as BERT; without token types",

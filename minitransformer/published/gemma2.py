@@ -5,7 +5,7 @@ Capped scores and logits, norms before and after each sub-layer, a window in lay
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,20 +72,20 @@ def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
     """The config of Gemma 2's config.json."""
     fields = Fields({**_DEFAULTS, **fields.document})
     fields.only(use_bidirectional_attention=False)
-    alike = asdict(llama.mistral_ours(fields, head, stored))
-    every_second(fields, alike["n_layers"])
+    sizes = llama.sizes(fields, head)
+    every_second(fields, sizes["n_layers"])
     own = fields.read(FIELDS)
     for their, (our, default) in _CAPS.items():  # null is no cap
         own[our] = fields.positive(their, default) if fields.document.get(their, default) is not None else None
-    return Gemma2Config(**(alike | own | {"qkv_bias": own["bias"]}))
+    return Gemma2Config(**(sizes | own))
 
 
 def theirs(config: Gemma2Config) -> dict[str, Any]:
     """Gemma 2's config.json."""
-    alike = llama.mistral_theirs(config)
-    del alike["hidden_act"]
+    sizes = llama.written_sizes(config)
+    del sizes["hidden_act"]
     caps = {their: getattr(config, our) for their, (our, _) in _CAPS.items()}
-    return {**alike, **written(config, FIELDS), **caps}
+    return {**sizes, **written(config, FIELDS), **caps}
 
 
 NAMES = """
@@ -109,12 +109,7 @@ norm                                   =  stack.final_norm
 
 
 FAMILY = Family(
-    "gemma2",
-    "model",
-    classes("Gemma2", WRITERS),
-    ours,
-    theirs,
-    NAMES,
+    "gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES,
     recipe=Gemma2Config,
     adds="softcapped scores and logits, norms before and after each sub-layer, a window in every second layer",
     small=llama.SMALL | {  # a width whose root is exact, since others round it to float32

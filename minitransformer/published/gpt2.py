@@ -53,12 +53,7 @@ h.*.attn.masked_bias  -
 
 
 FAMILY = Family(
-    "gpt2",
-    "transformer",
-    {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS},
-    ours,
-    theirs,
-    NAMES,
+    "gpt2", "transformer", {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS}, ours, theirs, NAMES,
     recipe=LanguageModelConfig,
     adds="pre-norm order, a causal stack alone",
     small={

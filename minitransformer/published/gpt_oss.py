@@ -5,7 +5,7 @@ A learned sink in each head, a window in layers 1, 3, 5, ..., experts in place o
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,15 +68,14 @@ def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
     if "quantization_config" in fields.document:
         raise ValueError("quantization_config is not supported: unpack the experts first")
     fields = Fields({**_DEFAULTS, **fields.document})
-    alike = asdict(llama.mistral_ours(fields, head, stored))
-    every_second(fields, alike["n_layers"])
-    own = fields.read(FIELDS)
-    return GptOssConfig(**(alike | own | {"qkv_bias": own["bias"]}))
+    sizes = llama.sizes(fields, head)
+    every_second(fields, sizes["n_layers"])
+    return GptOssConfig(**sizes, **fields.read(FIELDS))
 
 
 def theirs(config: GptOssConfig) -> dict[str, Any]:
     """gpt-oss's config.json."""
-    return {**llama.mistral_theirs(config), **written(config, FIELDS)}
+    return {**llama.written_sizes(config), **written(config, FIELDS)}
 
 
 NAMES = (
@@ -95,13 +94,8 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 
 
 FAMILY = Family(
-    "gpt_oss",
-    "model",
-    classes("GptOss", WRITERS),
-    ours,
-    theirs,
-    NAMES,
+    "gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES,
     recipe=GptOssConfig,
     adds="a sink in each head, a window in every second layer, experts; no scaled angles (yarn), no packed experts",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
-)
+)  # fmt: skip

@@ -78,11 +78,12 @@ class LlamaConfig:
         )
 
 
-def _ours(fields: Fields, head: str, **particular: Any) -> LlamaConfig:
+def sizes(fields: Fields, head: str) -> dict[str, Any]:
+    """What the config.json of every family like Llama has, under our names."""
     found = fields.read(FIELDS)
     found["tie_output"] |= head == BODY
     width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
-    return LlamaConfig(**found, d_head=width, rotary_base=_rotary_base(fields), **particular)
+    return {**found, "d_head": width, "rotary_base": _rotary_base(fields)}
 
 
 def _rotary_base(fields: Fields) -> float:
@@ -102,7 +103,8 @@ def _rotary_base(fields: Fields) -> float:
     return base
 
 
-def _theirs(config: LlamaConfig) -> dict[str, Any]:
+def written_sizes(config: LlamaConfig) -> dict[str, Any]:
+    """The fields of a config.json that every family like Llama has."""
     return {
         **written(config, FIELDS),
         "head_dim": config.d_head,
@@ -117,26 +119,26 @@ def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     bias = fields.flag("attention_bias", False)
     if bias != fields.flag("mlp_bias", False):
         raise ValueError("attention_bias and mlp_bias must be equal: here either all maps have biases or none do")
-    return _ours(fields, head, bias=bias)
+    return LlamaConfig(**sizes(fields, head), bias=bias)
 
 
 def llama_theirs(config: LlamaConfig) -> dict[str, Any]:
     """Llama's config.json."""
-    return {**_theirs(config), "attention_bias": config.bias, "mlp_bias": config.bias}
+    return {**written_sizes(config), "attention_bias": config.bias, "mlp_bias": config.bias}
 
 
 def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     """The config of Mistral's config.json."""
-    return _ours(fields, head, bias=False, window=fields.size_or_none("sliding_window"))
+    return LlamaConfig(**sizes(fields, head), window=fields.size_or_none("sliding_window"))
 
 
 def mistral_theirs(config: LlamaConfig) -> dict[str, Any]:
     """Mistral's config.json."""
-    return {**_theirs(config), "sliding_window": config.window}
+    return {**written_sizes(config), "sliding_window": config.window}
 
 
-def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
-    """The config of Qwen2's config.json."""
+def window_of_qwen(fields: Fields) -> int | None:
+    """The window of all layers of a Qwen, if it has one."""
     window = None
     if fields.flag("use_sliding_window", False):
         window = fields.size_or_none("sliding_window")
@@ -145,14 +147,19 @@ def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     kind = "full_attention" if window is None else "sliding_attention"
     if any(layer != kind for layer in fields.document.get("layer_types") or ()):
         raise ValueError(f"layer_types must all be {kind!r}")
-    return _ours(fields, head, bias=False, qkv_bias=True, window=window)
+    return window
+
+
+def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Qwen2's config.json."""
+    return LlamaConfig(**sizes(fields, head), qkv_bias=True, window=window_of_qwen(fields))
 
 
 def qwen2_theirs(config: LlamaConfig) -> dict[str, Any]:
     """Qwen2's config.json."""
     kind = "full_attention" if config.window is None else "sliding_attention"
     return {
-        **_theirs(config),
+        **written_sizes(config),
         "use_sliding_window": config.window is not None,
         "sliding_window": config.window,
         "max_window_layers": config.n_layers if config.window is None else 0,
@@ -186,36 +193,21 @@ SMALL = {
 WINDOW_OF_QWEN = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
 FAMILIES = (
     Family(
-        "llama",
-        "model",
-        classes("Llama", WRITERS),
-        llama_ours,
-        llama_theirs,
-        NAMES,
+        "llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES,
         recipe=LlamaConfig,
         adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
         small=SMALL,
     ),
     Family(
-        "mistral",
-        "model",
-        classes("Mistral", WRITERS),
-        mistral_ours,
-        mistral_theirs,
-        NAMES,
+        "mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES,
         recipe=LlamaConfig,
         adds="as Llama; a window",
         small=SMALL | {"sliding_window": 3},
     ),
     Family(
-        "qwen2",
-        "model",
-        classes("Qwen2", WRITERS),
-        qwen2_ours,
-        qwen2_theirs,
-        NAMES,
+        "qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES,
         recipe=LlamaConfig,
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
     ),
-)
+)  # fmt: skip

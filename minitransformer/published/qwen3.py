@@ -5,7 +5,7 @@ RMSNorm of each head's queries and keys, before the rotation, in place of Qwen2'
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,8 @@ class Qwen3Config(llama.LlamaConfig):
 
 def ours(fields: Fields, head: str, stored: Stored) -> Qwen3Config:
     """The config of Qwen3's config.json."""
-    alike = asdict(llama.qwen2_ours(Fields({"head_dim": 128} | dict(fields.document)), head, stored))
-    bias = fields.flag("attention_bias", False)
-    return Qwen3Config(**(alike | {"bias": bias, "qkv_bias": bias}))
+    sizes = llama.sizes(Fields({"head_dim": 128, **fields.document}), head)
+    return Qwen3Config(**sizes, bias=fields.flag("attention_bias", False), window=llama.window_of_qwen(fields))
 
 
 def theirs(config: Qwen3Config) -> dict[str, Any]:
@@ -57,13 +56,8 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 
 
 FAMILY = Family(
-    "qwen3",
-    "model",
-    classes("Qwen3", WRITERS),
-    ours,
-    theirs,
-    NAMES,
+    "qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES,
     recipe=Qwen3Config,
     adds="as Llama; norms of queries and keys",
     small=llama.SMALL | llama.WINDOW_OF_QWEN,
-)
+)  # fmt: skip

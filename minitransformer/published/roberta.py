@@ -60,13 +60,8 @@ def names(config: TextEncoderConfig) -> str:
 
 
 FAMILY = Family(
-    "roberta",
-    "roberta",
-    classes("Roberta", ENCODERS),
-    ours,
-    theirs,
-    names,
+    "roberta", "roberta", classes("Roberta", ENCODERS), ours, theirs, names,
     recipe=TextEncoderConfig,
     adds="as BERT; positions that count the real tokens, from the padding's id + 1",
     small=bert.SMALL,
-)
+)  # fmt: skip

@@ -208,12 +208,7 @@ def names(config: T5Config) -> str:
 
 
 FAMILY = Family(
-    "t5",
-    "",
-    {"T5Model": BODY, "T5ForConditionalGeneration": WORDS},
-    ours,
-    theirs,
-    names,
+    "t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names,
     recipe=T5Config,
     adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
     small={

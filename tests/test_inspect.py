@@ -13,6 +13,7 @@ import pytest
 from minitransformer import inspect
 from minitransformer.course import Mistake
 from minitransformer.fast import accelerate
+from minitransformer.later import Local
 from minitransformer.layers import Cache, Linear, Module
 from minitransformer.models import (
     Classifier,
@@ -143,6 +144,14 @@ def test_heads_of_an_encoder_decoder_have_a_kind() -> None:
     assert shapes == {"encoder": (2, 2, 3, 5, 5), "decoder": (2, 2, 3, 4, 4), "cross": (2, 2, 3, 4, 5)}
     with pytest.raises(ValueError, match=r"heads: kind must be one of 'encoder', 'decoder', 'cross'.*got None"):
         inspect.heads(model, source, target)
+
+
+def test_a_mix_that_never_holds_all_weights_is_named() -> None:
+    model = of_family("gpt2")
+    for layer in model.stack.layers:
+        layer.self_attention.sublayer.mix = Local(2)
+    with pytest.raises(ValueError, match="heads: Local never holds the weights of all keys"):
+        inspect.heads(model, *inputs_of(model))
 
 
 # ---- ablate, patch ----

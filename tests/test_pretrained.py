@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -11,12 +12,14 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from minitransformer import published
 from minitransformer.cli import main
 from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.models import (
@@ -32,7 +35,7 @@ from minitransformer.models import (
 )
 from minitransformer.models.folder import save
 from minitransformer.published.bart import BartConfig
-from minitransformer.published.families import FAMILIES
+from minitransformer.published.families import FAMILIES, Family
 from minitransformer.published.llama import LlamaConfig
 from minitransformer.training.corpora import LabelledCorpus
 
@@ -520,6 +523,13 @@ def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     exec(code, names)
     assert names["logits"].shape == (1, 5, 512)
     assert all(abs(parameter.grad).max() > 0.0 for _, parameter in names["model"].parameters())
+
+
+def test_every_file_of_a_family_is_found() -> None:
+    """Families are found by a line of their file; a file that writes that line in another way would be missed."""
+    modules = [importlib.import_module(f"{published.__name__}.{m.name}") for m in iter_modules(published.__path__)]
+    there = [x for module in modules for x in vars(module).values() if isinstance(x, Family)]
+    assert {family.model_type for family in there} <= FAMILIES.keys() and len(FAMILIES) >= 15
 
 
 def test_the_command_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ import math
 
 import numpy as np
 
+LAYER = ("norm_1", "query", "key", "value", "output", "norm_2", "inner", "outer")  # the parts of a layer that learn
+
 
 def linear(x, weight, bias):
     """y = x W + b, or y_nj = sum_i x_ni W_ij + b_j. x: (N, in); weight: (in, out); bias: (out,); y: (N, out).
@@ -100,9 +102,10 @@ def attention(q, k, v):
     scores_ij says how well query i and key j match, and output_i is the mean of the values under the weights of query
     i. Why √d: a product of d terms of variance 1 has variance d. In backward, C = A B gives dA = dC Bᵀ and dB = Aᵀ dC.
     """
-    scale = 1.0 / math.sqrt(q.shape[-1])
+    t, d = q.shape[-2:]
+    scale = 1.0 / math.sqrt(d)
     scores = q @ k.swapaxes(-1, -2) * scale  # (B, H, T, T)
-    visible = np.where(np.tri(q.shape[-2], dtype=bool), scores, -np.inf)  # np.tri: True on and below the diagonal
+    visible = np.where(np.tri(t, dtype=bool), scores, -np.inf)  # np.tri: True on and below the diagonal
     weights, softmax_backward = softmax(visible)  # exp(-inf) = 0
     output = weights @ v
 
@@ -124,7 +127,7 @@ def cross_entropy(logits, wanted):
     """
     shifted = logits - logits.max(axis=-1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    loss = -log_p[np.arange(len(wanted)), wanted].mean()
+    loss = -np.take_along_axis(log_p, wanted[:, None], axis=-1).mean()
 
     def backward(dloss):
         hit = np.arange(logits.shape[1]) == wanted[:, None]  # (N, V): True at the wanted token
@@ -142,9 +145,6 @@ def split(x, t, n_heads):
 def merge(heads):
     """(B, H, T, d) to (B·T, H·d)."""
     return heads.swapaxes(1, 2).reshape(-1, heads.shape[1] * heads.shape[3])
-
-
-LAYER = ("norm_1", "query", "key", "value", "output", "norm_2", "inner", "outer")  # the parts of a layer
 
 
 def layer(x, p, t, n_heads):

@@ -126,7 +126,8 @@ class _Module:
             link = self.seen.steps.get((self.file, number))
             step = f' <a href="../{link}" title="in the stepper" aria-label="line {number} in the stepper">▸</a>'
             code = self._code(number, node.col_offset, known)
-            formula = (line and not is_plain and _formula(line, scalars)) or "<div></div>"
+            is_kept = is_plain or (self.is_program and begins is not None and _keeps_books(begins))
+            formula = (line and not is_kept and _formula(line, scalars)) or "<div></div>"
             yield f'<div class="row"{binds}>{formula}<pre>{code}{step if link else ""}</pre></div>\n'
 
     def _code(self, number: int, indent: int, known: set[str]) -> str:
@@ -158,6 +159,13 @@ def _words(source: str) -> dict[int, list[tuple[int, int, str]]]:
             found.setdefault(token.start[0], []).append((token.start[1], token.end[1], kind))
         previous = token.string
     return found
+
+
+def _keeps_books(node: ast.stmt) -> bool:
+    """Whether a line looks something up by its name, or calls what a list holds: there is no formula for that."""
+    parts = list(ast.walk(node))
+    looks_up = any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in parts)
+    return looks_up or any(isinstance(each, ast.Call) and isinstance(each.func, ast.Subscript) for each in parts)
 
 
 def _formula(line: ex.Statement, scalars: set[str]) -> str:

@@ -30,7 +30,7 @@ from .steppers import Seen
 
 Function = ast.FunctionDef
 _NO_FORMULA = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr, ast.Dict)
-_SHORT = 40  # characters of a formula that fit beside the code
+_SHORT = 30  # characters of a formula that fit beside the code, and on a telephone
 _WHOLE = "code/gpt2.html"  # the page of GPT-2 on one page
 
 

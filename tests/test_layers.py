@@ -669,7 +669,7 @@ IDS = np.array([[1, 0], [6, 1]])
 
 def test_attention_of_its_own_maps_is_the_attention() -> None:
     whole, x = ordinary(layers.MultiHeadAttention(6, 2, d_k=4, d_v=5)), normal(2, 4, 6)
-    again = layers.MultiHeadAttention.of(2, whole.query, whole.key, whole.value, whole.output)
+    again = layers.MultiHeadAttention.of(2, whole.query, whole.key, whole.value, whole.output, mix=whole.mix)
     assert (again.d_model, again.d_k, again.d_v) == (6, 4, 5)
     np.testing.assert_array_equal(again(x)[0], whole(x)[0])
 
@@ -679,7 +679,7 @@ def test_heads_of_maps_with_norms_add_up() -> None:
     normed = [later.Normed(layers.Linear(6, n), layers.RMSNorm(n)) for n in (8, 4)]
     value, output = layers.Linear(6, 4), layers.Linear(8, 6, bias=False)
     mix = later.Grouped(layers.ScaledDotProduct())
-    attention = ordinary(layers.MultiHeadAttention.of(4, *normed, value, output, mix))
+    attention = ordinary(layers.MultiHeadAttention.of(4, *normed, value, output, mix=mix))
     x = normal(2, 5, 6)
     alone = [attention.head(i) for i in range(4)]
     np.testing.assert_allclose(sum(each(x)[0] for each in alone), attention(x)[0], rtol=1e-12)
@@ -739,11 +739,11 @@ BAD: dict[str, Bad] = {
         r"MultiHeadAttention: mix must be a Mix \(layers/sockets\.py\), got <",
     ),
     "a map that is none": (
-        lambda: layers.MultiHeadAttention.of(2, *[layers.FeedForward(4, 4)] * 4), TypeError,
+        lambda: layers.MultiHeadAttention.of(2, *[layers.FeedForward(4, 4)] * 4, mix=ATTENTION.mix), TypeError,
         r"MultiHeadAttention: each map must be a Map \(layers/sockets\.py\), got <",
     ),
     "maps of other widths": (
-        lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5)), layers.Linear(4, 4)),
+        lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5, 4)), mix=ATTENTION.mix),
         ValueError, r"MultiHeadAttention: maps of 2 heads must give each an equal width, got \(4, 4, 5, 4\)",
     ),
     "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
@@ -797,7 +797,7 @@ BAD: dict[str, Bad] = {
     ),
     "a seed for dropout": (
         lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,
-        r"attention: rng must be a numpy\.random\.Generator .* got int",
+        r"dropout: rng must be a numpy\.random\.Generator .* got int",
     ),
     "an integer dtype": (
         lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
@@ -813,12 +813,12 @@ BAD: dict[str, Bad] = {
     # shapes of x
     "Linear of another width": (
         lambda: LINEAR(f32(2, 5)), ValueError,
-        r"linear: the axis in must be the same in x .* and weight .*, got the shapes \(2, 5\) and \(4, 3\)",
+        r"Linear: the last axis of x must be 4 \(d_in\), got shape \(2, 5\)",
     ),
-    "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, "the axis D must be the same in x"),
-    "RMSNorm of another width": (lambda: layers.RMSNorm(5)(X), ValueError, "the axis D must be the same in x"),
-    "FeedForward of another width": (lambda: layers.FeedForward(5, 6)(X), ValueError, "the axis in must be the same"),
-    "unembedding of another width": (lambda: EMBEDDING.unembed(f32(2, 5)), ValueError, "the axis in must be the same"),
+    "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, "the last axis of x must be 5"),
+    "RMSNorm of another width": (lambda: layers.RMSNorm(5)(X), ValueError, "RMSNorm: the last axis of x must be 5"),
+    "FeedForward of another width": (lambda: layers.FeedForward(5, 6)(X), ValueError, "the last axis of x must be 5"),
+    "unembedding of another width": (lambda: EMBEDDING.unembed(f32(2, 5)), ValueError, "the last axis of x must be 4"),
     "positions of another width": (
         lambda: SINUSOIDS(f32(3, 6)), ValueError, r"SinusoidalPositions: the last axis of x must be 4 \(its width\)",
     ),
@@ -855,7 +855,7 @@ BAD: dict[str, Bad] = {
     ),
     "a memory of another batch": (
         lambda: DECODER(X, f32(3, 3, 4)), ValueError,
-        r"attention: the leading axes must be the same in q .* and k .*, got the shapes \(2, 2, 3, 2\)",
+        r"the leading axes must be the same in x and memory, got the shapes \(2, 3, 4\) and \(3, 3, 4\)",
     ),
     "no memory": (lambda: DECODER(X, None), TypeError, r"DecoderLayer: memory must be a NumPy or CuPy array, got None"),
     "a sub-layer of another width": (
@@ -890,10 +890,10 @@ BAD: dict[str, Bad] = {
     "a list for positions": (lambda: SINUSOIDS([[1.0] * 4]), TypeError, r"x must be a NumPy or CuPy array, got list"),
     "float64 in float32 layers": (
         lambda: ATTENTION(X.astype(F64)), TypeError,
-        r"weight is float32 but x is float64; nothing is promoted silently",
+        r"Linear: x is float64 but its parameters are float32; nothing is promoted silently",
     ),
     "float64 for learned positions": (
-        lambda: LEARNED(X.astype(F64)), TypeError, r"LearnedPositions: x is float64 but table is float32",
+        lambda: LEARNED(X.astype(F64)), TypeError, r"LearnedPositions: x is float64 but its parameters are float32",
     ),
     "a float64 memory": (
         lambda: DECODER(X, X.astype(F64)), TypeError, r"MultiHeadAttention: memory is float64 but x is float32",
@@ -924,7 +924,7 @@ BAD: dict[str, Bad] = {
     ),
     # devices
     "x on another device": (
-        lambda: LINEAR(strict(X)), TypeError, r"linear: x is on strict but weight is on numpy; move one of them with",
+        lambda: LINEAR(strict(X)), TypeError, r"Linear: its parameter is on numpy but x is on strict; move one",
     ),
     "a memory on another device": (
         lambda: ATTENTION(X, strict(X)), TypeError, r"MultiHeadAttention: x is on numpy but memory is on strict",
@@ -934,7 +934,7 @@ BAD: dict[str, Bad] = {
     ),
     "ids on another device": (lambda: EMBEDDING(strict(IDS)), TypeError, r"is on numpy but ids is on strict"),
     "learned positions on another device": (
-        lambda: LEARNED(strict(X)), TypeError, r"LearnedPositions: table is on numpy but x is on strict",
+        lambda: LEARNED(strict(X)), TypeError, r"LearnedPositions: its parameter is on numpy but x is on strict",
     ),
     "a gradient on another device": (
         lambda: ENCODER(X)[1](strict(X)), TypeError,

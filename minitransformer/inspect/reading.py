@@ -38,7 +38,7 @@ def heads(model: Module, *inputs: Any, kind: str | None = None, **options: Any) 
 
     with Watch(model, see):
         model(*inputs, **options)
-    if not found["weights"]:
+    if [array.shape[:-1] for array in found["weights"]] != [array.shape[:-1] for array in found["heads"]]:
         mix = type(attentions(model)[kind][0].mix).__name__
         raise ValueError(f"heads: {mix} never holds the weights of all keys, so there are none to return")
     return Heads(np.stack(found["weights"]), np.stack(found["heads"]))

@@ -103,4 +103,4 @@ def grouped(
     output = Linear(n_heads * width, d_model, bias if output_bias is None else output_bias, rng)
     if around_maps is not None:
         query, key = around_maps(query), around_maps(key)
-    return MultiHeadAttention.of(n_heads, query, key, value, output, around, turn)
+    return MultiHeadAttention.of(n_heads, query, key, value, output, mix=around, turn=turn)

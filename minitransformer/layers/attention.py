@@ -8,8 +8,7 @@ are side by side in one matrix, so each is a single product: W_Q, W_K: (D, H·d_
 
     project · split · [turn q and k] · mix q, k, v · merge · project
 
-The paper turns nothing and mixes by scaled dot products; sockets.py says what else fits: a Mix, and a pair of Turns.
-`MultiHeadAttention.of` takes the four maps as well: a Map each, such as one with fewer heads of keys, or with a norm.
+The paper turns nothing and mixes by scaled dot products; sockets.py says what else fits: a Mix, a pair of Turns, Maps.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
 from .scaled_dot_product import ScaledDotProduct
-from .sockets import Map, Mix, Turn, fitting
+from .sockets import Map, Mix, Turn, fitting, fitting_maps
 
 
 class MultiHeadAttention(Module):
@@ -55,57 +54,25 @@ class MultiHeadAttention(Module):
         if mix is not None and dropout:
             raise ValueError("MultiHeadAttention: the dropout of the weights belongs to `mix`, which is given")
         rng = generator(rng)
-        of_keys = n_heads * (d_model // n_heads if d_k is None else d_k)
-        of_values = n_heads * (d_model // n_heads if d_v is None else d_v)
-        query, key, value = (Linear(d_model, width, bias, rng) for width in (of_keys, of_keys, of_values))
-        output = Linear(of_values, d_model, bias, rng)
-        self._hold(n_heads, query, key, value, output, ScaledDotProduct(dropout=dropout) if mix is None else mix, turn)
+        d_k, d_v = (d_model // n_heads if width is None else width for width in (d_k, d_v))
+        maps = [Linear(d_model, n_heads * width, bias, rng) for width in (d_k, d_k, d_v)]
+        output = Linear(n_heads * d_v, d_model, bias, rng)
+        mix = ScaledDotProduct(dropout=dropout) if mix is None else mix
+        self._hold(n_heads, (*maps, output), mix, turn)
 
     @classmethod
-    @declared("n_heads > 0")
-    def of(
-        cls,
-        n_heads: int,
-        query: Map,
-        key: Map,
-        value: Map,
-        output: Map,
-        mix: Mix | None = None,
-        turn: tuple[Turn | None, Turn | None] = (None, None),
-    ) -> MultiHeadAttention:
-        """Attention with these maps. n_heads: of queries; there may be fewer of keys and values, if `mix` takes that.
-
-        Raises TypeError for a part that does not fit, and ValueError for widths that do not.
-        """
+    def of(cls, n_heads: int, *maps: Map, mix: Mix, turn: Any = (None, None)) -> MultiHeadAttention:
+        """Attention of four maps: query, key, value, output. There may be fewer heads of keys, if `mix` takes that."""
         attention = cls.__new__(cls)
-        attention._hold(n_heads, query, key, value, output, ScaledDotProduct() if mix is None else mix, turn)
-        d_k, d_v = attention.d_k, attention.d_v
-        n_key_heads = key.d_out // d_k
-        wanted = (n_heads * d_k, n_key_heads * d_k, n_key_heads * d_v, n_heads * d_v)
-        if (found := (query.d_out, key.d_out, value.d_out, output.d_in)) != wanted:
-            raise ValueError(f"MultiHeadAttention: maps of {n_heads} heads must give each an equal width, got {found}")
+        attention._hold(n_heads, maps, mix, turn)
         return attention
 
-    def _hold(self, n_heads: int, query: Map, key: Map, value: Map, output: Map, mix: Mix, turn: Any) -> None:
-        self.n_heads = n_heads
-        self.query, self.key, self.value, self.output = fitting("each map", Map, query, key, value, output)
+    def _hold(self, n_heads: int, maps: tuple[Map, ...], mix: Mix, turn: tuple[Turn | None, Turn | None]) -> None:
+        self.query, self.key, self.value, self.output = fitting_maps(n_heads, *maps)
+        self.d_model, self.n_heads = self.query.d_in, n_heads
+        self.d_k, self.d_v = self.query.d_out // n_heads, self.output.d_in // n_heads
         self.mix: Mix = fitting("mix", Mix, mix)[0]
         self.turn_query, self.turn_key = fitting("turn", Turn, *turn)
-
-    @property
-    def d_model(self) -> int:
-        """The width of x."""
-        return self.query.d_in
-
-    @property
-    def d_k(self) -> int:
-        """The width of a query, and of a key."""
-        return self.query.d_out // self.n_heads
-
-    @property
-    def d_v(self) -> int:
-        """The width of a value."""
-        return self.output.d_in // self.n_heads
 
     def __call__(
         self,
@@ -185,11 +152,10 @@ class MultiHeadAttention(Module):
         shared = i * (self.key.d_out // self.d_k) // self.n_heads  # the keys and values that it reads
         k, v = (slice(shared * d, (shared + 1) * d) for d in (self.d_k, self.d_v))
         alone = copy.copy(self)
-        alone.mix = self.mix.head(i)
+        alone.n_heads, alone.mix = 1, self.mix.head(i)
         alone.query = self.query.part(columns=slice(i * self.d_k, (i + 1) * self.d_k))
         alone.key, alone.value = self.key.part(columns=k), self.value.part(columns=v)
         alone.output = self.output.part(rows=slice(i * self.d_v, (i + 1) * self.d_v))
-        alone.n_heads = 1
         alone.turn_query, alone.turn_key = copy.deepcopy((self.turn_query, self.turn_key))
         alone.zero_grad()
         return alone

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, array_module, device_of, get_device, to_device, to_numpy
-from ..arrays.boundary import check_generator
+from ..arrays.boundary import check_floats, check_generator, check_gradient, check_last, check_same_device
 from .cost import Cost
 
 M = TypeVar("M", bound="Module")
@@ -45,11 +45,11 @@ class Module:
 
     The module finds the parameters and modules among its attributes, also those in lists, tuples and dicts and in
     lists of these: first `named_by`, then the others in the order they were set. So a parameter that several parts
-    share has the name that it has in `named_by`. It computes with `self.ops`, which are the textbook ops unless
-    `fast.accelerate` made the module.
+    share has the name that it has in `named_by`. It computes with `self.ops`: the textbook ops, whose checks are left
+    to `takes`, unless `fast.accelerate` made the module or `to` made it float16.
     """
 
-    ops: Any = ops
+    ops: Any = ops.trusting
     named_by: str = ""  # the attribute that names what others share with it
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -80,6 +80,28 @@ class Module:
                 seen.add(id(parameter))
                 yield name, parameter
 
+    def takes(self, x: Array, like: Array, width: int, meaning: str) -> None:
+        """Require an input (..., width) with the dtype and on the device of `like`, a parameter."""
+        if type(x) is type(like) and x.dtype == like.dtype and x.shape[-1:] == (width,) and x.size:
+            return  # nearly every call; the rest finds out what is wrong
+        where = type(self).__name__
+        check_floats(where, x=x)
+        check_same_device(where, "its parameter", like, "x", x)
+        if x.dtype != like.dtype:
+            raise TypeError(
+                f"{where}: x is {x.dtype} but its parameters are {like.dtype}; nothing is promoted silently, so "
+                f"convert one of them: x.astype('{like.dtype}'), or a module: .to(dtype='{x.dtype}')"
+            )
+        check_last(where, "x", x, width, meaning)
+
+    def returns(self, dy: Array, shape: tuple[int, ...], like: Array) -> None:
+        """Require a gradient of an output of this shape, with the dtype and on the device of `like`, a parameter.
+
+        One of another shape could broadcast unnoticed, and one of another dtype would promote what it meets.
+        """
+        if type(dy) is not type(like) or dy.shape != shape or dy.dtype != like.dtype:
+            check_gradient(type(self).__name__, dy, shape, like.dtype, array_module(like))
+
     @property
     def device(self) -> str:
         """The name of the device that the parameters are on."""
@@ -102,6 +124,10 @@ class Module:
             fits = False
         if not fits:
             raise TypeError(f"{type(self).__name__}: parameters must have a floating-point dtype, got {dtype!r}")
+        for module in (module for _, module in self.modules() if dtype is not None):
+            vars(module).pop("ops", None)
+            if np.dtype(dtype) == np.float16 and module.ops is ops.trusting:
+                module.ops = ops.checking  # which also compute in float32 where they must
         for _, parameter in self.parameters():
             name = device_of(parameter.value).name if device is None else device
             value = to_device(parameter.value, name)

@@ -86,3 +86,14 @@ def fitting(name: str, socket: Any, *parts: Any) -> tuple[Any, ...]:
         if part is not None and not isinstance(part, socket):
             raise TypeError(f"MultiHeadAttention: {name} must be a {socket.__name__} (layers/sockets.py), got {part}")
     return parts
+
+
+def fitting_maps(n_heads: int, *maps: Any) -> tuple[Any, ...]:
+    """The maps of queries, keys, values and the merged heads, in which each head must have the same width."""
+    query, key, value, output = fitting("each map", Map, *maps)
+    d_k, d_v = query.d_out // n_heads, output.d_in // n_heads
+    n_key_heads = key.d_out // max(1, d_k)
+    widths = query.d_out, key.d_out, value.d_out, output.d_in
+    if widths != (n_heads * d_k, n_key_heads * d_k, n_key_heads * d_v, n_heads * d_v):
+        raise ValueError(f"MultiHeadAttention: maps of {n_heads} heads must give each an equal width, got {widths}")
+    return maps

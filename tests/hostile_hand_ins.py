@@ -305,7 +305,7 @@ ENDINGS = {
         "",
     ),
     "is no function": ("softmax_backward = 3", "assigned, not defined"),
-    "is a coroutine": ("async def softmax_backward(y, dy): return y", "assigned, not defined"),
+    "is a coroutine": ("async def softmax_backward(y, dy): return y", "it is a coroutine"),
     "is a generator": (f"{_F}yield y", "it is a generator"),
     "returns objects": (f"import numpy as np\n{_F}return np.array([print, {{}}], dtype=object)", "an array of object"),
     "returns a liar": (

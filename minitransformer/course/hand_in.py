@@ -112,8 +112,8 @@ class HandIn:
                 exec(code, scope)
             except BaseException as error:
                 problems.append(f"{title}, line {statement.node.lineno}: {said(error)}")
-            if one == place:
-                value = scope.get(name)
+            else:
+                value = scope.get(name) if one == place else value
             for other, old in before.items():
                 if scope.get(other) is not old and fits(other, old) and not fits(other, scope.get(other)):
                     scope[other] = old

@@ -109,7 +109,8 @@ def _files() -> list[str]:
     python = [os.path.dirname(os.__file__), f"{sys.base_prefix}/lib", str(Path(_PYTHON).parents[1] / "lib")]
     folders = [*_LIBRARIES, *python, *map(os.path.realpath, python)]
     shown = list(dict.fromkeys(path for path in folders if os.path.isdir(path)))
-    above = {str(parent) for path in (*shown, _PYTHON, *python_path()) for parent in Path(path).parents}
+    above = {str(parent) for path in (*shown, _PYTHON) for parent in Path(path).parents} | set(python_path())
+    above |= {str(parent) for path in python_path() for parent in Path(path).parents}
     options = [part for folder in sorted(above - {"/"}) for part in ("--dir", folder)]  # others may enter these
     options += [part for path in (*shown, _PYTHON) for part in ("--ro-bind", os.path.realpath(path), path)]
     options += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]

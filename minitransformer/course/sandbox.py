@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from . import isolation, memory
-from .collecting import Answer
+from .collecting import Answer, is_pullback
 from .exercise import Exercise
 from .wire import decode, encode
 
@@ -189,8 +189,10 @@ class Sandbox:
                 if message is None:
                     raise ValueError("no message")
                 if "answers" in message:
-                    repeated = tuple({self._names[function] for function, times in called.items() if times > 1})
-                    attempt.answers = _answers(message["answers"], self._exercises[name], repeated)
+                    twice = {self._names[function] for function, times in called.items() if times > 1}
+                    attempt.answers = _answers(
+                        message["answers"], self._exercises[name], tuple(filter(is_pullback, twice))
+                    )
                 elif "assigned" in message:
                     attempt.assigned = True
                 elif "failed" in message and len(attempt.problems) < _MOST_PROBLEMS:

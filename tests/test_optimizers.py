@@ -15,7 +15,7 @@ from tiers import in_one
 import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.fast import accelerate
-from minitransformer.layers import Linear, Module, Parameter
+from minitransformer.layers import Module, Parameter
 from minitransformer.machines import pieces
 from minitransformer.machines.flat import as_one, in_order, side_by_side
 from minitransformer.machines.pieces import InPieces
@@ -115,10 +115,6 @@ def test_a_schedule_gives_each_step_its_rate():
     assert_as_by_loops(made, before, gradients, rates, {"weight": 0.3, "table": 0.3, "bias": 0.0}, (0.8, 0.95), 1e-3)
 
 
-
-
-
-
 def test_values_and_moments_change_in_place_and_gradients_do_not():
     made = parameters()
     held = {name: (p.value, p.grad) for name, p in made.items()}
@@ -173,8 +169,6 @@ def test_after_load_state_it_goes_on_as_if_never_interrupted(make, device):
         assert np.array_equal(to_numpy(p.value), to_numpy(made[name].value))
 
 
-
-
 def test_state_is_a_copy_on_the_host_by_name():
     made = parameters(device="strict")
     optimizer = AdamW(made.items(), 0.05)
@@ -209,8 +203,6 @@ def test_a_state_that_does_not_fit_changes_nothing(change, message):
         optimizer.load_state(wrong)
     assert message in str(caught.value) and "AdamW" in str(caught.value)
     assert all(np.array_equal(array, before[name]) for name, array in optimizer.state().items())
-
-
 
 
 @pytest.mark.parametrize(
@@ -272,10 +264,6 @@ def test_sgd_takes_the_steps_of_its_formula(momentum, device):
             u = [momentum * a + g for a, g in zip(u, step_gradients[name], strict=True)]
             theta = [a - rate * b for a, b in zip(theta, u, strict=True)]
         np.testing.assert_allclose(to_numpy(p.value).ravel(), theta, rtol=1e-12, atol=1e-12)
-
-
-
-
 
 
 @pytest.mark.parametrize("device", ["numpy", "strict"])

@@ -773,7 +773,9 @@ def test_without_bubblewrap_one_sentence_says_what_to_do(tmp_path, capsys, monke
     path = tmp_path / "a.py"
     path.write_text(RIGHT)
     monkeypatch.setattr(subprocess, "run", functools.partial(run_by_path, subprocess.run))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert main(["grade", str(path), "--json"]) == 1
+    assert not list(tmp_path.glob("grading-*"))
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and said in err, err
 

@@ -115,7 +115,11 @@ class Sandbox:
         return {"tuple": inputs}
 
     def __enter__(self) -> Sandbox:
-        isolation.require(self._desk)
+        try:
+            isolation.require(self._desk)
+        except isolation.Missing:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -74,11 +74,11 @@ def main() -> None:
 
 def _answer(channel: _Channel, name: str, exercises: dict[str, Any], found: HandIn) -> None:
     from . import collecting, wire
-    from .hand_in import said
+    from .hand_in import is_function, said
 
     def fits(other: str, value: Any) -> bool:
-        is_function = other in exercises and callable(value) and not isinstance(value, _NotHere)
-        return is_function and not collecting.signature_misfit(exercises[other]["arguments"], value)
+        known = other in exercises and is_function(value)
+        return known and not collecting.signature_misfit(exercises[other]["arguments"], value)
 
     exercise = exercises[name]
     trials = [wire.decode(trial, channel.function) for trial in exercise["trials"]]
@@ -87,7 +87,7 @@ def _answer(channel: _Channel, name: str, exercises: dict[str, Any], found: Hand
     function, problems = found.function(name, fits)
     for problem in problems[:_MOST_FAILURES]:
         channel.send({"failed": problem[:_LONGEST]})
-    if callable(function):
+    if is_function(function):
         try:
             answers = collecting.collect(asked, function)
         except BaseException as error:

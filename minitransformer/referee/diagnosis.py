@@ -102,7 +102,9 @@ def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **opti
         raise ValueError(f"diagnose: there is no op {op!r}; expected one of {', '.join(sorted(all_ops))}")
     right = all_ops[op]
     if inputs:
-        trials = [_Trial(inputs, {key: x for key, x in options.items() if _takes(f, inputs, key)}, options, seed)]
+        trials = [
+            _Trial(inputs, {key: x for key, x in options.items() if _takes(f, inputs, key, others=True)}, options, seed)
+        ]
     else:
         trials = [_Trial(*each, each[1], seed) for each in _drawn(op, seed) if _takes(f, each[0], *each[1])]
     trials, others = _where_it_runs(f, trials)
@@ -239,10 +241,11 @@ def _told(x: Any) -> Any:
     return host_copy(x) if is_float_array(x) else given.describe(x)
 
 
-def _takes(f: Callable[..., Any], inputs: Any, *names: str) -> bool:
-    """Whether f can be called with these inputs and options of these names."""
+def _takes(f: Callable[..., Any], inputs: Any, *names: str, others: bool = False) -> bool:
+    """Whether f can be called with these inputs and options of these names. others: it may require more than these."""
     try:
-        inspect.signature(f).bind(*inputs, **dict.fromkeys(names))
+        signature = inspect.signature(f)
+        (signature.bind_partial if others else signature.bind)(*inputs, **dict.fromkeys(names))
     except TypeError:
         return False
     except ValueError:  # it has no signature

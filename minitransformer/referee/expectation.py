@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..trace.foreign import as_numpy
+from ..trace.values import is_float_array
 from ..verify import arguments as given
 from ..verify.catalogue import known_ops
 from ..verify.foreign import copied_array
@@ -162,6 +163,6 @@ def _diagnoses(
 def _of_equal_lengths(inputs: tuple[Any, ...]) -> Iterator[list[Any]]:
     """The inputs (..., T, d), cut to the shortest T, if they differ in it."""
     arrays = [copied_array(x) for x in inputs]
-    lengths = {x.shape[-2] for x in arrays if x.ndim > 1}
+    lengths = {x.shape[-2] for x in arrays if is_float_array(x) and x.ndim > 1}
     if len(lengths) > 1:
-        yield [x[..., : min(lengths), :] if x.ndim > 1 else x for x in arrays]
+        yield [x[..., : min(lengths), :] if is_float_array(x) and x.ndim > 1 else x for x in arrays]

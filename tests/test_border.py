@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import verify
+from minitransformer import layers, verify
+from minitransformer.layers import Module
 from minitransformer.trace.values import is_float_array
 from minitransformer.verify.catalogue import known_ops
 
@@ -114,3 +115,45 @@ def test_the_tracer_reads_only_the_type_of_an_object_half_built() -> None:
 
     verify.gradients(verify.from_pair(forward, lambda dy, half: 2.0 * dy), draw(3)).assert_ok()
     assert not is_float_array(Half())
+
+
+# --------------------------------------------------------------------------------- gradients far below 1, and float32
+
+
+def small_linear(coarse: bool = False) -> Any:
+    """A linear layer; coarse: in float32 the gradient of its weight is rounded to two digits."""
+    layer = layers.Linear(4, 3, rng=np.random.default_rng(0))
+    layer.weight.value = draw(4, 3)
+
+    class Rounding(Module):
+        def __init__(self) -> None:
+            self.layer = layer
+
+        def __call__(self, x: np.ndarray) -> Any:
+            y, pull = self.layer(x)
+
+            def backward(dy: np.ndarray) -> np.ndarray:
+                before = self.layer.weight.grad.copy()
+                dx: np.ndarray = pull(dy)
+                if coarse and dy.dtype == np.float32:
+                    added, unit = self.layer.weight.grad - before, abs(dy).max() / np.float32(10.0)
+                    self.layer.weight.grad = before + unit * np.round(added / unit)
+                return dx
+
+            return y, backward
+
+    return Rounding()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 1e-15])
+def test_small_gradients_of_parameters_are_the_same_in_float32(size: float) -> None:
+    """As inside a model whose loss hardly depends on the layer: added to numbers near 1, they were rounded away."""
+    verify.gradients(small_linear(), draw(5, 4, seed=1), upstream=size * draw(5, 3, seed=2)).assert_ok()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 1e-15])
+def test_a_fault_of_float32_is_seen_in_small_gradients(size: float) -> None:
+    upstream = size * draw(5, 3, seed=2)
+    report = verify.gradients(small_linear(coarse=True), draw(5, 4, seed=1), upstream=upstream)
+    assert report["layer.weight"].problem == "it differs between float32 and float64", str(report)
+    assert report["x"].ok and report["layer.bias"].ok

@@ -11,8 +11,10 @@ import jax
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from minitransformer import verify
+from minitransformer.published.tasks import check_model
 
 pytestmark = pytest.mark.parity
 
@@ -71,6 +73,7 @@ def test_tensors_without_numbers_of_their_own_may_be_inside(f: Any) -> None:
 TARGET = """
 import jax, jax.numpy as jnp, numpy as np
 from minitransformer import verify
+from minitransformer.published.tasks import check_model
 
 def products(q, k):
     return jnp.einsum("qd,kd->qk", q, k)
@@ -101,3 +104,14 @@ def test_a_half_built_tracer_of_jax_can_be_recorded() -> None:
         return 2.0 * x + 0.0 * isinstance(tracer, str)
 
     verify.gradients(verify.from_jax(inside), draw(3)).assert_ok()
+
+
+def test_the_first_layer_of_an_untrained_bart_is_right(tmp_path: Path) -> None:
+    """Its loss hardly depends on the first layer: the gradients there are below 1e-6."""
+    small = {"encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    small |= {"vocab_size": 20, "d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    torch.manual_seed(0)
+    transformers.BartForConditionalGeneration(transformers.BartConfig(**small)).save_pretrained(tmp_path)
+    report = check_model(tmp_path, 1)
+    assert report.ok, str(report)
+    assert abs(report["layer 1: self_attention.sublayer.query.weight"].hand) < 1e-6

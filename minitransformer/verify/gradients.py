@@ -25,7 +25,7 @@ from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
 from . import arguments as given  # `arguments` are those of f
-from . import foreign
+from . import blame, foreign
 from .arguments import displaced, leaves_of
 from .contract import Contract, marked
 from .differences import Differences, Probe
@@ -98,7 +98,8 @@ def gradients(
         note += given.unlisted(f, owned, check.read) if parameters is None else ""
         if check.f is not f:
             rows = check.with_twin(f, rows)
-    return Report(name or given.name_of(f), tuple(foreign.by_other_names(f, rows)), note.strip())
+        rows = blame.blamed(check, rows)
+    return Report(name or given.name_of(f), tuple(rows), note.strip())
 
 
 class _Check(Contract):
@@ -139,7 +140,7 @@ class _Check(Contract):
         ]
 
         rows = self._input_rows(copies)
-        pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
+        self.pairs = pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
         checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
         rows += [check() for check in progress(checks)]

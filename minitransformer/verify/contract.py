@@ -24,6 +24,8 @@ from .arguments import Named, leaves_of, nearby
 from .differences import Differences
 from .report import Row
 
+CHANGED = "was changed in place"
+
 
 class Contract:
     """A function, its named arguments, its options and the parameters that it owns.
@@ -51,12 +53,14 @@ class Contract:
         # Each argument with floating-point leaves needs a gradient; each parameter has one that backward adds to.
         self.wanted = [name for name, x in arguments if any(is_float_array(leaf) for _, leaf in leaves_of(name, x))]
         self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in owned}
+        self.written: list[str] = []  # the inputs that f has changed; from then on it gets copies
         self.size = 1.0  # of these and other numbers that are added: rounding would hide a gradient beside larger ones
 
     def call(self, leaves: list[Any] | None = None) -> Any:
         """Call f with fresh copies of the generators, so that every evaluation draws the same random numbers."""
         values = iter([x for _, x in self.leaves] if leaves is None else leaves)
-        inputs = [given.with_leaves(x, lambda _: given.fresh(next(values))) for _, x in self.arguments]
+        lent = given.copied if self.written else given.fresh
+        inputs = [given.with_leaves(x, lambda _: lent(next(values))) for _, x in self.arguments]
         result = self.f(*inputs, **{key: given.fresh(value) for key, value in self.options.items()})
         if isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1]):
             return result
@@ -172,6 +176,13 @@ class Contract:
         values = [(key, parameter.value) for key, parameter in self.owned]
         options = [leaf for name, x in self.options.items() for leaf in leaves_of(name, x)]
         return [(name, x) for name, x in [*self.leaves, *options, *values] if is_array(x)]
+
+    def _note_what_is_written(self, before: list[Named]) -> None:
+        """Note which inputs f has changed, and restore their numbers, in new arrays: its output may be in the old."""
+        kept, changed = dict(before), self._changed(before, self._belongings())
+        self.written += [name for name, _ in self.leaves if name in changed]
+        restored = ((name, to_device(kept[name], device_of(x).name)) for name, x in self.leaves if name in changed)
+        self.leaves = list((dict(self.leaves) | dict(restored)).items())
 
     def _copies(self, arrays: list[Named]) -> list[Named]:
         return [(name, host_copy(x)) for name, x in arrays]

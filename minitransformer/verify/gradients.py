@@ -27,7 +27,7 @@ from ..trace.values import host_copy, is_array, is_float_array, same_numbers
 from . import arguments as given  # `arguments` are those of f
 from . import blame, foreign
 from .arguments import displaced, leaves_of
-from .contract import Contract, marked
+from .contract import CHANGED, Contract, marked
 from .differences import Differences, Probe
 from .report import Report, Row
 
@@ -114,6 +114,7 @@ class _Check(Contract):
         with Recorder(self.f) as recording:
             y, backward = self.call()
         output = host_copy(y)
+        self._note_what_is_written(belongings)
         _require_finite(output, recording)
         (again, _), self.read = given.reading(self.call)
         if not self._changed(belongings, self._belongings()) and not np.array_equal(host_copy(again), output):
@@ -130,7 +131,9 @@ class _Check(Contract):
         copies = [x.copy() if is_float_array(x) else x for x in returned]
         self.results = self._named(y, copies, added)
         unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
-        changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
+        now = [*self._belongings(), ("the output", y), ("the upstream gradient", dy)]
+        changed = [*self.written, *self._changed(belongings, now)]
+        self._note_what_is_written(belongings)
         not_linear = self._not_linear(y, backward)
         self._pull_back(later_backward, self._drawn(later))
         overwritten = [
@@ -139,17 +142,23 @@ class _Check(Contract):
             if is_float_array(x) and not same_numbers(host_copy(old), x)
         ]
 
+        if changed:  # whatever else is unlike follows from it
+            unlike, not_linear, overwritten = [], [], []
+            self.upstream = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
+
         rows = self._input_rows(copies)
         self.pairs = pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
         checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
+        both = [row.name for row in rows if row.name in changed and not row.ok]
         rows = marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
         why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
         rows = marked(rows, unlike, why, first=True)
         rows = marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
-        return marked(rows, changed, "was changed in place", first=True)
+        rows = marked(rows, changed, CHANGED, first=True)
+        return marked(rows, both, f"{CHANGED}, and its gradient is wrong", first=True)
 
     def _input_rows(self, returned: list[Any]) -> list[Row]:
         if len(self.raw) != len(self.wanted):

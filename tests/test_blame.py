@@ -204,3 +204,19 @@ def test_a_backward_that_writes_into_what_it_is_given_says_so_alone() -> None:
         verify.check_gradients((lambda x, w: (x @ w, (x, w)), backward), draw(3, 4), draw(4, 2, seed=1))
     assert "the function: the upstream gradient was changed in place\n" in str(raised.value)
     assert "called again" not in str(raised.value) and str(raised.value).count("WRONG") == 1
+
+
+# ---------------------------------------------------------------------------------------------------- rows of -inf
+
+
+def test_nan_in_a_masked_row_stays_a_mistake_in_an_answer() -> None:
+    def softmax(x: np.ndarray) -> Any:
+        with np.errstate(invalid="ignore"):
+            exponentials = np.exp(x - x.max(-1, keepdims=True))
+        y = exponentials / exponentials.sum(-1, keepdims=True)
+        return y, lambda dy: y * (dy - (dy * y).sum(-1, keepdims=True))
+
+    x = draw(3, 4)
+    x[1] = -np.inf
+    found = verify.diagnose(softmax, "softmax", x)
+    assert [mistake.name for mistake in found.mistakes] == ["softmax-nan-where-all-is-masked"] and not found.right

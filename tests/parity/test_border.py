@@ -115,3 +115,38 @@ def test_the_first_layer_of_an_untrained_bart_is_right(tmp_path: Path) -> None:
     report = check_model(tmp_path, 1)
     assert report.ok, str(report)
     assert abs(report["layer 1: self_attention.sublayer.query.weight"].hand) < 1e-6
+
+
+EMPTY = draw(3, 4)
+EMPTY[1] = -np.inf
+BY_DESIGN = "does on these inputs. Where nothing is left (every score is masked, or every target ignored) it gives NaN"
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_nan_in_a_row_that_is_all_masked_is_said_to_be_by_design(library: str) -> None:
+    functions = {"torch": verify.from_torch(lambda x: torch.softmax(x, -1)), "jax": verify.from_jax(jax.nn.softmax)}
+    found = verify.diagnose(functions[library], "softmax", EMPTY)
+    assert found.right and not found.mistakes and BY_DESIGN in str(found)
+    assert "by design" not in str(verify.diagnose(functions[library], "softmax", draw(3, 4)))
+
+
+def test_a_mean_over_no_targets_is_said_to_be_nan_by_design() -> None:
+    f = verify.from_torch(torch.nn.functional.cross_entropy)
+    assert BY_DESIGN in str(verify.diagnose(f, "cross_entropy", draw(3, 4), np.array([-100, -100, -100])))
+    assert verify.diagnose(f, "cross_entropy").right
+
+
+def test_nan_that_spreads_or_comes_from_elsewhere_is_a_difference() -> None:
+    def attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return torch.softmax((q @ k.mT / 2.0).masked_fill(~mask, -torch.inf), -1) @ v
+
+    mask = np.tril(np.ones((3, 3), dtype=bool))
+    mask[1] = False
+    found = verify.diagnose(verify.from_torch(attention), "attention", *(draw(3, 4, seed=i) for i in range(3)), mask)
+    assert found.differing == ("dv",) and "by design" in str(found)  # NaN reaches every row of dv
+    constant = np.ones((2, 4))
+    ones = (np.ones(4), np.zeros(4))
+    norm = verify.from_torch(lambda x, g, b: torch.nn.functional.layer_norm(x, (4,), g, b, eps=0.0))
+    assert not verify.diagnose(norm, "layer_norm", constant, *ones).right
+    wrong = verify.from_torch(lambda x: 2.0 * torch.softmax(x, -1))
+    assert "the output" in verify.diagnose(wrong, "softmax", EMPTY).differing

@@ -23,6 +23,7 @@ from .values import is_float_array
 
 _PACKAGE = Path(__file__).parent.parent  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / room) for room in ("ops", "layers", "models", "later", "published"))
+_CHECKS = str(_PACKAGE / "layers" / "module.py")  # what every layer checks, which is no mathematics
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -99,6 +100,8 @@ class Traced(abc.ABC):
         code, name = frame.f_code, frame.f_code.co_filename
         ours = of_a_user(name, frame.f_globals.get("__name__")) if self._separate else name == self._file
         if not ours and not name.startswith(_ROOMS):
+            return False
+        if name == _CHECKS:
             return False
         return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
 

@@ -122,7 +122,7 @@ class _Check(Contract):
         self.differences = Differences(output, _upstream(upstream, output, self.dy_rng), self.dy_rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
-        self.upstream, self.size = dy, float(abs(self.differences.upstream).max(initial=0.0)) or 1.0
+        self.upstream, self.size = dy, min(1.0, float(abs(self.differences.upstream).max(initial=0.0)) or 1.0)
 
         later, later_backward = self._call_elsewhere()
         recording.in_forward = False

@@ -24,8 +24,8 @@ from ..trace.calls import Pair
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
+from . import anew, foreign
 from . import arguments as given  # `arguments` are those of f
-from . import foreign
 from .arguments import displaced, leaves_of
 from .contract import Contract, marked
 from .differences import Differences, Probe
@@ -85,20 +85,30 @@ def gradients(
         raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
     wide = (given.with_leaves(x, given.to_float64) for x in foreign.arrays_for(f, inputs))
     arguments = list(zip(given.input_names(f, inputs), wide, strict=True))
+    foreign.at_work(f, [x for _, x in arguments], options)
     owned = given.parameters_of(f, parameters)
     leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
     settings: dict[str, Any] = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise}
     settings |= {"directions": directions, "entries_at_kinks": entries_at_kinks}
     settings, note = foreign.as_close_as_it_computes(f, settings)
-    with given.parameters_as(given.to_float64, *(parameter for _, parameter in owned)):
+    held = foreign.held_by(f)
+    with given.parameters_as(given.to_float64, *(parameter for _, parameter in [*owned, *held])):
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
         rows = check.in_other_forms(rows)
-        note += given.unlisted(f, owned, check.read) if parameters is None else ""
+        left_out = given.unlisted(f, [*owned, *held], check.read) if parameters is None else []
         if check.f is not f:
             rows = check.with_twin(f, rows)
-    return Report(name or given.name_of(f), tuple(foreign.by_other_names(f, rows)), note.strip())
+        rows = foreign.by_other_names(f, rows)
+        second = anew.SecondLook([])
+        if all(row.ok for row in rows):
+            look = functools.partial(check.rows_elsewhere, f, upstream, settings, intermediates)
+            second = anew.second_look(look, arguments, [*owned, *held], seed)
+    note = " ".join(filter(None, [note, foreign.found_by(f), second.note]))
+    left_out += second.left_out + foreign.left_out(f)
+    moved = tuple(x for _, x in second.arguments)
+    return Report(name or given.name_of(f), tuple(second.rows or rows), note, tuple(left_out), moved)
 
 
 class _Check(Contract):
@@ -149,6 +159,20 @@ class _Check(Contract):
         rows = marked(rows, unlike, why, first=True)
         rows = marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return marked(rows, changed, "was changed in place", first=True)
+
+    def rows_elsewhere(
+        self,
+        f: Callable[..., Any],
+        upstream: Array | None,
+        settings: dict[str, Any],
+        intermediates: bool,
+        arguments: list[given.Named],
+        finely: bool,
+    ) -> list[Row]:
+        """The rows of f with other arguments: as finely as here, or along a few directions."""
+        again = _Check(self.textbook, arguments, self.options, self.owned, self.seed)
+        settings = settings if finely else settings | anew.COARSE
+        return foreign.by_other_names(f, again.run(upstream, settings, intermediates and finely, iter))
 
     def _input_rows(self, returned: list[Any]) -> list[Row]:
         if len(self.raw) != len(self.wanted):

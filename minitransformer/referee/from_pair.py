@@ -201,11 +201,12 @@ class _Object(Foreign):
         named, self._not_found, self.found = named_slots(self._layer), {}, ""
         self._learn(named)
         self._upstream.settle(self, inputs, options)
-        known = {slot.array for slot in named} | {steps for slot in named for steps in slot.gradients}
-        others = {steps: x for steps, x in arrays_in(self._layer).items() if steps not in known}
+        known = {id(x) for slot in named for x in (slot.value(self._layer), slot.gradient(self._layer))}
+        found = {id(x): (steps, x) for steps, x in reversed(arrays_in(self._layer).items()) if id(x) not in known}
+        others = dict(reversed(found.values()))
         with contextlib.suppress(ValueError, TypeError):  # if it does not run, the check says why
             used = {steps: x for steps, x in others.items() if self._moves_output(x, inputs, options)}
-            places, why = matched(used, self._left_by_backward(inputs, options)) if used else ({}, {})
+            places, why = matched(used, *self._left_by_backward(inputs, options)) if used else ({}, {})
             self._learn([*named, *(Slot(array, (place,)) for array, place in places.items())])
             told = [f"that of {path_of(array)} in {path_of(place)}" for array, place in places.items()]
             self.found = f"Gradients found by what backward left: {', '.join(told)}." if told else ""
@@ -222,19 +223,24 @@ class _Object(Foreign):
                 return True
         return not np.array_equal(y, moved, equal_nan=True)
 
-    def _left_by_backward(self, inputs: list[Any], options: dict[str, Any]) -> dict[Steps, np.ndarray]:
-        """The arrays that backward leaves in the object, except those under usual names and those it returns."""
+    def _left_by_backward(self, inputs: list[Any], options: dict[str, Any]) -> tuple[dict[Steps, np.ndarray], set[str]]:
+        """(the arrays that backward leaves in the object, the names of all others and of the inputs).
+
+        Those under usual names, and what backward is given and returns, are left out.
+        """
         layer, y, gradients_for = self._forward(tuple(inputs), options)
         before = Traces(layer)
-        dy = np.random.default_rng(1).normal(size=y.shape)
-        returned = ran(self.__name__, "backward", lambda: layer.backward(*gradients_for(dy)))
+        upstream = gradients_for(np.random.default_rng(1).normal(size=y.shape))
+        returned = ran(self.__name__, "backward", lambda: layer.backward(*upstream))
         taken = {steps for slot in self._slots for steps in slot.gradients}
-        given_back = [x for _, x in flat("", returned, is_float_array)]
-        return {
-            steps: x
-            for steps, x in before.left().items()
-            if steps not in taken and not any(np.may_share_memory(x, other) for other in given_back)
-        }
+        known = [x for _, x in flat("", [*upstream, returned], is_float_array)]
+
+        def is_new(x: np.ndarray) -> bool:
+            return not any(np.may_share_memory(x, other) or np.array_equal(x, other) for other in known)
+
+        left = {steps: x for steps, x in before.left().items() if steps not in taken and is_new(x)}
+        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {*_parameters(layer.forward)}
+        return left, names
 
     def _forward(
         self, inputs: tuple[Any, ...], options: dict[str, Any], others: dict[int, np.ndarray] | None = None

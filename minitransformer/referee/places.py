@@ -78,15 +78,16 @@ def arrays_in(layer: Any) -> dict[Steps, np.ndarray]:
 
 
 def _walk(x: Any, steps: Steps, seen: set[int]) -> Iterator[tuple[Any, Steps]]:
-    """x and every object and array inside it, also in lists and dicts, with the steps to it."""
+    """x and every object inside it, also in lists and dicts, and every array at each of its places, with the steps."""
+    if isinstance(x, np.ndarray):
+        yield x, steps
+        return
     if id(x) in seen:
         return
     seen.add(id(x))
     kinds = (type, types.ModuleType, types.FunctionType, types.MethodType, np.generic, np.random.Generator)
     parts: Any = ()
-    if isinstance(x, np.ndarray):
-        yield x, steps
-    elif isinstance(x, dict | list | tuple):
+    if isinstance(x, dict | list | tuple):
         parts = [("item", key, part) for key, part in (x.items() if isinstance(x, dict) else enumerate(x))]
     elif hasattr(x, "__dict__") and not isinstance(x, kinds):
         yield x, steps
@@ -112,26 +113,29 @@ class Traces:
 
 
 def matched(
-    parameters: dict[Steps, np.ndarray], left: dict[Steps, np.ndarray]
+    parameters: dict[Steps, np.ndarray], left: dict[Steps, np.ndarray], names: set[str]
 ) -> tuple[dict[Steps, Steps], dict[Steps, str]]:
     """(the place of the gradient of each parameter, why there is none), from the arrays that backward left.
 
-    The gradient has the parameter's shape. Of several such arrays the one with the nearest place and name is taken,
-    if it is nearest to this parameter alone.
+    The gradient has the parameter's shape, and its name does not say that it belongs to another of `names`. Of several
+    such arrays the one with the nearest place and name is taken, if it is nearest to this parameter alone.
     """
+    belongs = {gradient: name for name in names for gradient in names_of_gradient(name)}
     claims: dict[Steps, list[Steps]] = {}
     why: dict[Steps, str] = {}
     for array, value in parameters.items():
-        near = {steps: _nearness(array, steps) for steps, x in left.items() if x.shape == value.shape}
+        fit = [steps for steps, x in left.items() if x.shape == value.shape]
+        fit = [steps for steps in fit if belongs.get(steps[-1][1], array[-1][1]) == array[-1][1]]
+        near = {steps: _nearness(array, steps) for steps in fit}
         best = [steps for steps in near if near[steps] == max(near.values())]
         if array in left:
             why[array] = "backward changes it; let backward keep its gradient, and change it elsewhere"
-        elif len(best) == 1:
+        elif len({id(left[steps]) for steps in best}) == 1:
             claims.setdefault(best[0], []).append(array)
         elif best:
             why[array] = f"its gradient may be {' or '.join(map(path_of, best))}; call it d and the parameter's name"
         else:
-            why[array] = "backward leaves no array of its shape"
+            why[array] = "backward leaves no gradient of it"
     places: dict[Steps, Steps] = {}
     for steps, arrays in claims.items():
         first, *others = sorted(arrays, key=lambda array: _nearness(array, steps), reverse=True)

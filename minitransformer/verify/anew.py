@@ -73,8 +73,8 @@ class SecondLook(NamedTuple):
             return ""
         are = "is" if len(self.names) == 1 else "are"
         return (
-            f"With the given numbers all gradients are right, because {', '.join(self.names)} {are} constant or one-hot, "
-            "which hides terms; the table is for random numbers in their place."
+            f"With the given numbers all gradients are right, because {', '.join(self.names)} {are} constant or "
+            "one-hot, which hides terms; the table is for random numbers in their place."
         )
 
 

@@ -108,7 +108,9 @@ class _Torch:
         followed = {title: y for title, y in found.items() if y.requires_grad}
         if not followed:
             raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
-        self.left_out = dict.fromkeys(found.keys() - followed.keys(), "autograd does not follow it")
+        self.left_out = dict.fromkeys(
+            [title for title in found if title not in followed], "autograd does not follow it"
+        )
         self.left_out |= _held_elsewhere([*followed.values()], leaves)
         arrays = [as_numpy(y) for y in followed.values()]
         outputs = Outputs(self.name, arrays, inputs, self.single, "from_torch")
@@ -174,7 +176,7 @@ class _Module(Foreign):
         held = {key: x for key, x in fixed.items() if is_float_array(x)}
         super().__init__(type(module).__name__, learned, held)
         self._fixed = {key: x for key, x in fixed.items() if key not in held}
-        self._frozen = dict.fromkeys(parameters.keys() - learned.keys(), "requires_grad is False")
+        self._frozen = dict.fromkeys([key for key in parameters if key not in learned], "requires_grad is False")
         self._frozen |= dict.fromkeys(_plain_tensors(torch, module), "a plain tensor, not a torch.nn.Parameter")
         self._torch, self._module, self._how = torch, module, (dtype, device)
         self.__signature__ = inspect.signature(module.forward)

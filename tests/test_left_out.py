@@ -469,3 +469,12 @@ def test_an_output_whose_gradient_nothing_takes_is_named() -> None:
         assert report.ok and first_line(report).endswith("; not checked: output[1] (backward takes no gradient of it)")
     with pytest.raises(AssertionError, match=r"not everything was checked: output\[1\]"):
         verify.check_gradients(First(), X, everything=True)
+
+
+def test_the_first_of_several_outputs_is_compared_with_the_op() -> None:
+    f = (three, lambda dp, dlog, cache: backward_of_both(dp, dlog, cache))
+    verify.check_gradients(f, X, op="softmax")
+    verify.check_gradients(Both(), X, op="softmax")
+    wrong = (three, lambda dp, dlog, cache: dp * cache + dlog[:, None] * cache)
+    with pytest.raises(AssertionError, match=r"does what softmax does with a known mistake: .*\(softmax-no-sum\)"):
+        verify.check_gradients(wrong, X, op="softmax")

@@ -17,6 +17,7 @@ from .diagnosis import Diagnosis, diagnose
 from .from_jax import from_jax
 from .from_pair import from_pair
 from .from_torch import from_torch
+from .other_forms import first_output
 
 _SETTINGS = inspect.signature(gradients).parameters.keys() - {"f", "inputs", "options"}
 
@@ -29,7 +30,7 @@ def check_gradients(f: Any, *inputs: Any, op: str | None = None, everything: boo
     `from_jax` and `from_pair`. If the tensors are float32 and f runs in no other dtype, it is checked as closely as
     float32 allows. options: for `verify.gradients` or for f.
 
-    op: the name of the op that f should compute, such as "attention". Then its output must be that of the op, for the
+    op: the name of the op that f should compute, such as "attention". Then its (first) output must be the op's, for the
     same options or for `causal=True`; without `op`, a backward that is right for a wrong forward passes. If there are
     not as many keys as queries, a causal mask may end at the last key, as ours does, or begin at the first one, which
     is compared on as many keys as queries.
@@ -146,7 +147,8 @@ def _sentence(known: tuple[str, Diagnosis] | None, op: str | None) -> str:
 def _diagnoses(
     f: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], op: str | None
 ) -> Iterator[tuple[str, Diagnosis]]:
-    """What f does compared with this op, or with all, and on which inputs, in words."""
+    """What f, or its first output, does compared with this op, or with all, and on which inputs, in words."""
+    f = first_output(f)
     for name, known in [(op, known_ops()[op])] if op else sorted(known_ops().items()):
         taken = inspect.signature(known).parameters
         ways: list[tuple[str, Any, dict[str, Any]]] = [("On these inputs", inputs, {})]

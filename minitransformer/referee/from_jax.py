@@ -45,6 +45,7 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
         floats = [x for x in leaves if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)]
         if not floats:
             raise nothing_returned(name, returned)
+        made.shapes = [x.shape for x in floats]
         return floats[0] if len(floats) == 1 else jax.numpy.concatenate([x.ravel() for x in floats])
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -80,7 +81,7 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
 
         return y, backward
 
-    made = of_our_form(f, call, dtype)
+    made: Any = of_our_form(f, call, dtype)
     return made
 
 

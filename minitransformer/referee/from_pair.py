@@ -59,7 +59,7 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
             raise TypeError(f"{name} must return (output, cache), got {given.describe(returned)}")
         *several, cache = returned
         y, gradients_for = upstream.of(several[0] if len(several) == 1 else tuple(several), inputs)
-        made.left_out = upstream.left_out
+        made.left_out, made.shapes = upstream.left_out, upstream.shapes
 
         def pullback(dy: Array) -> Any:
             arguments = [cache, *gradients_for(dy)] if cache_first else [*gradients_for(dy), cache]
@@ -86,6 +86,7 @@ class _Upstream:
         self._way: tuple[bool, int] | None = None
         self._outputs = 1
         self.left_out: dict[str, str] = {}
+        self.shapes: list[tuple[int, ...]] = []
 
     def of(self, returned: Any, inputs: tuple[Any, ...]) -> tuple[Array, Callable[[Array], list[Any]]]:
         """(the outputs as one array, a function from its gradient to the first arguments of backward)."""
@@ -97,6 +98,7 @@ class _Upstream:
         self.left_out = dict.fromkeys([title for title, _ in found[count:]], "backward takes no gradient of it")
         single = self._dtype == "float32"
         outputs = Outputs(self._name, [x for _, x in found[:count]], inputs, single, "from_pair")
+        self.shapes = outputs.shapes
 
         def gradients(dy: Array) -> list[Any]:
             parts = outputs.gradients(_cast(self._dtype)(dy))
@@ -266,7 +268,7 @@ class _Object(Foreign):
         """(output, backward) of a copy of the object; backward adds to the gradients of the parameters here."""
         name = self.__name__
         layer, y, gradients_for = self._forward(inputs, options)
-        self.left_out = self._not_found | self._upstream.left_out
+        self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
         places: list[Steps | None] | None = None  # where backward leaves the gradients of the inputs
 
         def backward(dy: Array) -> Any:

@@ -46,7 +46,7 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
         how = _Torch(torch, given.name_of(made), dtype, device)
         arrays = Inputs(inputs, how.leaf, how.constant)
         y, pull = how.run(lambda: run(*arrays.converted, **how.constants(options)), inputs, arrays.leaves)
-        made.left_out = how.left_out
+        made.left_out, made.shapes = how.left_out, how.shapes
         return y, lambda dy: arrays.gradients(iter(pull(dy)))
 
     made: Any = of_our_form(owner if function else f, call, dtype)
@@ -62,6 +62,7 @@ class _Torch:
         self.torch, self.name, self.device = torch, name, device
         self.single = dtype == "float32"
         self.left_out: dict[str, str] = {}
+        self.shapes: list[tuple[int, ...]] = []
 
     def constant(self, x: Any) -> Any:
         """A tensor with the numbers of an array, in the same memory if it can; any other value unchanged.
@@ -108,12 +109,12 @@ class _Torch:
         followed = {title: y for title, y in found.items() if y.requires_grad}
         if not followed:
             raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
-        self.left_out = dict.fromkeys(
-            [title for title in found if title not in followed], "autograd does not follow it"
-        )
+        others = [title for title in found if title not in followed]
+        self.left_out = dict.fromkeys(others, "autograd does not follow it")
         self.left_out |= _held_elsewhere([*followed.values()], leaves)
         arrays = [as_numpy(y) for y in followed.values()]
         outputs = Outputs(self.name, arrays, inputs, self.single, "from_torch")
+        self.shapes = outputs.shapes
         pull = self._pullback([*followed.values()], outputs, leaves)
         return outputs.joined.astype(np.float64) if self.single else outputs.joined, pull
 
@@ -195,7 +196,7 @@ class _Module(Foreign):
         y, pull = how.run(
             lambda: functional_call(self._module, state, tuple(arrays.converted), options), inputs, leaves
         )
-        self.left_out = self._frozen | how.left_out
+        self.left_out, self.shapes = self._frozen | how.left_out, how.shapes
         dtypes = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
 
         def backward(dy: Array) -> Any:

@@ -104,20 +104,34 @@ class Outputs:
     """The floating-point outputs of one call as one array: the only one as it is, several end to end."""
 
     def __init__(self, name: str, found: list[np.ndarray], inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
-        self._shapes = [x.shape for x in found]
+        self.shapes = [x.shape for x in found]
         for x in found:
             require_width(name, x, inputs, single, adapter)
         self.joined = found[0] if len(found) == 1 else np.concatenate([x.ravel() for x in found])
 
     def gradients(self, dy: Array) -> list[Array]:
         """The upstream gradient of each output, laid out in memory with gaps if `dy` has gaps."""
-        if len(self._shapes) == 1:
+        if len(self.shapes) == 1:
             return [dy]
-        ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
-        parts = [part.reshape(shape) for part, shape in zip(np.split(dy, ends), self._shapes, strict=True)]
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        parts = [part.reshape(shape) for part, shape in zip(np.split(dy, ends), self.shapes, strict=True)]
         if dy.flags.c_contiguous:
             return parts
         return [given.transposed(x) if x.ndim > 1 else given.strided(x) for x in parts]
+
+
+def first_output(f: Any) -> Any:
+    """f with the first of its outputs alone, if the last call of f returned several; ops have one."""
+    shapes = getattr(f, "shapes", [])
+    if len(shapes) < 2:
+        return f
+    end = math.prod(shapes[0])
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        y, backward = f(*inputs, **options)
+        return y[:end].reshape(shapes[0]), lambda dy: backward(np.append(dy, np.zeros(y.size - end, y.dtype)))
+
+    return of_our_form(f, call, f.precision)
 
 
 def nothing_returned(name: str, returned: Any) -> TypeError:

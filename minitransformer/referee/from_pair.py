@@ -24,12 +24,14 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
 
     from_pair(forward, backward): `out, cache = forward(x, ...)` and `backward(dout, cache)`, which returns a gradient
     for each floating-point array of forward, in order, or a dict of them under the names `x`, `dx` or `grad_x`. If the
-    first parameter of backward is called cache, the call is `backward(cache, dout)`.
+    first parameter of backward is called cache, the call is `backward(cache, dout)`. Several outputs, `y, h, cache`,
+    are checked whole, as one long array; backward is then given a gradient for each, or all in a tuple.
 
     from_pair(layer): an object with the methods `forward(x, ...)`, which returns the output, and `backward(dout)`,
     which returns the gradients of the arrays and stores those of its parameters in attributes. The gradient of `W` is
-    in `dW`, `grad_W` or `W_grad`, in `grads["W"]` next to `params["W"]`, or in `W.grad`. Each call runs on a copy of
-    the object.
+    in `dW`, `grad_W` or `W_grad`, in `grads["W"]` next to `params["W"]`, or in `W.grad`; elsewhere the checker finds it
+    by what backward leaves (places.py). If the methods return nothing, the output is in `output` and the gradient of
+    `x` in `dx`. Each call runs on a copy of the object.
 
     dtype: "float32" for code that computes only in float32. Raises TypeError if they are not such functions.
     """

@@ -71,7 +71,11 @@ def gradients(
     a large array is then checked entry by entry, one of more than 4096 entries at 1024 of them. progress: iterates over
     the list of checks of parameters and intermediates. Raises ValueError for NaN in an input, parameter or output, or
     if f is random by a generator that is not an argument; TypeError if f does not return (array, backward), or is a
-    module that does not list a parameter it reads. A note names those that other f read.
+    module that does not list a parameter it reads.
+
+    If all is right, arrays that are constant or one-hot are drawn anew, since they hide terms, and the gradients are
+    compared once more (anew.py). The first line of the report names what was not checked, such as parameters that f
+    reads and does not own; `report.assert_ok(everything=True)` fails on it. Second derivatives are not checked.
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     """

@@ -329,6 +329,26 @@ def test_what_belongs_to_another_is_not_taken_for_a_gradient() -> None:
     assert report.ok and report.unchecked == ("m",)
 
 
+def test_random_numbers_are_the_same_in_each_run_and_the_caller_s_generator_stays() -> None:
+    """So an array that forward does not use is not taken for a parameter."""
+
+    class Drop(Dense):
+        def forward(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # type: ignore[override]
+            self.kept_ones = (rng.random(x.shape) < 0.5) * 2.0
+            return super().forward(x * self.kept_ones)
+
+        def backward(self, dy: np.ndarray) -> np.ndarray:
+            return super().backward(dy) * self.kept_ones
+
+    rng = np.random.default_rng(3)
+    f = from_pair(Drop())
+    verify.gradients(f, X, rng).assert_ok(everything=True)
+    assert rng.random() == np.random.default_rng(3).random()
+    parameters = dict(f.parameters())
+    assert parameters.keys() == {"kernel", "offset"}
+    verify.gradients(f, X, rng, parameters=parameters).assert_ok(everything=True)  # they are still its own
+
+
 def test_a_parameter_that_only_f_knows_stands_in_the_first_line() -> None:
     module = Scaled(True)
     report = verify.gradients(lambda x: module(x), X)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array
+from ..layers import Parameter
 from ..trace.values import is_float_array
 from ..verify import arguments as given
-from .other_forms import Foreign, Outputs, add_to, flat, marked, nothing_returned, of_our_form, ran
+from .other_forms import Foreign, Outputs, add_to, as_parameter, flat, marked, nothing_returned, of_our_form, ran
 from .places import Slot, Steps, Traces, arrays_in, matched, named_slots, names_of_gradient, path_of, reached
 
 
@@ -117,12 +118,17 @@ class _Upstream:
 
     def settle(self, f: Callable[..., Any], inputs: list[Any], options: dict[str, Any]) -> None:
         """Choose the first way in which backward runs, and returns gradients of the shapes of the inputs."""
+
+        def run() -> Any:
+            own = [given.with_leaves(x, given.fresh) for x in inputs]
+            return f(*own, **{key: given.fresh(x) for key, x in options.items()})
+
         self._way = None
         with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
-            f(*inputs, **options)
+            run()
             for way in self._ways() if self._outputs > 1 else ():
                 self._way = way
-                y, pullback = f(*inputs, **options)
+                y, pullback = run()
                 with contextlib.suppress(ValueError, TypeError):
                     if _fit(inputs, pullback(np.ones_like(y))):
                         return
@@ -152,7 +158,8 @@ def _room(backward: Callable[..., Any], besides: int) -> int:
         return sys.maxsize
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     taken = [parameter for parameter in parameters if parameter.kind in kinds]
-    return sum(parameter.default in (parameter.empty, None) for parameter in taken) - besides
+    needed = [parameter for parameter in taken if parameter.default is None or parameter.default is parameter.empty]
+    return len(needed) - besides
 
 
 def _parameters(f: Callable[..., Any]) -> list[str]:
@@ -187,9 +194,11 @@ class _Object(Foreign):
     """An object with forward and backward as a module of ours."""
 
     def __init__(self, layer: Any, dtype: str) -> None:
+        super().__init__(type(layer).__name__, {})
         self._layer, self._dtype = layer, dtype
         self._upstream = _Upstream(type(layer).__name__, layer.backward, dtype)
         self._not_found: dict[str, str] = {}
+        self._all: dict[str, Parameter] = {}
         self.found = ""
         self._keeps_output, self._keeps_gradients = False, True  # whether they lie in the object, or may do so
         self._learn(named_slots(layer))
@@ -197,8 +206,12 @@ class _Object(Foreign):
         marked(self, dtype)
 
     def _learn(self, slots: list[Slot]) -> None:
+        """Own the parameters in these slots; those that were owned before stay the same objects."""
         self._slots = slots
-        super().__init__(type(self._layer).__name__, {slot.path: slot.value(self._layer) for slot in slots})
+        for slot in slots:
+            if slot.path not in self._all:
+                self._all[slot.path] = as_parameter(slot.value(self._layer))
+        self.owned = {slot.path: self._all[slot.path] for slot in slots}
 
     def at_work(self, inputs: list[Any], options: dict[str, Any]) -> None:
         """Run once with these inputs, to find the gradients that have no usual name."""
@@ -256,7 +269,8 @@ class _Object(Foreign):
         name, cast = self.__name__, _cast(self._dtype)
         memo = {id(slot.value(self._layer)): cast(self.owned[slot.path].value.copy()) for slot in self._slots}
         layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo | (others or {})))
-        inputs = tuple(given.with_leaves(x, cast) for x in inputs)
+        inputs = tuple(given.with_leaves(x, lambda x: cast(given.fresh(x))) for x in inputs)
+        options = {key: given.fresh(x) for key, x in options.items()}
         before = Traces(layer) if self._keeps_output else None
         returned = ran(name, "forward", lambda: layer.forward(*inputs, **options))
         if returned is None and before is None:

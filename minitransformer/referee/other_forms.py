@@ -162,8 +162,8 @@ class Foreign(Module):
     def __init__(self, name: str, parameters: dict[str, np.ndarray], held: dict[str, np.ndarray] | None = None) -> None:
         """parameters: what it learns; held: other floating-point numbers that it computes with."""
         self.__name__ = name
-        self.owned = _as_parameters(parameters)
-        self.held = _as_parameters(held or {})
+        self.owned = {key: as_parameter(value) for key, value in parameters.items()}
+        self.held = {key: as_parameter(value) for key, value in (held or {}).items()}
         self.left_out: dict[str, str] = {}  # what is not checked, and why
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
@@ -171,5 +171,6 @@ class Foreign(Module):
         yield from self.owned.items()
 
 
-def _as_parameters(arrays: dict[str, np.ndarray]) -> dict[str, Parameter]:
-    return {key: Parameter(np.array(value, dtype=np.float64)) for key, value in arrays.items()}
+def as_parameter(value: Any) -> Parameter:
+    """A parameter in float64."""
+    return Parameter(np.array(value, dtype=np.float64))

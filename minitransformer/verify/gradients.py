@@ -79,22 +79,18 @@ def gradients(
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     """
-    for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
-        check_number("verify.gradients", setting, number)
-    check_flags("verify.gradients", entries_at_kinks=entries_at_kinks, intermediates=intermediates)
-    check_integers("verify.gradients", directions=directions, entrywise=entrywise, seed=seed)
-    check_positive("verify.gradients", step=step, directions=directions)
     given.check_callable("verify.gradients", f)
-    if min(atol or 0.0, rtol) < 0.0:
-        raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
+    check_flags("verify.gradients", intermediates=intermediates)
+    check_integers("verify.gradients", seed=seed)
+    settings: dict[str, Any] = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise}
+    settings |= {"directions": directions, "entries_at_kinks": entries_at_kinks}
+    _check_settings(**settings)
     wide = (given.with_leaves(x, given.to_float64) for x in foreign.arrays_for(f, inputs))
     arguments = list(zip(given.input_names(f, inputs), wide, strict=True))
     foreign.at_work(f, [x for _, x in arguments], options)
     owned = given.parameters_of(f, parameters)
     leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
-    settings: dict[str, Any] = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise}
-    settings |= {"directions": directions, "entries_at_kinks": entries_at_kinks}
     settings, note = foreign.as_close_as_it_computes(f, settings)
     held = foreign.held_by(f)
     with given.parameters_as(given.to_float64, *(parameter for _, parameter in [*owned, *held])):
@@ -113,6 +109,18 @@ def gradients(
     left_out += second.left_out + foreign.left_out(f)
     moved = tuple(x for _, x in second.arguments)
     return Report(name or given.name_of(f), tuple(second.rows or rows), note, tuple(left_out), moved)
+
+
+def _check_settings(
+    atol: float | None, rtol: float, step: float, entrywise: int, directions: int, entries_at_kinks: bool
+) -> None:
+    for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
+        check_number("verify.gradients", setting, number)
+    check_flags("verify.gradients", entries_at_kinks=entries_at_kinks)
+    check_integers("verify.gradients", directions=directions, entrywise=entrywise)
+    check_positive("verify.gradients", step=step, directions=directions)
+    if min(atol or 0.0, rtol) < 0.0:
+        raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
 
 
 class _Check(Contract):

@@ -212,11 +212,11 @@ class _Module(Foreign):
 def _plain_tensors(torch: Any, module: Any) -> Iterator[str]:
     """The names of floating-point tensors in a module that are neither parameters nor buffers."""
     own = vars(torch.nn.Module()).keys()
+    known = {id(x) for x in (*module.parameters(), *module.buffers())}  # LSTM has a list of its parameters as well
     for path, part in module.named_modules():
         for name, value in vars(part).items():
-            if name not in own:
-                where = f"{path}.{name}" if path else name
-                yield from (title for title, x in flat(where, value, torch.is_tensor) if x.is_floating_point())
+            found = flat(f"{path}.{name}" if path else name, value, torch.is_tensor) if name not in own else ()
+            yield from (title for title, x in found if x.is_floating_point() and id(x) not in known)
 
 
 def _without_context(function: Any) -> inspect.Signature:

@@ -587,6 +587,11 @@ def test_what_a_module_does_not_learn_stands_in_the_first_line(kind: str, said: 
             verify.check_gradients(OwnNorm(kind), torch.tensor(X), everything=True)
 
 
+def test_a_module_that_lists_its_parameters_twice_and_returns_its_state_is_checked_whole() -> None:
+    report = verify.check_gradients(torch.nn.LSTM(4, 2, batch_first=True), torch.tensor(X)[None], everything=True)
+    assert len(report.of_kind("parameter")) == 4
+
+
 def test_parameters_that_a_function_holds_stand_in_the_first_line() -> None:
     linear = torch.nn.Linear(4, 2).double()
     report = verify.gradients(from_torch(lambda x: linear(x)), X)

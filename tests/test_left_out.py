@@ -234,6 +234,7 @@ class Dense:
     def backward(self, dy: np.ndarray) -> np.ndarray:
         dz = dy * (1.0 - np.tanh(self.x @ self.kernel + self.offset) ** 2)
         self.kept["dLdW"], self.slope = self.factor * self.x.T @ dz, dz.sum(0)
+        self.all_slopes = [self.slope]
         return dz @ self.kernel.T
 
 
@@ -267,30 +268,34 @@ def test_gradients_are_found_by_what_backward_leaves() -> None:
 
 
 class TwoLayers:
-    """Two matrices of one shape in a list, and gradients under other keys."""
+    """Two matrices of one shape, and gradients under other keys."""
 
-    keys: Any = (0, 1)
-
-    def __init__(self) -> None:
-        self.matrices = [draw(4, 4, seed=1), draw(4, 4, seed=2)]
+    def __init__(self, names: Any, keys: Any) -> None:
+        self.matrices, self.names, self.keys = dict(zip(names, draw(2, 4, 4, seed=1), strict=True)), names, keys
         self.slopes: dict[Any, np.ndarray] = {}
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        self.x, self.h = x, x @ self.matrices[0]
-        return self.h @ self.matrices[1]
+        self.x, self.h = x, x @ self.matrices[self.names[0]]
+        return self.h @ self.matrices[self.names[1]]
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
-        dh = dy @ self.matrices[1].T
-        for key, slope in zip(self.keys, (self.x.T @ dh, self.h.T @ dy), strict=True):
-            self.slopes[key] = slope
-        return dh @ self.matrices[0].T
+        dh = dy @ self.matrices[self.names[1]].T
+        self.slopes |= dict(zip(self.keys, (self.x.T @ dh, self.h.T @ dy), strict=False))
+        return dh @ self.matrices[self.names[0]].T
 
 
-def test_what_is_not_found_stands_in_the_first_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    verify.check_gradients(TwoLayers(), X, everything=True)
-    monkeypatch.setattr(TwoLayers, "keys", ("a", "b"))
-    said = first_line(verify.gradients(from_pair(TwoLayers()), X))
+@pytest.mark.parametrize(("names", "keys"), [((0, 1), (0, 1)), (("W1", "W2"), ("of W1", "of W2"))])
+def test_gradients_of_one_shape_are_told_apart_by_place_and_name(names: Any, keys: Any) -> None:
+    verify.gradients(from_pair(TwoLayers(names, keys)), X).assert_ok(everything=True)
+
+
+def test_what_is_not_found_stands_in_the_first_line() -> None:
+    said = first_line(verify.gradients(from_pair(TwoLayers((0, 1), "ab")), X))
     assert "; not checked: matrices[0], matrices[1] (its gradient may be slopes['a'] or slopes['b']; call it d" in said
+    said = first_line(verify.gradients(from_pair(TwoLayers((0, 1), "a")), X))
+    assert said.endswith(
+        "matrices[0], matrices[1] (slopes['a'] may be its gradient or that of another; call it d and its name)"
+    )
 
     class Forgotten(Dense):
         def backward(self, dy: np.ndarray) -> np.ndarray:
@@ -321,9 +326,8 @@ def test_what_belongs_to_another_is_not_taken_for_a_gradient() -> None:
         def forward(self, inputs: np.ndarray) -> np.ndarray:
             return inputs * self.m
 
-        def backward(self, dvalues: np.ndarray) -> np.ndarray:
+        def backward(self, dvalues: np.ndarray) -> None:
             self.dvalues, self.dinputs = dvalues.copy(), dvalues * self.m
-            return self.dinputs.copy()
 
     report = verify.gradients(from_pair(Drop()), X)
     assert report.ok and report.unchecked == ("m",)
@@ -346,7 +350,17 @@ def test_random_numbers_are_the_same_in_each_run_and_the_caller_s_generator_stay
     assert rng.random() == np.random.default_rng(3).random()
     parameters = dict(f.parameters())
     assert parameters.keys() == {"kernel", "offset"}
-    verify.gradients(f, X, rng, parameters=parameters).assert_ok(everything=True)  # they are still its own
+    verify.gradients(f, X, rng=rng, parameters=parameters).assert_ok(everything=True)
+    assert all(parameter is parameters[name] for name, parameter in f.parameters())
+
+
+def test_an_input_changed_in_place_is_seen_although_the_object_ran_before() -> None:
+    class InPlace(Dense):
+        def forward(self, x: np.ndarray) -> np.ndarray:
+            x -= x.max(-1, keepdims=True)  # the second time nothing changes
+            return super().forward(x)
+
+    assert verify.gradients(from_pair(InPlace()), X.copy())["x"].problem == "was changed in place"
 
 
 def test_a_parameter_that_only_f_knows_stands_in_the_first_line() -> None:
@@ -364,12 +378,12 @@ class Silent:
 
     def forward(self, inputs: np.ndarray) -> None:
         self.inputs, self.before = inputs, inputs @ self.weights + self.biases
-        self.output = np.tanh(self.before)
+        self.output, self.dinputs = np.tanh(self.before), np.zeros_like(inputs)
 
     def backward(self, dvalues: np.ndarray) -> None:
         self.dbefore = dvalues * (1.0 - self.output**2)
         self.dweights, self.dbiases = self.inputs.T @ self.dbefore, self.dbefore.sum(0, keepdims=True)
-        self.dinputs = self.factor * self.dbefore @ self.weights.T
+        self.dinputs[...] = self.factor * self.dbefore @ self.weights.T  # the array of every call
 
 
 class SilentStack(Stack):

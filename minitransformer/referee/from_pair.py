@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays.backend import Array
 from ..layers import Parameter
-from ..trace.values import is_float_array
+from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
 from .other_forms import Foreign, Outputs, add_to, as_parameter, flat, marked, nothing_returned, of_our_form, ran
 from .places import Slot, Steps, Traces, arrays_in, matched, named_slots, names_of_gradient, path_of, reached
@@ -120,8 +120,7 @@ class _Upstream:
         """Choose the first way in which backward runs, and returns gradients of the shapes of the inputs."""
 
         def run() -> Any:
-            own = [given.with_leaves(x, given.fresh) for x in inputs]
-            return f(*own, **{key: given.fresh(x) for key, x in options.items()})
+            return f(*map(_copied, inputs), **{key: _copied(x) for key, x in options.items()})
 
         self._way = None
         with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
@@ -133,6 +132,11 @@ class _Upstream:
                     if _fit(inputs, pullback(np.ones_like(y))):
                         return
             self._way = None
+
+
+def _copied(x: Any) -> Any:
+    """A copy of an argument; a generator in it is in the same state."""
+    return given.with_leaves(x, lambda leaf: leaf.copy() if is_array(leaf) else given.fresh(leaf))
 
 
 def _fit(inputs: list[Any], returned: Any) -> bool:
@@ -231,11 +235,11 @@ class _Object(Foreign):
 
     def _moves_output(self, x: np.ndarray, inputs: list[Any], options: dict[str, Any]) -> bool:
         """Whether the output is another one if an array of the object is."""
-        _, y, _ = self._forward(tuple(inputs), options)
+        _, y, _ = self._run(inputs, options)
         other = x + np.random.default_rng(0).normal(size=x.shape).astype(x.dtype)
         with np.errstate(all="ignore"):
             try:
-                _, moved, _ = self._forward(tuple(inputs), options, {id(x): other})
+                _, moved, _ = self._run(inputs, options, {id(x): other})
             except (ValueError, TypeError):
                 return True
         return not np.array_equal(y, moved, equal_nan=True)
@@ -245,7 +249,7 @@ class _Object(Foreign):
 
         Those under usual names, and what backward is given and returns, are left out.
         """
-        layer, y, gradients_for = self._forward(tuple(inputs), options)
+        layer, y, gradients_for = self._run(inputs, options)
         before = Traces(layer)
         upstream = gradients_for(np.random.default_rng(1).normal(size=y.shape))
         returned = ran(self.__name__, "backward", lambda: layer.backward(*upstream))
@@ -259,6 +263,10 @@ class _Object(Foreign):
         names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {*_parameters(layer.forward)}
         return left, names
 
+    def _run(self, inputs: list[Any], options: dict[str, Any], others: dict[int, np.ndarray] | None = None) -> Any:
+        """`_forward` with copies of the arguments, which code of others may change."""
+        return self._forward(tuple(map(_copied, inputs)), {key: _copied(x) for key, x in options.items()}, others)
+
     def _forward(
         self, inputs: tuple[Any, ...], options: dict[str, Any], others: dict[int, np.ndarray] | None = None
     ) -> tuple[Any, Array, Callable[[Array], list[Any]]]:
@@ -269,8 +277,7 @@ class _Object(Foreign):
         name, cast = self.__name__, _cast(self._dtype)
         memo = {id(slot.value(self._layer)): cast(self.owned[slot.path].value.copy()) for slot in self._slots}
         layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo | (others or {})))
-        inputs = tuple(given.with_leaves(x, lambda x: cast(given.fresh(x))) for x in inputs)
-        options = {key: given.fresh(x) for key, x in options.items()}
+        inputs = tuple(given.with_leaves(x, cast) for x in inputs)
         before = Traces(layer) if self._keeps_output else None
         returned = ran(name, "forward", lambda: layer.forward(*inputs, **options))
         if returned is None and before is None:

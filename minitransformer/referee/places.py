@@ -133,7 +133,7 @@ def matched(
         elif len({id(left[steps]) for steps in best}) == 1:
             claims.setdefault(best[0], []).append(array)
         elif best:
-            why[array] = f"its gradient may be {' or '.join(map(path_of, best))}; call it d and the parameter's name"
+            why[array] = f"its gradient may be {' or '.join(map(path_of, best))}; call it d and its name"
         else:
             why[array] = "backward leaves no gradient of it"
     places: dict[Steps, Steps] = {}
@@ -141,7 +141,8 @@ def matched(
         first, *others = sorted(arrays, key=lambda array: _nearness(array, steps), reverse=True)
         alone = not others or _nearness(first, steps) > _nearness(others[0], steps)
         places |= {first: steps} if alone else {}
-        why |= dict.fromkeys(others if alone else arrays, f"{path_of(steps)} seems to be the gradient of another")
+        told = f"{path_of(steps)} may be its gradient or that of another; call it d and its name"
+        why |= dict.fromkeys(others if alone else arrays, told)
     return places, why
 
 

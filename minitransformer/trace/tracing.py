@@ -23,6 +23,7 @@ from .values import is_float_array
 
 _PACKAGE = Path(__file__).parent.parent  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / room) for room in ("ops", "layers", "models", "later", "published"))
+_CHECKS = str(_PACKAGE / "layers" / "module.py")  # what every layer checks, which is no mathematics
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -96,6 +97,8 @@ class Traced(abc.ABC):
         """Whether to follow this code. Comprehensions and generators belong to the statement that runs them."""
         name = code.co_filename
         if not (of_a_user(name) if self._separate else name == self._file) and not name.startswith(_ROOMS):
+            return False
+        if name == _CHECKS:
             return False
         return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
 

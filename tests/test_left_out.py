@@ -360,7 +360,7 @@ def test_an_input_changed_in_place_is_seen_although_the_object_ran_before() -> N
             x -= x.max(-1, keepdims=True)  # the second time nothing changes
             return super().forward(x)
 
-    assert verify.gradients(from_pair(InPlace()), X.copy())["x"].problem == "was changed in place"
+    assert "was changed in place" in verify.gradients(from_pair(InPlace()), X.copy())["x"].problem
 
 
 def test_a_parameter_that_only_f_knows_stands_in_the_first_line() -> None:

@@ -29,9 +29,12 @@ class OffsetRMSNorm(RMSNorm):
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
+        self.takes(x, self.gamma.value, self.gamma.value.size, "its width")
         y, norm_backward = self.ops.rms_norm(x, 1.0 + self.gamma.value, self.eps)
+        shape = y.shape
 
         def backward(dy: Array) -> Array:
+            self.returns(dy, shape, self.gamma.value)
             dx, dgain = norm_backward(dy)
             self.gamma.grad += dgain  # the gain is 1 + γ, so they have one gradient
             return dx

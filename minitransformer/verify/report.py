@@ -39,6 +39,7 @@ class Row:
     kinks: int = 0
     hidden: int = 0
     problem: str = ""
+    pattern: str = ""  # in a sentence, where and how a wrong gradient differs: see pattern.py
     full: Entries | None = field(default=None, repr=False, compare=False)
 
     def entries(self) -> Entries:

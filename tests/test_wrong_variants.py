@@ -402,18 +402,55 @@ def softmax_of_large_scores() -> None:
     np.testing.assert_allclose(ops.softmax(np.array([1000.0, 1000.0]))[0], [0.5, 0.5])
 
 
+@rejects("softmax-over-first-axis", "softmax-over-everything", "softmax-logarithm")
+def softmax_of_each_row() -> None:
+    x = draw(3, 4)
+    np.testing.assert_allclose(ops.softmax(x)[0], [reference.softmax(list(row)) for row in x], **CLOSE)
+
+
 @rejects("softmax-temperature-multiplies")
 def softmax_with_temperature() -> None:
     np.testing.assert_allclose(ops.softmax(draw(5), temperature=2.0)[0], reference.softmax(list(draw(5)), 2.0), **CLOSE)
 
 
-@rejects("attention-not-scaled", "attention-scaled-by-length", "attention-scaled-after-softmax")
+@rejects(
+    "attention-not-scaled",
+    "attention-scaled-by-length",
+    "attention-scaled-after-softmax",
+    "attention-scaled-by-width",
+    "attention-multiplied-by-root",
+    "attention-scaled-by-query-length",
+    "attention-scaled-by-value-width",
+    "attention-softmax-over-queries",
+    "attention-softmax-over-everything",
+    "attention-sigmoid-for-softmax",
+    "attention-no-softmax",
+    "attention-not-normalised",
+    "attention-values-for-keys",
+    "attention-keys-reshaped",
+    "attention-output-scaled-too",
+)
 def attention_of_unequal_sizes() -> None:
     q, k, v = draw(3, 2), draw(5, 2, seed=1), draw(5, 4, seed=2)
     np.testing.assert_allclose(ops.attention(q, k, v)[0], reference.attention(q, k, v), **CLOSE)
 
 
-@rejects("attention-mask-ignored", "attention-mask-inverted", "attention-mask-added", "attention-mask-after-softmax")
+@rejects("attention-scaled-by-all-heads", "attention-softmax-over-heads", "attention-mask-transposed")
+def attention_of_two_heads_under_a_square_mask() -> None:
+    q, k, v = draw(2, 3, 2), draw(2, 3, 2, seed=1), draw(2, 3, 4, seed=2)
+    mask = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 1]], dtype=bool)
+    expected = [reference.attention(*head, lambda i, j: bool(mask[i, j])) for head in zip(q, k, v, strict=True)]
+    np.testing.assert_allclose(ops.attention(q, k, v, mask)[0], expected, **CLOSE)
+
+
+@rejects(
+    "attention-mask-ignored",
+    "attention-mask-inverted",
+    "attention-mask-added",
+    "attention-mask-after-softmax",
+    "attention-hidden-scores-are-zero",
+    "attention-mask-added-as-a-number",
+)
 def attention_under_a_mask() -> None:
     q, k, v = draw(3, 2), draw(4, 2, seed=1), draw(4, 3, seed=2)
     mask = np.array([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=bool)
@@ -421,7 +458,9 @@ def attention_under_a_mask() -> None:
     np.testing.assert_allclose(ops.attention(q, k, v, mask)[0], expected, **CLOSE)
 
 
-@rejects("causal-mask-sees-one-ahead", "causal-mask-hides-self", "attention-causal-ignored")
+@rejects(
+    "causal-mask-sees-one-ahead", "causal-mask-hides-self", "attention-causal-ignored", "attention-causal-looks-ahead"
+)
 def causal_attention_sees_the_past() -> None:
     seen = reference.dependencies(lambda x: ops.attention(x, x, x, causal=True)[0], draw(4, 3))
     assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
@@ -460,6 +499,34 @@ def causal_convolution_sees_the_past() -> None:
     weight, bias = draw(2, 3, 3, seed=1), draw(3, seed=2)
     seen = reference.dependencies(lambda x: later.convolution(x, weight, bias, 2, True)[0], draw(4, 3))
     assert seen == [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
+
+
+@rejects("embedding-scaled")
+def a_token_is_a_row_of_the_table() -> None:
+    np.testing.assert_array_equal(
+        ops.embedding(np.array([1, 0]), np.array([[1.0, 2.0], [3.0, 4.0]]))[0], [[3, 4], [1, 2]]
+    )
+
+
+@rejects("repeat-heads-tiled")
+def copies_of_a_head_are_side_by_side() -> None:
+    np.testing.assert_array_equal(later.repeat_heads(np.array([[[1.0]], [[2.0]]]), 2)[0].ravel(), [1, 1, 2, 2])
+
+
+@rejects(
+    "rotary-turned-the-other-way",
+    "rotary-starts-at-one",
+    "rotary-neighbours-side-by-side",
+    "rotary-exponent-halved",
+    "rotary-exponent-doubled",
+    "rotary-base-too-large",
+)
+def a_pair_is_a_complex_number_that_turns() -> None:
+    """(a + ib) e^(iθ), θ = t · 16^(-i/2) for the pairs i = 0 and 1 of a width of 4: t and t/4."""
+    x = draw(3, 4)
+    turned = (x[:, :2] + 1j * x[:, 2:]) * np.exp(1j * np.arange(3.0)[:, None] * [1.0, 0.25])
+    expected = np.concatenate([turned.real, turned.imag], axis=1)
+    np.testing.assert_allclose(later.rotary(x, base=16.0)[0], expected, **CLOSE)
 
 
 @rejects("rotate-the-last-part", "rotate-other-pairs")
@@ -658,7 +725,12 @@ def rms_norm_of_rows() -> None:
     np.testing.assert_allclose(ops.rms_norm(x, gamma, 0.1)[0], expected, **CLOSE)
 
 
-@rejects("gelu-tanh-wrong-constant")
+@rejects("gelu-by-sigmoid")
+def gelu_of_one_is_the_share_below_one_deviation() -> None:
+    np.testing.assert_allclose(ops.gelu(np.array([1.0]))[0], [0.8413447460685429], **CLOSE)
+
+
+@rejects("gelu-tanh-wrong-constant", "gelu-tanh-wrong-root")
 def gelu_by_tanh_is_near_gelu() -> None:
     x = np.linspace(-4.0, 4.0, 81)
     np.testing.assert_allclose(ops.gelu(x, approximate="tanh")[0], ops.gelu(x)[0], atol=1e-3)

@@ -128,21 +128,29 @@ class Contract:
     def _drawn(self, y: Array) -> Array:
         return to_device(self.rng.normal(size=y.shape).astype(y.dtype), device_of(y).name)
 
-    def _not_linear(self, y: Array, backward: Callable[..., Any]) -> list[str]:
-        """The names of the gradients that do not scale with the upstream gradient, or are not additive in it."""
+    def _multiples(self, y: Array, backward: Callable[..., Any]) -> list[list[Any]]:
+        """The gradients again, three times: from those of two multiples of the upstream gradient, and from two sums."""
 
         def pulled(dy: Array, factor: float = 1.0) -> list[Any]:
             results = self._named(y, *self._pull_back(backward, factor * dy, factor))
             return [x / factor if is_float_array(x) else x for _, x in results[1:]]
 
-        def unlike(results: list[Any]) -> list[str]:
-            return self._unlike([self.results[0], *zip(names, results, strict=False)], rtol=1e-6)
-
-        names, other = [name for name, _ in self.results[1:]], self._drawn(y)
+        other = self._drawn(y)
+        in_16_bits = foreign.eps_of(self.f) > 1e-4  # which hold no large numbers
         with np.errstate(all="ignore"):
-            multiples = [name for factor in (-(2.0**60), 2.0**-20) for name in unlike(pulled(self.upstream, factor))]
+            found = [
+                pulled(self.upstream, factor) for factor in ((-2.0, 0.5) if in_16_bits else (-(2.0**60), 2.0**-20))
+            ]
             both = zip(pulled(self.upstream + other), pulled(other), strict=True)
-            return multiples + unlike([a - b if given.misfit(b, a) == "" else None for a, b in both])
+            return [*found, [a - b if given.misfit(b, a) == "" else None for a, b in both]]
+
+    def _not_linear(self, multiples: list[list[Any]]) -> list[str]:
+        """The names of the gradients that do not scale with the upstream gradient, or are not additive in it."""
+        first, *names = (name for name, _ in self.results)
+        output = (first, self.results[0][1])
+        with np.errstate(all="ignore"):
+            again = [self._unlike([output, *zip(names, each, strict=False)], rtol=1e-6) for each in multiples]
+        return [name for unlike in again for name in unlike]
 
     def _named(self, y: Array, returned: list[Any], added: dict[str, Array]) -> list[Named]:
         return [("the output", y), *zip(self.names, returned, strict=False), *added.items()]
@@ -153,7 +161,7 @@ class Contract:
         A sum that should be zero comes out as rounding, so numbers far below all gradients and the output may differ.
         """
         results = self.results if results is None else results
-        rtol = max(rtol, foreign.least_rtol(self.f))
+        rtol = max(rtol, foreign.least_rtol(max(foreign.eps_of(self.f), self.differences.precision)))
         sizes = [0.1 * self.differences.weighted, *(x for _, x in results[1:] if is_float_array(x))]
         largest = max(float(abs(host_copy(x)).max(initial=0.0)) for x in sizes)
         pairs = [(name, x, other) for (name, x), (_, other) in zip(results, others, strict=False) if is_float_array(x)]
@@ -191,7 +199,7 @@ def marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = Fa
     names = dict.fromkeys(names)
     return [
         dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
-        if row.name in names and (row.ok or first)
+        if row.name in names and (not row.is_wrong or first)
         else row
         for row in [*rows, *(Row(name, "input", ()) for name in names if name not in {row.name for row in rows})]
     ]

@@ -95,6 +95,7 @@ def gradients(
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
         rows = check.in_other_forms(rows)
+        note = " ".join(filter(None, [foreign.how_close(f, check.differences.precision), note]))
         note += given.unlisted(f, owned, check.read) if parameters is None else ""
         if check.f is not f:
             rows = check.with_twin(f, rows)
@@ -128,9 +129,11 @@ class _Check(Contract):
             returned, added = self._pull_back(backward, dy)
         copies = [x.copy() if is_float_array(x) else x for x in returned]
         self.results = self._named(y, copies, added)
+        gradients = [host_copy(x) for _, x in self.results[1:] if is_float_array(x)]
+        self.differences.largest = max((float(abs(x).max(initial=0.0)) for x in gradients), default=0.0)
         unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
         changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
-        not_linear = self._not_linear(y, backward)
+        multiples = self._multiples(y, backward)
         self._pull_back(later_backward, self._drawn(later))
         overwritten = [
             name
@@ -144,7 +147,7 @@ class _Check(Contract):
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
-        rows = marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
+        rows = marked(rows, self._not_linear(multiples), "backward is not linear in its argument, but a derivative is")
         why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
         rows = marked(rows, unlike, why, first=True)
         rows = marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)

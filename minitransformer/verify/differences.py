@@ -132,7 +132,7 @@ class Differences:
             found = self.judge(around, slope, unit, step)
             everywhere[index], bends[index] = found.numerical, found.bend
             at_kink += found.kink
-            hidden += [max(found.error, abs(slope))] if found.hidden else []
+            hidden += [found.error] if found.hidden else []
             error = self.error(slope, found.numerical)
             row = Row(name, kind, hand.shape, checked, index, slope, found.numerical, error, found.ok)
             if not found.ok:
@@ -195,11 +195,9 @@ class Differences:
         if self._is_right(hand, first, around):
             return Verdict(first.central, True)
         found = self._best(around, look, hand, first)
-        if found.hidden and (wider := around.widened()):
-            wider.largest = around.largest
-            return self.judge(wider, hand, direction, step, several)
-        smooth = first.gap <= max(first.noise, 1e-4 * (abs(first.right) + abs(first.left)))
-        if (found.ok and smooth) or found.kink:
+        if found.hidden and around.widened:
+            return self.judge(around.widened, hand, direction, step, several)
+        if (found.ok and not first.is_bent) or found.kink:
             return found
         return kinks.at_kink(self, around, look, hand, first, several) or found
 
@@ -209,14 +207,14 @@ class Differences:
             hand != first.central and self._is_small(hand, first.central)
         ):
             return False
-        bent = first.gap > max(1e-4 * (abs(first.right) + abs(first.left)), first.noise)
-        return not bent and first.noise <= self._visible(hand, first.central, around)
+        return not first.is_bent and first.noise <= self._visible(hand, first.central, around)
 
     def _best(self, around: Around, look: Callable[[float], Slope], hand: float, first: Slope) -> Verdict:
         """The verdict of steps of several sizes: longer ones where rounding is the limit, then shorter ones."""
-        ratio = 10.0 if around.eps < COARSE else 4.0 if around.eps < 1e-4 else 2.0
+        ratio = 10.0 if around.precision < COARSE else 4.0 if around.precision < 1e-4 else 2.0
         slopes, found = [first], Verdict(first.central, False)
-        if abs(hand - first.central) <= first.noise or first.noise > self._visible(hand, first.central, around):
+        unsure = first.noise > min(self._visible(hand, first.central, around), self._tolerance(hand, around))
+        if unsure or abs(hand - first.central) <= first.noise:
             step = first.step
             while step < _FARTHEST * first.step / self.step:
                 step *= ratio
@@ -238,7 +236,7 @@ class Differences:
             slopes = around.seen_again([*slopes, look(step)])
             found = self._weighed(hand, slopes, around, first)
             short = slopes[-1]
-            if found.is_sure and first.gap > first.noise and short.gap < first.gap * step / first.step / 3.0:
+            if found.is_sure and first.is_bent and short.gap < first.gap * step / first.step / 3.0:
                 return found._replace(kink=True)  # it is beside the point
         return found
 
@@ -275,10 +273,6 @@ class Differences:
     def _is_small(self, hand: float, numerical: float) -> bool:
         return self.atol is None and max(abs(hand), abs(numerical)) < 100.0 * _ATOL
 
-    def _is_relative(self, hand: float, numerical: float, around: Around) -> bool:
-        """Whether only the size of the gradient itself says how near is near."""
-        return self.atol is None and (self._is_small(hand, numerical) or around.precision > COARSE)
-
     def _tolerance(self, numerical: float, around: Around) -> float:
         if around.precision > COARSE:
             rtol = max(self.rtol, min(1e3 * around.precision, 0.1))
@@ -288,7 +282,9 @@ class Differences:
     def _visible(self, hand: float, numerical: float, around: Around) -> float:
         """The largest error of a difference that cannot hide a wrong gradient."""
         seen = max(_SEEN, self.rtol) * max(abs(hand), abs(numerical))
-        if self._is_relative(hand, numerical, around):
+        if around.precision > COARSE and self.atol is None:
+            return max(seen, 1e3 * around.precision * around.largest)
+        if self._is_small(hand, numerical):
             return seen
         return max(seen, _ATOL if self.atol is None else self.atol)
 

@@ -53,7 +53,7 @@ def at_kink(
 
     If rounding hides whether it is a kink, and `hand` may be between them, the verdict is hidden.
     """
-    if first.gap <= first.noise:
+    if not first.is_bent:
         return None
     slopes = around.seen_again([first, *(look(first.step / shrink) for shrink in (10.0, 100.0))])
     short = slopes[-1]
@@ -61,7 +61,7 @@ def at_kink(
     nearest = min(max(hand, lowest), highest)
     if constant(*slopes):
         return Verdict(nearest, how.agrees(hand, nearest, around), True, bend=short.bend, error=short.noise)
-    if slopes[1].gap > slopes[1].noise and not constant(*slopes[:2]):
+    if slopes[1].is_bent and not constant(*slopes[:2]):
         return None
     lowest, highest = first.between if several else sorted((first.left, first.right))
     unclear = lowest - first.noise <= hand <= highest + first.noise
@@ -71,7 +71,7 @@ def at_kink(
 def jumps(how: Differences, around: Around, direction: np.ndarray) -> bool:
     """Whether the gap between the two sides grows as the step shrinks."""
     long, short = around.seen_again([around.slope(direction, step) for step in (how.step, 0.01 * how.step)])
-    return not short.is_finite or short.gap > max(10.0 * long.gap, short.noise)
+    return not short.is_finite or (short.is_bent and short.gap > 10.0 * long.gap)
 
 
 def pieces_meet(how: Differences, around: Around) -> bool:

@@ -9,6 +9,7 @@ Moré and Wild 2011, "Estimating computational noise".
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -48,6 +49,11 @@ class Slope(NamedTuple):
         return abs(self.bend)
 
     @property
+    def is_bent(self) -> bool:
+        """Whether the two sides differ, by more than rounding: it moves their gap four times as far as their mean."""
+        return self.gap > max(4.0 * self.noise, 1e-4 * (abs(self.right) + abs(self.left)))
+
+    @property
     def is_finite(self) -> bool:
         return math.isfinite(self.central)
 
@@ -81,6 +87,7 @@ class Around:
     def __init__(self, probe: Probe, value: np.ndarray, output: np.ndarray, upstream: np.ndarray, eps: float) -> None:
         self.probe, self.value, self.output, self.upstream, self.eps = probe, value, output, upstream, eps
         self.weighted = upstream * output  # the terms of L
+        self.size = float(np.linalg.norm(self.weighted))
         finite = value[np.isfinite(value)]
         self.typical = float(np.sqrt(np.mean(finite * finite))) if finite.any() else 1.0
         self.largest = 0.0  # entry of the gradient by hand
@@ -119,7 +126,8 @@ class Around:
         size = float(np.linalg.norm(self.weighted[moved]))
         if self.rounding is None:
             return 100.0 * self.eps * size
-        return 6.0 * float(np.linalg.norm(self.rounding[moved])) + self.eps * size
+        measured = 6.0 * float(np.linalg.norm(self.rounding[moved])) + self.eps * size
+        return measured if self.precision < COARSE else max(measured, 2.0 * self.precision * size)
 
     def seen_again(self, slopes: list[Slope]) -> list[Slope]:
         """The slopes along one direction with the noise of all outputs that move for one of them, longest step first."""
@@ -148,17 +156,18 @@ class Around:
             for order in (3, 4, 5):
                 differences = abs(np.diff(table, order, axis=0)) / math.sqrt(math.comb(2 * order, order))
                 found.append(1.5 * np.median(differences, axis=0))
-            self.rounding = np.asarray(np.min(found, axis=0), dtype=np.float64)
-            return
+            before, self.rounding = self.rounding, np.maximum(self.rounding, np.min(found, axis=0))
+            if before.any() or self.precision < COARSE:
+                return  # what rounds much is measured on two grids: neighbours on the finer one may be rounded alike
 
     @property
     def precision(self) -> float:
         """The rounding of f relative to its output, as measured, or as known."""
-        size = float(np.linalg.norm(self.weighted))
-        if self.rounding is None or size == 0.0:
+        if self.rounding is None or self.size == 0.0:
             return self.eps
-        return max(self.eps, 3.0 * float(np.linalg.norm(self.rounding)) / size)
+        return max(self.eps, 3.0 * float(np.linalg.norm(self.rounding)) / self.size)
 
+    @functools.cached_property
     def widened(self) -> Around | None:
         """The same in NumPy's longest floating-point type, if it is longer than float64 and f computes in it."""
         eps = float(np.finfo(np.longdouble).eps)
@@ -170,7 +179,9 @@ class Around:
             return None
         if output.dtype != np.longdouble:
             return None
-        return Around(lambda moved: self.probe(moved.astype(np.longdouble)), self.value, output, self.upstream, eps)
+        wide = Around(lambda moved: self.probe(moved.astype(np.longdouble)), self.value, output, self.upstream, eps)
+        wide.largest = self.largest
+        return wide
 
 
 def estimates(slopes: list[Slope]) -> Iterator[Estimate]:
@@ -191,10 +202,9 @@ def estimates(slopes: list[Slope]) -> Iterator[Estimate]:
 
 
 def constant(*slopes: Slope) -> bool:
-    """Whether the gap between the two sides is the same for all steps, and not by rounding: at a kink and nowhere else."""
-    return all(0.5 * long.gap < short.gap < 2.0 * long.gap for long, short in itertools.pairwise(slopes)) and all(
-        slope.gap > slope.noise for slope in slopes
-    )
+    """Whether the gap between the two sides is the same for all steps, and not from rounding: so at kinks alone."""
+    same = all(0.5 * long.gap < short.gap < 2.0 * long.gap for long, short in itertools.pairwise(slopes))
+    return same and all(slope.is_bent for slope in slopes)
 
 
 def scale_of(value: np.ndarray) -> Any:

@@ -67,20 +67,24 @@ def _message(report: Report, known: tuple[str, Diagnosis] | None, op: str | None
 
 
 def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Report]:
-    """The function in our form, and the report on it."""
+    """The function in our form, and the report on it: in float64, or in the widest dtype that it takes."""
     leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
-    narrow = any(copied_array(x) is not x and str(x.dtype).endswith("float32") for x in leaves)
+    dtypes = {str(x.dtype).rpartition(".")[2] for x in leaves if hasattr(x, "dtype")}
+    half = next((dtype for dtype in ("bfloat16", "float16") if dtype in dtypes), None)
     form = _in_our_form(f, leaves, "float64")
+    if half and form is not f:
+        form.as_given = half, _in_our_form(f, leaves, half)
     try:
         return form, gradients(form, *inputs, **options)
     except (TypeError, ValueError):
-        if not narrow:
+        if form is f:
             raise
-        try:
-            single = _in_our_form(f, leaves, "float32")
-            return single, gradients(single, *inputs, **options)
-        except (TypeError, ValueError):
-            pass  # it does not run in float32 either: say why it does not run in float64
+        for dtype in [*(["float32"] if half or "float32" in dtypes else []), *([half] if half else [])]:
+            try:
+                narrow = _in_our_form(f, leaves, dtype)
+                return narrow, gradients(narrow, *inputs, **options)
+            except (TypeError, ValueError):
+                continue  # it does not run in this dtype either: say why it does not run in float64
         raise
 
 

@@ -31,8 +31,11 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
     in `dW`, `grad_W` or `W_grad`, in `grads["W"]` next to `params["W"]`, or in `W.grad`. Each call runs on a copy of
     the object.
 
-    dtype: "float32" for code that computes only in float32. Raises TypeError if they are not such functions.
+    dtype: "float32" or "float16" for code that computes only in that. Raises TypeError if they are not such functions,
+    and ValueError for bfloat16, which NumPy does not have.
     """
+    if dtype == "bfloat16":
+        raise ValueError("from_pair: NumPy has no bfloat16; float32, float16 or float64 it has")
     if backward is None:
         methods = [getattr(forward, name, None) for name in ("forward", "backward")]
         if isinstance(forward, type) or not all(map(callable, methods)):
@@ -57,7 +60,7 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
         if not (isinstance(returned, tuple) and len(returned) == 2):
             raise TypeError(f"{name} must return (output, cache), got {given.describe(returned)}")
         y, cache = returned
-        checked_output(name, y, inputs, dtype == "float32", "from_pair")
+        checked_output(name, y, inputs, dtype != "float64", "from_pair")
 
         def pullback(dy: Array) -> Any:
             arguments = (cache, cast(dy)) if cache_first else (cast(dy), cache)
@@ -78,11 +81,11 @@ def _parameters(f: Callable[..., Any]) -> list[str]:
 
 
 def _cast(dtype: str) -> Callable[[Any], Any]:
-    return lambda x: x.astype(np.float32) if dtype == "float32" and is_float_array(x) else x
+    return lambda x: x.astype(dtype) if dtype != "float64" and is_float_array(x) else x
 
 
 def _wide(x: Any, dtype: str) -> Any:
-    """Convert results from float32 to float64."""
+    """Convert results to float64."""
     if dtype == "float64":
         return x
     if isinstance(x, tuple):
@@ -159,7 +162,7 @@ class _Object(Foreign):
         layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo))
         inputs = tuple(given.with_leaves(x, cast) for x in inputs)
         y = ran(name, "forward", lambda: layer.forward(*inputs, **options))
-        checked_output(name, y, inputs, self._dtype == "float32", "from_pair")
+        checked_output(name, y, inputs, self._dtype != "float64", "from_pair")
 
         def backward(dy: Array) -> Any:
             for slot in self._slots:  # for those that add

@@ -23,9 +23,10 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     whose parameters are then checked as well (f itself is not changed). In a torch.autograd.Function whose forward and
     backward are Python, the local variables are recorded, and each `x` is checked against its `dx` or `grad_x`.
 
-    dtype: "float32" for code that computes only in float32; it is then checked as closely as that allows. device:
-    where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises ImportError without
-    torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves autograd.
+    dtype: "float32", "float16" or "bfloat16" for code that takes nothing else; it is then checked as closely as that
+    allows. device: where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises
+    ImportError without torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves
+    autograd.
     """
     torch = library("torch", "torch")
     ran("from_torch", f"the device {device!r}", lambda: torch.empty(0, device=device))
@@ -57,7 +58,7 @@ class _Torch:
 
     def __init__(self, torch: Any, name: str, dtype: str, device: str) -> None:
         self.torch, self.name, self.device = torch, name, device
-        self.single = dtype == "float32"
+        self.single, self.dtype = dtype != "float64", getattr(torch, dtype)
 
     def constant(self, x: Any) -> Any:
         """A tensor with the numbers of an array, in the same memory if it can; any other value unchanged."""
@@ -67,7 +68,7 @@ class _Torch:
         if not (x.flags.writeable and x.flags.c_contiguous):
             x = np.array(x, order="C")
         tensor = self.torch.from_numpy(x).to(self.device)
-        return tensor.float() if self.single and tensor.is_floating_point() else tensor
+        return tensor.to(self.dtype) if self.single and tensor.is_floating_point() else tensor
 
     def leaf(self, x: Array) -> Any:
         """The same, as a tensor whose gradient is wanted."""

@@ -82,6 +82,41 @@ class Contract:
         unlike = [name for name in unlike if name != "the output"]
         return marked(rows, unlike, "it differs between float32 and float64")
 
+    def as_given(self, rows: list[Row]) -> list[Row]:
+        """The rows of `run`, marked where results in the 16 bits of the caller's arrays are farther off than need be.
+
+        They are compared with those in float64, on the same numbers. Rounding each number once moves a result by about
+        half an eps of its size, and more if f itself is sensitive to what it is given; a sum kept in 16 bits drifts.
+        """
+        dtype, narrow = getattr(given.inside_partial(self.f), "as_given", (None, None))
+        if dtype is None:
+            return rows
+        rounded, eps = foreign.rounded_like(dtype), foreign.eps_of(self.f, dtype)
+        wide = self._rerun(rounded)
+        beside = self._rerun(lambda x: rounded(x) * (1.0 + eps * self.rng.uniform(-0.5, 0.5, size=x.shape)))
+        f, owned, self.f = self.f, self.owned, narrow
+        try:
+            self.owned = given.parameters_of(narrow, None)
+            for (_, ours), (_, own) in zip(owned, self.owned, strict=True):
+                own.value = ours.value
+            found = self._rerun(rounded)
+        except (TypeError, ValueError) as error:
+            return [*rows, Row(f"in {dtype}", "input", (), problem=f"not checked: {error}")]
+        finally:
+            self.f, self.owned = f, owned
+        off = {}
+        for (name, x), (_, near), (_, other) in zip(wide, beside, found, strict=False):
+            if not (is_float_array(x) and is_float_array(other) and x.shape == other.shape) or name == "the output":
+                continue
+            size = float(np.linalg.norm(x)) or 1.0
+            error, sensitive = (float(np.linalg.norm(y - x)) / size for y in (other, near))
+            if not error <= eps + 2.0 * sensitive:
+                off[name] = error
+        for name, error in off.items():
+            why = f"in {dtype} it is off by {error:.1%}, more than rounding each number once; is a sum kept in {dtype}?"
+            rows = marked(rows, [name], why)
+        return rows
+
     def with_twin(self, twin: Callable[..., Any], rows: list[Row]) -> list[Row]:
         """The rows of `run`, marked where the fast twin of f gives different results."""
         self.f = twin

@@ -3,9 +3,9 @@
     dL/dx_i ≈ sum(upstream * (f(x + h e_i) - f(x - h e_i))) / 2h,        with an error of O(h²), plus O(ε/h) of rounding
 
 With h = 1e-5 in float64 both errors are near 1e-10. If the gradient by hand agrees, and rounding could not hide a wrong
-one, it is right. Otherwise the rounding of f is measured. Longer steps round less, shorter ones have less curvature; the
-best of them has an error that is known (slopes.py). Where that error is too large the gradient cannot be seen: it is
-called neither right nor wrong. Before it is called wrong, kinks.py says whether f has no derivative here.
+one, it is right. Otherwise the rounding of f is measured. Longer steps round less, and f curves less over shorter ones;
+the best of them has an error that is known (slopes.py). Where that error is too large the gradient cannot be seen: it
+is called neither right nor wrong. Before it is called wrong, kinks.py says whether f has no derivative here.
 """
 
 from __future__ import annotations

@@ -60,10 +60,21 @@ def precision_of(f: Any) -> str:
     return str(getattr(given.inside_partial(f), "precision", "float64"))
 
 
-def eps_of(f: Any) -> float:
-    """How the dtype in which f computes rounds."""
-    closeness = _CLOSENESS.get(precision_of(f))
+def eps_of(f: Any, dtype: str = "") -> float:
+    """How this dtype rounds, or that in which f computes."""
+    closeness = _CLOSENESS.get(dtype or precision_of(f))
     return closeness.eps if closeness else float(np.finfo(np.float64).eps)
+
+
+def rounded_like(dtype: str) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that rounds numbers to those of a dtype, and leaves them what they are."""
+    scale = 2.0 / _CLOSENESS[dtype].eps
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        mantissa, exponent = np.frexp(x)
+        return np.ldexp(np.round(mantissa * scale) / scale, exponent)
+
+    return rounded
 
 
 def least_rtol(eps: float) -> float:
@@ -72,7 +83,7 @@ def least_rtol(eps: float) -> float:
 
 
 def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The settings for differences, made coarser where f computes in less than float64, and a note on what is left out."""
+    """The settings for differences, coarser where f computes in less than float64, and a note on what is left out."""
     unchecked = getattr(f, "unchecked", [])
     note = f"Not checked, because no place for their gradients was found: {', '.join(unchecked)}." if unchecked else ""
     closeness = _CLOSENESS.get(precision_of(f))

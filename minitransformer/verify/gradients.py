@@ -94,7 +94,7 @@ def gradients(
     with given.parameters_as(given.to_float64, *(parameter for _, parameter in owned)):
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
-        rows = check.in_other_forms(rows)
+        rows = check.as_given(check.in_other_forms(rows))
         note = " ".join(filter(None, [foreign.how_close(f, check.differences.precision), note]))
         note += given.unlisted(f, owned, check.read) if parameters is None else ""
         if check.f is not f:

@@ -97,7 +97,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is at least one row, no row is wrong, and rounding hides no input's and no parameter's gradient.
+        """Whether there are rows, none is wrong, and rounding hides no gradient of an input or a parameter.
 
         Rows may be not checked. An intermediate that cannot be seen does no harm if what backward returns is right.
         """
@@ -110,7 +110,7 @@ class Report:
 
     @property
     def worst(self) -> Row | None:
-        """The row with the largest error; a wrong row comes before one that cannot be seen, and this before a right one."""
+        """The row with the largest error. Wrong rows come first, then those that cannot be seen."""
         return max(self.rows, key=lambda row: (row.is_wrong, not row.ok, row.error), default=None)
 
     def __getitem__(self, name: str) -> Row:

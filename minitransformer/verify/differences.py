@@ -247,7 +247,7 @@ class Differences:
         eps = max(around.eps, around.precision)
         sizes = [float(abs(x).max(initial=0.0)) for x in (self.upstream, around.weighted)]
         nothing = 10.0 * eps * max(min(sizes), self.largest, around.largest)
-        if abs(hand) <= nothing and abs(best.slope) <= nothing + best.error:
+        if self.atol is None and abs(hand) <= nothing and abs(best.slope) <= nothing + best.error:
             still = (
                 all(abs(slope.central) <= slope.noise for slope in slopes)
                 and slopes[0].step >= 0.1 * first.step / self.step

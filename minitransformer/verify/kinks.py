@@ -61,8 +61,11 @@ def at_kink(
     nearest = min(max(hand, lowest), highest)
     if constant(*slopes):
         return Verdict(nearest, how.agrees(hand, nearest, around), True, bend=short.bend, error=short.noise)
-    if slopes[1].is_bent and not constant(*slopes[:2]):
-        return None
+    if (
+        slopes[1].gap + 4.0 * slopes[1].noise < 0.5 * first.gap
+        or slopes[1].gap > 2.0 * first.gap + 4.0 * slopes[1].noise
+    ):
+        return None  # the gap shrinks or grows, by more than rounding
     lowest, highest = first.between if several else sorted((first.left, first.right))
     unclear = lowest - first.noise <= hand <= highest + first.noise
     return Verdict(first.central, True, hidden=True, error=first.gap) if unclear else None

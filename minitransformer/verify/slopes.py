@@ -130,7 +130,7 @@ class Around:
         return measured if self.precision < COARSE else max(measured, 2.0 * self.precision * size)
 
     def seen_again(self, slopes: list[Slope]) -> list[Slope]:
-        """Slopes along one direction, the longest step first, with the noise of all outputs that move in any of them."""
+        """Slopes along one direction, the longest step first, with the noise of all outputs that any of them moves."""
         moved = np.logical_or.reduce([slope.moved for slope in slopes])
         noise = self.noise(moved)
         return sorted((slope._replace(noise=noise / slope.step) for slope in slopes), key=lambda slope: -slope.step)

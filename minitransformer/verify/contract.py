@@ -50,11 +50,14 @@ class Contract:
         self.names = [name for name, x in self.leaves if is_float_array(x)]
         # Each argument with floating-point leaves needs a gradient; each parameter has one that backward adds to.
         self.wanted = [name for name, x in arguments if any(is_float_array(leaf) for _, leaf in leaves_of(name, x))]
+        self.spoils = False  # whether f changes its arguments in place
         self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in owned}
 
     def call(self, leaves: list[Any] | None = None) -> Any:
         """Call f with fresh copies of the generators, so that every evaluation draws the same random numbers."""
         values = iter([x for _, x in self.leaves] if leaves is None else leaves)
+        if self.spoils:
+            values = iter([x.copy() if is_array(x) else x for x in values])
         inputs = [given.with_leaves(x, lambda _: given.fresh(next(values))) for _, x in self.arguments]
         result = self.f(*inputs, **{key: given.fresh(value) for key, value in self.options.items()})
         if isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1]):
@@ -210,6 +213,13 @@ class Contract:
 
     def _copies(self, arrays: list[Named]) -> list[Named]:
         return [(name, host_copy(x)) for name, x in arrays]
+
+    def _put_back(self, belongings: list[Named]) -> None:
+        """Undo what f changed in place. From now on it gets copies, or the change would grow with each run."""
+        for (_, old), (_, x) in zip(belongings, self._belongings(), strict=False):
+            if not np.array_equal(old, host_copy(x)):
+                x[...] = to_device(old, device_of(x).name)
+                self.spoils = True
 
     def _changed(self, before: list[Named], now: list[Named]) -> list[str]:
         pairs = zip(before, now, strict=False)

@@ -28,8 +28,8 @@ _MANY = 4096  # in a larger array that meets a kink, what is smooth is checked a
 _SOME = 1024  # ... so many entries one by one
 _ATOL = 1e-8  # the absolute tolerance, unless the caller gives one; gradients below 100 times that are small
 _SEEN = 0.01  # a gradient is seen if its difference is right to so much of it
-_FARTHEST = 1e3  # the longest step, relative to a number
-_SHORTER = 4  # steps below the first
+_FARTHEST = 1.0  # the longest step, relative to a number
+_SHORTER, _SHORTEST = 4, 12  # steps below the first, and so many if they round less and less
 
 
 @dataclass
@@ -213,6 +213,10 @@ class Differences:
         """The verdict of steps of several sizes: longer ones where rounding is the limit, then shorter ones."""
         ratio = 10.0 if around.precision < COARSE else 4.0 if around.precision < 1e-4 else 2.0
         slopes, found = [first], Verdict(first.central, False)
+        far = look(1e3 * first.step)
+        if far.is_finite:  # rounding may hide at first that an output moves
+            (first,) = around.seen_again([first._replace(moved=first.moved | far.moved)])
+            slopes = [first]
         unsure = first.noise > min(self._visible(hand, first.central, around), self._tolerance(hand, around))
         if unsure or abs(hand - first.central) <= first.noise:
             step = first.step
@@ -222,39 +226,37 @@ class Differences:
                 if not slope.is_finite:
                     break
                 slopes = around.seen_again([*slopes, slope])
-                found = self._weighed(hand, slopes, around, first)
-                bent = abs(slopes[0].central - slopes[1].central) > 3.0 * (slopes[0].noise + slopes[1].noise)
-                if found.is_sure or (bent and len(slopes) > 2):
-                    break
+                found = self._weighed(hand, slopes, around)
+                bent = abs(slopes[0].central - slopes[1].central) > slopes[0].noise + slopes[1].noise
+                if found.is_sure or bent:
+                    break  # over longer steps f is another function
         step = first.step
-        for _ in range(_SHORTER):
-            if found.is_sure:
-                break
-            if slopes[-1].noise > 0.1 * max(abs(hand), abs(slopes[-1].central)):
-                break  # the next difference would be rounding alone
+        for i in range(_SHORTEST):
+            quiet = slopes[-1].noise <= 0.1 * max(abs(hand), abs(slopes[-1].central))
+            quieter = len(slopes) > 1 and slopes[-1].noise < 0.5 * slopes[-2].noise
+            if found.is_sure or not (quieter or (quiet and i < _SHORTER)):
+                break  # at last the next difference would be rounding alone
             step /= ratio
             slopes = around.seen_again([*slopes, look(step)])
-            found = self._weighed(hand, slopes, around, first)
+            found = self._weighed(hand, slopes, around)
             short = slopes[-1]
             if found.is_sure and first.is_bent and short.gap < first.gap * step / first.step / 3.0:
                 return found._replace(kink=True)  # it is beside the point
-        return found
+        return self._weighed(hand, slopes, around, at_last=True) if len(slopes) > 1 else found
 
-    def _weighed(self, hand: float, slopes: list[Slope], around: Around, first: Slope) -> Verdict:
+    def _weighed(self, hand: float, slopes: list[Slope], around: Around, at_last: bool = False) -> Verdict:
         """The verdict of the best estimate: right, wrong, or hidden if its error could hide that it is wrong."""
         best = min(estimates(slopes), key=lambda each: each.error)
         distance = abs(hand - best.slope)
         eps = max(around.eps, around.precision)
         sizes = [float(abs(x).max(initial=0.0)) for x in (self.upstream, around.weighted)]
-        nothing = 10.0 * eps * max(min(sizes), self.largest, around.largest)
-        if self.atol is None and abs(hand) <= nothing and abs(best.slope) <= nothing + best.error:
-            still = (
-                all(abs(slope.central) <= slope.noise for slope in slopes)
-                and slopes[0].step >= 0.1 * first.step / self.step
-            )
+        fine = eps < COARSE
+        nothing = 10.0 * eps * max(min(sizes), around.largest, self.largest if fine else 0.0)
+        if self.atol is None and (fine or at_last) and abs(hand) <= nothing:  # as the gradient of a key's bias
             known = max(abs(slope.central) - slope.noise for slope in slopes)
-            if still or best.error <= max(nothing, _SEEN * known):
-                return Verdict(best.slope, True, is_sure=True)  # f does not move, however far the array does
+            zero = abs(best.slope) <= best.error + (nothing if fine else 0.0)
+            if zero and best.error <= max(nothing, _SEEN * known):
+                return Verdict(best.slope, True, is_sure=True)
         tolerance = self._tolerance(best.slope, around)
         if self._is_small(hand, best.slope) and around.precision < COARSE:
             tolerance = _SEEN * abs(best.slope)

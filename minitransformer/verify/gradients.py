@@ -133,6 +133,7 @@ class _Check(Contract):
         self.differences.largest = max((float(abs(x).max(initial=0.0)) for x in gradients), default=0.0)
         unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
         changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
+        self._put_back(belongings)
         multiples = self._multiples(y, backward)
         self._pull_back(later_backward, self._drawn(later))
         overwritten = [

@@ -215,7 +215,7 @@ def _bounds(
             lowest = highest = float(slopes.sum())
         else:
             change = slopes - before
-            change = np.where(abs(change) > around.noise(ahead != behind) / step, change, 0.0)
+            change = np.where(abs(change) > around.of(ahead, behind, step).noise, change, 0.0)
             lowest, highest = (
                 lowest + float(np.minimum(change, 0.0).sum()),
                 highest + float(np.maximum(change, 0.0).sum()),

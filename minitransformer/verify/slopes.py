@@ -29,7 +29,7 @@ class Slope(NamedTuple):
     """Central, right and left difference of one step, and a generous bound on their rounding error.
 
     between: the sums, over the outputs, of the smaller and of the larger of the two slopes. moved: the outputs that
-    differ from those at the point.
+    differ from those at the point. reach: the largest size of each term of L at the three points.
     """
 
     step: float
@@ -39,6 +39,7 @@ class Slope(NamedTuple):
     noise: float
     between: tuple[float, float]
     moved: np.ndarray
+    reach: np.ndarray
 
     @property
     def bend(self) -> float:
@@ -117,23 +118,25 @@ class Around:
         sides = [self.upstream * part for part in change[1:]]
         between = (float(np.minimum(*sides).sum()) / step, float(np.maximum(*sides).sum()) / step)
         moved = (ahead != self.output) | (behind != self.output)
-        return Slope(step, 0.5 * central, right, left, self.noise(moved) / step, between, moved)
+        reach = abs(self.upstream) * np.maximum(abs(self.output), np.maximum(abs(ahead), abs(behind)))
+        noise = self.noise(moved, reach) / step
+        return Slope(step, 0.5 * central, right, left, noise, between, moved, reach)
 
-    def noise(self, moved: np.ndarray) -> float:
-        """By how much rounding may change the sum of the terms of L that move."""
+    def noise(self, moved: np.ndarray, reach: np.ndarray) -> float:
+        """By how much rounding may change the sum of the terms of L that move, of which the largest are in reach."""
         if not moved.any():
             moved = np.ones_like(moved)  # f does not move by so little, or rounding hides that it does
-        size = float(np.linalg.norm(self.weighted[moved]))
+        size = float(np.linalg.norm(reach[moved]))
         if self.rounding is None:
             return 100.0 * self.eps * size
-        measured = 6.0 * float(np.linalg.norm(self.rounding[moved])) + self.eps * size
+        measured = 6.0 * float(np.linalg.norm(self.rounding[moved])) + 4.0 * self.eps * size
         return measured if self.precision < COARSE else max(measured, 2.0 * self.precision * size)
 
     def seen_again(self, slopes: list[Slope]) -> list[Slope]:
         """Slopes along one direction, the longest step first, with the noise of all outputs that any of them moves."""
         moved = np.logical_or.reduce([slope.moved for slope in slopes])
-        noise = self.noise(moved)
-        return sorted((slope._replace(noise=noise / slope.step) for slope in slopes), key=lambda slope: -slope.step)
+        again = [slope._replace(noise=self.noise(moved, slope.reach) / slope.step) for slope in slopes]
+        return sorted(again, key=lambda slope: -slope.step)
 
     def measure(self, rng: np.random.Generator) -> None:
         """Measure how f rounds here, once, on the finest grid on which it moves from point to point.

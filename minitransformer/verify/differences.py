@@ -188,6 +188,8 @@ class Differences:
         look, first = _within_domain(around, direction, step)
         if not first.is_finite:
             return Verdict(math.nan, False)
+        if hand == 0.0 and self._is_still(look, first, around):
+            return Verdict(0.0, True)
         if self._is_right(hand, first, around):
             return Verdict(first.central, True)
         around.measure(self.rng)
@@ -200,6 +202,13 @@ class Differences:
         if (found.ok and not first.is_bent) or found.kink:
             return found
         return kinks.at_kink(self, around, look, hand, first, several) or found
+
+    def _is_still(self, look: Callable[[float], Slope], first: Slope, around: Around) -> bool:
+        """Whether f does not depend on the array along a direction: no output moves, over longer steps either."""
+        if first.moved.any() or look(1e3 * first.step).moved.any():
+            return False
+        enough = around.eps < COARSE and first.noise <= (_ATOL if self.atol is None else self.atol)
+        return enough or not look(1e8 * first.step / self.step).moved.any()
 
     def _is_right(self, hand: float, first: Slope, around: Around) -> bool:
         """Whether one look is enough: `hand` agrees, and rounding or a kink could not hide that it is wrong."""

@@ -94,7 +94,7 @@ def verdict(report: verify.Report) -> str:
 
 
 def is_seen(one: np.ndarray, other: np.ndarray, name: str) -> bool:
-    """Whether the gradient of this kind is really another one: of two terms the second may be nothing beside the first."""
+    """Whether this wrong gradient is far from the right one: the term that it lacks may be nothing beside the other."""
     apart = abs(WRONG[name](one, other) - right(one, other)).max()
     return bool(apart > 0.05 * max(abs(one + other).max(), 1e-300))
 

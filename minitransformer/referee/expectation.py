@@ -12,7 +12,7 @@ from ..verify import arguments as given
 from ..verify.catalogue import known_ops
 from ..verify.foreign import copied_array
 from ..verify.gradients import gradients
-from ..verify.report import Report, Row
+from ..verify.report import HIDDEN, Report, Row
 from .diagnosis import Diagnosis, diagnose
 from .from_jax import from_jax
 from .from_pair import from_pair
@@ -59,7 +59,8 @@ def _message(report: Report, known: tuple[str, Diagnosis] | None, op: str | None
         yield _sentence(known, op)
         return
     yield f"{name}: {_wrong(report)}"
-    yield _sentence(known, op)
+    if any(row.is_wrong for row in report.rows):
+        yield _sentence(known, op)
     yield _told(_worst(report))
     shown = [row for row in report.rows if row.checked or not row.ok]
     yield str(replace(report, rows=tuple(shown))).split("\n", 1)[1]
@@ -106,20 +107,23 @@ def _in_our_form(f: Any, leaves: list[Any], dtype: str) -> Any:
 
 def _worst(report: Report) -> Row:
     """The worst row: that of an input or parameter if one is wrong, because an intermediate only shows the place."""
-    wrong = [row for row in report.rows if not row.ok]
+    wrong = [row for row in report.rows if row.is_wrong] or [row for row in report.rows if not row.ok]
     final = [row for row in wrong if row.kind != "intermediate"]
     return max(final or wrong, key=lambda row: row.error)
 
 
 def _wrong(report: Report) -> str:
-    """In words, which gradients of inputs and parameters are wrong, and which of other values inside."""
-    wrong = [row for row in report.rows if not row.ok]
+    """In words, which gradients of inputs and parameters are wrong or cannot be seen, and which inside are wrong."""
+    wrong = [row for row in report.rows if row.is_wrong]
     given_ones = {row.name for row in report.rows if row.kind != "intermediate"}
     names = [f"d{row.name}" for row in wrong if row.kind != "intermediate"]
     inside = dict.fromkeys(_without_place(row.name) for row in wrong if row.kind == "intermediate")
     inside = dict.fromkeys(name for name in inside if name.rpartition(".")[2] not in given_ones)
     told = [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} wrong"] if names else []
-    return "; ".join(told + ([f"the gradient of {', '.join(inside)} is wrong"] if inside else []))
+    told += [f"the gradient of {', '.join(inside)} is wrong"] if inside else []
+    hidden = [f"d{row.name}" for row in report.rows if row.is_hidden and row.kind != "intermediate"]
+    told += [f"{', '.join(hidden)} cannot be seen: {HIDDEN}"] if hidden else []
+    return "; ".join(told)
 
 
 def _without_place(title: str) -> str:

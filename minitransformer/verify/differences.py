@@ -260,11 +260,11 @@ class Differences:
         eps = max(around.eps, around.precision)
         sizes = [float(abs(x).max(initial=0.0)) for x in (self.upstream, around.weighted)]
         fine = eps < COARSE
-        nothing = 10.0 * eps * max(min(sizes), around.largest, self.largest if fine else 0.0)
+        nothing = (100.0 if fine else 10.0) * eps * max(min(sizes), around.largest, self.largest if fine else 0.0)
         if self.atol is None and (fine or at_last) and abs(hand) <= nothing:  # as the gradient of a key's bias
             known = max(abs(slope.central) - slope.noise for slope in slopes)
             zero = abs(best.slope) <= best.error + (nothing if fine else 0.0)
-            if zero and best.error <= max(nothing, _SEEN * known):
+            if zero and best.error <= max((1e3 if fine else 10.0) * nothing, _SEEN * known):
                 return Verdict(best.slope, True, is_sure=True)
         tolerance = self._tolerance(best.slope, around)
         if self._is_small(hand, best.slope) and around.precision < COARSE:
@@ -274,7 +274,7 @@ class Differences:
             return Verdict(
                 best.slope, True, hidden=hidden, error=best.error, is_sure=distance <= tolerance and not hidden
             )
-        close = distance <= best.error + 10.0 * eps * max(sizes[1], self.largest, around.largest)
+        close = distance <= best.error + max(nothing, 10.0 * eps * max(sizes[1], self.largest))
         return Verdict(best.slope, close, hidden=close, error=distance)
 
     def agrees(self, hand: float, numerical: float, around: Around) -> bool:

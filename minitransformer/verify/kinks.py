@@ -206,7 +206,8 @@ def _bounds(
 ) -> tuple[float, float]:
     """s - M and s + P, summed over the outputs, on the half circle from -start over top to start."""
     near, step = 0.1 * how.step, 0.001 * how.step
-    lowest, highest, before = 0.0, 0.0, None
+    lowest = highest = 0.0
+    before: np.ndarray | None = None
     for angle in np.linspace(0.0, math.pi, points):
         place = near * (math.sin(angle) * top - math.cos(angle) * start)
         ahead, behind = (around.at(place + way * step * direction) for way in (1.0, -1.0))

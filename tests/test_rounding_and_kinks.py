@@ -72,10 +72,10 @@ def test_a_slope_near_the_end_of_a_domain(f: Any, slope: Any, x: list[float]) ->
 
 def test_single_entries_that_rounding_hides_are_counted() -> None:
     """Beside large gradients, it does no harm that a small one cannot be seen; the first line says it."""
-    scale = np.array([1.0, 1.0, 1e-14])
+    scale = np.array([1.0, 1.0, 1e-13])
 
     def f(x: np.ndarray) -> Any:
-        return np.asarray((scale * np.sin(x)).sum() + 1.0, np.float64), lambda dy: dy * scale * np.cos(x)
+        return np.asarray((scale * np.sin(x)).sum() + 100.0, np.float64), lambda dy: dy * scale * np.cos(x)
 
     report = verify.gradients(f, np.array([0.3, 0.5, 0.7]))
     assert report.ok and report["x"].hidden == 1

@@ -1772,21 +1772,21 @@ def test_the_gradient_of_something_small_is_judged_by_its_own_size(size: float, 
 
 
 def test_what_rounding_hides_is_counted() -> None:
-    """sin(x)·10⁻¹⁵ cannot be seen beside 1 in float64; 10⁻⁹ can."""
+    """sin(x)·10⁻¹² cannot be seen beside 10⁴ in float64; 10⁻³ can."""
 
-    def beside_one(size: float, factor: float) -> Report:
-        f = elementwise(lambda x: 1.0 + (size * np.sin(x)).astype(np.float64), lambda x: factor * size * np.cos(x))
+    def beside_much(size: float, factor: float) -> Report:
+        f = elementwise(lambda x: 1e4 + (size * np.sin(x)).astype(np.float64), lambda x: factor * size * np.cos(x))
         return verify.gradients(f, np.array([0.1, 0.2, 0.3]), upstream=np.ones(3))
 
-    assert not beside_one(1e-9, 2.0).ok
-    report = beside_one(1e-15, 2.0)
+    assert not beside_much(1e-3, 2.0).ok
+    report = beside_much(1e-12, 2.0)
     row = report["x"]
     assert (report.ok, row.ok, row.is_wrong, row.is_hidden, row.hidden) == (False, False, False, True, 3)
     assert str(report).startswith("<lambda>: 1 of 1 gradients cannot be seen beside rounding: x\n")
     assert "CANNOT BE SEEN: rounding hides it: shift f towards 0, scale" in str(report)
     with pytest.raises(AssertionError, match="cannot be seen beside rounding: x"):
         report.assert_ok()
-    assert beside_one(1e-9, 1.0)["x"].hidden == 0
+    assert beside_much(1e-3, 1.0)["x"].hidden == 0
 
 
 # ------------------------------------------------------------------------- what neither gradients nor values would show

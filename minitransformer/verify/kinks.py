@@ -147,7 +147,7 @@ def smooth_apart(how: Differences, around: Around, hand: np.ndarray) -> np.ndarr
         if not blocks:
             break
         block = blocks.pop(0)
-        direction = np.zeros(hand.size)
+        direction: np.ndarray = np.zeros(hand.size)
         direction[block] = how.rng.normal(size=block.size)
         direction = (direction / np.linalg.norm(direction)).reshape(hand.shape)
         found = how.judge(around, float((hand * direction).sum()), direction, how.step)

@@ -315,7 +315,7 @@ def test_the_kernel_of_feed_forward_takes_what_it_can(form: str) -> None:
 
 def test_the_kernel_of_feed_forward_leaves_wrong_input_to_its_layer() -> None:
     layer = fast.accelerate(FeedForward(4, 8))
-    with pytest.raises(ValueError, match=r"linear: the axis in must be the same in x .* and weight"):
+    with pytest.raises(ValueError, match=r"Linear: the last axis of x must be 4 \(d_in\), got shape \(3, 5\)"):
         layer(np.ones((3, 5), np.float32))
     with pytest.raises(TypeError, match="float64"):
         layer(np.ones((3, 4)))
@@ -721,7 +721,7 @@ def test_a_linear_layer_of_another_class_is_called() -> None:
 def test_the_kernel_of_feed_forward_leaves_wrong_parameters_to_its_layer(name: str, shape: tuple[int, ...]) -> None:
     layer = fast.accelerate(FeedForward(4, 8))
     dict(layer.parameters())[name].value = np.ones(shape, np.float32)
-    with pytest.raises(ValueError, match="linear: "):
+    with pytest.raises(ValueError, match=r"[Ll]inear: "):
         layer(np.ones((3, 4), np.float32))
 
 

@@ -601,7 +601,7 @@ BAD: dict[str, Bad] = {
         lambda: T(SOURCE, TARGET[None]), ValueError, r"Transformer: target must be a batch .* got shape \(1, 2, 5\)",
     ),
     "batches of different sizes": (
-        lambda: T(SOURCE[:1], TARGET), ValueError, r"leading axes .* in q .* \(2, 2, 5, 3\) and \(1, 2, 4",
+        lambda: T(SOURCE[:1], TARGET), ValueError, r"axes must be the same in x and memory, .* \(2, 5, 6\) and \(1, 4",
     ),
     "an empty batch": (lambda: T(SOURCE[:0], TARGET[:0]), ValueError, r"source is empty, its shape is \(0, 4\)"),
     "an empty source": (lambda: T(SOURCE[:, :0], TARGET), ValueError, r"source is empty, its shape is \(2, 0\)"),

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown import READS, without_shown
 
 import minitransformer
 
@@ -124,9 +125,12 @@ def test_every_module_imports_with_the_core_dependencies_alone() -> None:
 
 @functools.cache
 def imports(name: str, source: str) -> list[tuple[str, ...]]:
-    """The dotted path of everything that a file of the package imports, wherever in the file it does so."""
+    """The dotted path of everything that a file of the package imports, wherever in the file it does so.
+
+    Not what a package only shows, and imports at its first use.
+    """
     folder, found = ("minitransformer", *name.split("/")[:-1]), list[tuple[str, ...]]()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(without_shown(name, source))):
         if isinstance(node, ast.Import):
             found += (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -183,6 +187,14 @@ def test_forbidden_imports_are_seen() -> None:
     assert imports_from_above("later/idea/op.py", "from ...course.exercise import Draw") == {"course"}
     assert imports_from_above("newcomer.py", "from . import show, __version__") == set()
     assert imports_from_above("__main__.py", "from .cli import main") == set()
+
+
+def test_what_a_package_only_shows_is_no_import_of_its_own() -> None:
+    shown = f"if TYPE_CHECKING:\n    from ..models import f\nelse:\n    {READS}\n"
+    assert imports_from_above("ops/__init__.py", shown) == set()
+    assert imports_from_above("ops/__init__.py", f"from ..models import f\n{shown}") == {"models"}
+    assert imports_from_above("ops/__init__.py", shown.partition("else")[0]) == {"models"}
+    assert imports_from_above("ops/softmax.py", shown) == {"models"}
 
 
 def arrows(sources: dict[str, str]) -> dict[str, set[str]]:

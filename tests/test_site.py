@@ -267,6 +267,10 @@ def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
     ideas = {idea.stem for idea in read_ideas()}
     assert {path.stem for path in (folder / "chapters").glob("*.html")} == notebooks | ideas | {"index"}
     assert without_file(folder) == set()
+    whole = (folder / "code" / "gpt2.html").read_text(encoding="utf-8")
+    assert "GPT-2 on one page" in whole and 'data-name="dscores"' in whole and whole.count('class="formula"') > 40
+    assert "norm_1" not in "".join(re.findall("<math.*?</math>", whole))  # what is looked up by name has no formula
+    assert 'href="gpt2.html"' in (folder / "code" / "index.html").read_text(encoding="utf-8").partition("<h2>")[0]
     found = led_to(folder)
     assert set(folder.rglob("*.html")) == set(found)
     assert [path for path, targets in found.items() if folder / "index.html" not in targets] == []

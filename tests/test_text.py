@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from num2words import num2words
 
@@ -72,12 +72,14 @@ PARTS = set(" ".join(in_german for in_german, _ in KNOWN.values()).split()) | se
 
 
 def assert_nothing_is_lost(number):
-    assert "".join(german(number)) == num2words(number, lang="de")
+    as_one_word = num2words(number, lang="de").replace("einstausend", "eintausend")  # num2words' slip at 101000
+    assert "".join(german(number)) == as_one_word
     assert set(german(number)) <= PARTS
     assert " ".join(english(number)) == num2words(number, lang="en").replace("-", " ").replace(",", "")
 
 
 @given(st.integers(0, 999_999))
+@example(101000)
 def test_no_part_of_a_word_is_lost(number):
     assert_nothing_is_lost(number)
 

@@ -138,7 +138,7 @@ UNCLEAR = [
     ),
     (
         lambda: LAYER(X[..., :3]),
-        r"convert one of them: weight.astype\('float64'\), or a module: .to\(dtype='float64'\)",
+        r"convert one of them: x.astype\('float32'\), or a module: .to\(dtype='float64'\)",
     ),
     (lambda: models.LanguageModel("gpt2"), "config must be a LanguageModelConfig, got 'gpt2'; .* with models.load"),
     (lambda: models.Transformer("base"), "config must be a TransformerConfig, got 'base'"),

@@ -109,8 +109,6 @@ def check_ids(where: str, name: str, ids: Any, size: int, like: Array, ignore_in
 
 def check_integer_array(where: str, name: str, ids: Any, like: Array) -> None:
     """Require a non-empty integer array, on the device of `like`."""
-    if type(ids) is np.ndarray and type(like) is np.ndarray and ids.size and ids.dtype.kind in "iu":
-        return
     check_array(where, name, ids)
     check_same_device(where, "the other array", like, name, ids)
     if ids.dtype.kind not in "iu":
@@ -168,6 +166,14 @@ def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array) -> No
         )
 
 
+def check_visible(where: str, mask: Array | None, causal: bool, q: Array, k: Array) -> None:
+    """Require what says which keys a query sees: a mask, or None, that fits q and k, and True or False for causal."""
+    if type(causal) is not bool:
+        check_flags(where, causal=causal)
+    if mask is not None:
+        check_mask(where, mask, (*q.shape[:-1], k.shape[-2]), q)
+
+
 def check_broadcasts(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None:
     """Require x to broadcast to `shape` without enlarging it."""
     try:
@@ -185,12 +191,24 @@ def check_last(where: str, name: str, x: Array, size: int, meaning: str) -> None
 
 
 def check_sequences(where: str, width: int, meaning: str = "d_model", **sequences: Any) -> None:
-    """Require floating-point sequences of vectors, each (..., T, width)."""
+    """Require floating-point sequences of vectors, each (..., T, width), all with the same leading axes."""
+    first = next(iter(sequences.values()))
+    for x in sequences.values():
+        known = type(x) is np.ndarray and x.ndim > 1 and x.size and x.shape[-1] == width and x.dtype.kind == "f"
+        if not known or x.dtype != first.dtype or x.shape[:-2] != first.shape[:-2]:
+            break
+    else:
+        return  # nearly every call; the rest finds out what is wrong, or checks another library
     check_floats(where, **sequences)
     for name, x in sequences.items():
         check_last(where, name, x, width, meaning)
         if x.ndim < 2:
             raise ValueError(f"{where}: {name} must be (..., T, {width}), got shape {x.shape}")
+        if x.shape[:-2] != first.shape[:-2]:
+            names = " and ".join(sequences)
+            raise ValueError(
+                f"{where}: the leading axes must be the same in {names}, got the shapes {first.shape} and {x.shape}"
+            )
 
 
 def lacks_heads(where: str, mask: Any, x: Array) -> bool:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import numpy as np
 
 from .backend import Array, array_module, get_device
-from .boundary import check_array, check_integers, check_positive
+from .boundary import check_array, check_integers, check_positive, check_sizes
 
 
 def _distance(where: str, t_q: int, t_k: int | None, device: str | None) -> Array:
     """Query position minus key position, (T_q, T_k)."""
     t_k = t_q if t_k is None else t_k
-    check_integers(where, t_q=t_q, t_k=t_k)
-    check_positive(where, t_q=t_q, t_k=t_k)
+    if not type(t_q) is type(t_k) is int or min(t_q, t_k) < 1:
+        check_sizes(where, t_q=t_q, t_k=t_k)
     xp = get_device(device).xp
     return (xp.arange(t_q) + (t_k - t_q))[:, None] - xp.arange(t_k)[None, :]
 

@@ -69,21 +69,7 @@ def beam_search(
         raise ValueError(f"beam_search: penalty must be one of {', '.join(UNITS)}, got {penalty!r}")
     last = check_end("beam_search", end, prefix.vocabulary)
     prompt_texts, lengths = laid_out("beam_search", prompts, n_new, prefix.vocabulary)
-    found: list[list[Hypothesis]] = [[] for _ in prompts]
-
-    def score(log_p: float, n_tokens: int) -> float:
-        return float(log_p) / UNITS[penalty](n_tokens) ** length_penalty
-
-    def finish(sentence: int, text: np.ndarray, log_p: float) -> None:
-        tokens = text[lengths[sentence] : position].tolist()
-        found[sentence].append(Hypothesis(tokens, score(log_p, len(tokens))))
-        found[sentence] = sorted(found[sentence], key=lambda h: -h.score)[:beam]
-
-    def is_over(sentence: int, best_log_p: float) -> bool:
-        if len(found[sentence]) < beam or early_stopping:
-            return len(found[sentence]) >= beam
-        return score(best_log_p, position - lengths[sentence]) <= found[sentence][-1].score
-
+    finished = [_Finished(beam, early_stopping, UNITS[penalty], length_penalty) for _ in prompts]
     sentences = np.arange(len(prompts))  # the S sentences whose search goes on
     texts = prompt_texts[:, None, :]  # (S, K, T), at first with a single beam; kept on the host
     log_p = np.zeros(texts.shape[:2])  # (S, K); -inf where a beam is empty
@@ -104,20 +90,45 @@ def beam_search(
 
         at_limit = lengths[sentences] + n_new == position
         for s, k in np.argwhere((ends | at_limit[:, None])[:, :beam] & (log_p[:, :beam] > -np.inf)):
-            finish(sentences[s], texts[s, k], log_p[s, k])
+            finished[sentences[s]].add(texts[s, k, lengths[sentences[s]] : position].tolist(), log_p[s, k])
         log_p[ends] = -np.inf
         living = np.argsort(ends, axis=1, kind="stable")[:, :beam]
         log_p, parents = np.take_along_axis(log_p, living, axis=1), np.take_along_axis(parents, living, axis=1)
         texts = np.take_along_axis(texts, living[:, :, None], axis=1)
 
-        over = np.array([is_over(*each) for each in zip(sentences.tolist(), log_p[:, 0], strict=True)])
+        over = np.array(
+            [finished[s].are_enough(p, position - lengths[s]) for s, p in zip(sentences, log_p[:, 0], strict=True)]
+        )
         going = np.flatnonzero(~(over | at_limit | (log_p == -np.inf).all(axis=1)))
         if len(going) == 0:
-            return found
+            return [each.texts for each in finished]
         rows = (np.arange(len(sentences))[:, None] * n_beams + parents)[going]
         prefix.select(rows.reshape(-1), same_source=len(going) == len(sentences) and rows.shape[1] == n_beams)
         sentences, texts, log_p = sentences[going], texts[going], log_p[going]
         logits = prefix.read(texts[:, :, position - 1].reshape(-1, 1))
+
+
+class _Finished:
+    """The best finished texts of one sentence, the best first, and the rule that ends its search."""
+
+    def __init__(self, beam: int, early_stopping: bool, unit: Callable[[int], float], length_penalty: float) -> None:
+        self.texts: list[Hypothesis] = []
+        self._beam, self._early_stopping = beam, early_stopping
+        self._unit, self._length_penalty = unit, length_penalty
+
+    def add(self, tokens: list[int], log_p: float) -> None:
+        """A text that has ended. Of equal scores the first stays before the others."""
+        self.texts.append(Hypothesis(tokens, self._score(log_p, len(tokens))))
+        self.texts = sorted(self.texts, key=lambda text: -text.score)[: self._beam]
+
+    def are_enough(self, best_log_p: float, n_tokens: int) -> bool:
+        """Whether the search is over, where the best open text has this log P and this many tokens."""
+        if len(self.texts) < self._beam or self._early_stopping:
+            return len(self.texts) == self._beam
+        return self._score(best_log_p, n_tokens) <= self.texts[-1].score
+
+    def _score(self, log_p: float, n_tokens: int) -> float:
+        return float(log_p) / self._unit(n_tokens) ** self._length_penalty
 
 
 def _continuations(log_p: np.ndarray, logits: Array, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

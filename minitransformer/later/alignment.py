@@ -33,6 +33,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.boundary import check_visible
 from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
 from ..layers.cost import Cost
@@ -122,6 +123,7 @@ class Alignment(Module):
         k, key_backward = self.key(memory)
         if self.query is None or self.w is None:
             q, query_backward = x, None
+            check_visible("Alignment", mask, False, q, memory)
             context, attention_backward = self.ops.attention(q, k, memory, mask, scale=1.0)
         else:
             q, query_backward = self.query(x)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sequences, lacks_heads
+from ..arrays.boundary import check_sequences, check_visible, lacks_heads
 from ..arrays.declared import declared
 from ..layers.cache import KeyValueCache, no_backward
 from ..layers.cost import Cost
@@ -81,6 +81,7 @@ class LatentAttention(Module):
             latents, place = cache.extend(latent[..., None, :, :], place)
             latent = latents[..., 0, :, :]
         (k, v), expand_backward = self._expanded(latent, place)
+        check_visible("LatentAttention", mask, causal, q, k)
         heads, attention_backward = self.ops.attention(q, k, v, mask, causal)
         merged, merge_backward = self.ops.merge_heads(heads)
         y, output_backward = self.output(merged)

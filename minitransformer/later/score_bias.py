@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_broadcasts, check_visible
 from ..layers import Cost, ScaledDotProduct
 from .alibi import LinearBias
 from .relative_bias import RelativeBias
@@ -34,7 +35,9 @@ class Biased(ScaledDotProduct):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
+        check_visible("Biased", mask, causal, q, k)
         bias, bias_backward = self.bias(q.shape[-2], k.shape[-2], like=q)
+        check_broadcasts("Biased", "the bias", bias, (*q.shape[:-1], k.shape[-2]))
         heads, attention_backward = self.ops.attention(q, k, v, mask, causal, self.scale, self.dropout, rng, bias=bias)
 
         def backward(dheads: Array) -> tuple[Array, Array, Array]:

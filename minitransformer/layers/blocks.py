@@ -206,7 +206,8 @@ class Encoder(_Stack):
         **how: Any,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D). how: as of EncoderLayer."""
-        check_cache("Encoder", cache, len(self.layers))
+        if cache is not None:
+            check_cache("Encoder", cache, len(self.layers))
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.self_attention[i]
@@ -238,7 +239,8 @@ class Decoder(_Stack):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns (dx, dmemory). x, y: (..., T, D); memory: (..., T_k, D)."""
-        check_cache("Decoder", cache, len(self.layers))
+        if cache is not None:
+            check_cache("Decoder", cache, len(self.layers))
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else (cache.self_attention[i], cache.cross_attention[i])

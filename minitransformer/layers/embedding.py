@@ -51,9 +51,12 @@ class Embedding(Module):
 
     def unembed(self, x: Array) -> tuple[Array, Pullback]:
         """logits = x tableᵀ. x: (..., width); logits: (..., vocabulary). backward(dlogits) returns dx. Section 3.4."""
+        self.takes(x, self.table.value, self.table.value.shape[1], "its width")
         logits, linear_backward = self.ops.linear(x, self.table.value.T)
+        shape = logits.shape
 
         def backward(dlogits: Array) -> Array:
+            self.returns(dlogits, shape, self.table.value)
             dx, dtransposed = linear_backward(dlogits)
             self.table.grad += dtransposed.T
             return dx
@@ -91,6 +94,7 @@ class SinusoidalPositions(Module):
     def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("SinusoidalPositions", x=x)
+        check_last("SinusoidalPositions", "x", x, self.width, "its width")
         _check_sequence("SinusoidalPositions", x, self.width, start, positions)
         stop = start + x.shape[-2] if positions is None else int(positions.max()) + 1
         y = x + self.rows(slice(start, stop) if positions is None else positions, stop, like=x)
@@ -119,8 +123,9 @@ class LearnedPositions(Module):
 
     def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
-        check_floats("LearnedPositions", table=self.table.value, x=x)
-        _check_sequence("LearnedPositions", x, self.table.value.shape[1], start, positions)
+        self.takes(x, self.table.value, self.table.value.shape[1], "its width")
+        if x.ndim < 2 or type(start) is not int or start < 0 or positions is not None:
+            _check_sequence("LearnedPositions", x, self.table.value.shape[1], start, positions)
         if positions is not None:
             return self._looked_up(x, positions)
         rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], start)
@@ -150,12 +155,12 @@ class LearnedPositions(Module):
 
 
 def _check_sequence(where: str, x: Array, width: int, start: int, positions: Array | None) -> None:
-    check_last(where, "x", x, width, "its width")
     if x.ndim < 2:
         raise ValueError(f"{where}: x must be (..., T, {width}), got shape {x.shape}")
-    check_integers(where, start=start)
-    if start < 0:
-        raise ValueError(f"{where}: start must be at least 0, got {start}")
+    if type(start) is not int or start < 0:
+        check_integers(where, start=start)
+        if start < 0:
+            raise ValueError(f"{where}: start must be at least 0, got {start}")
     if positions is not None:
         check_array(where, "positions", positions)
         check_shape(where, "positions", positions, x.shape[:-1])
@@ -200,7 +205,7 @@ class InputEmbedding(Module):
         scaled = vectors * self.scale
         add = self.positions
         placed, positions_backward = (scaled, None) if add is None else add(scaled, start, positions)
-        kinds = array_module(ids).zeros_like(ids) if types is None else types
+        kinds = array_module(ids).zeros_like(ids) if types is None and self.types is not None else types
         rows, types_backward = (None, None) if self.types is None else self.types(kinds)
         typed = placed if types_backward is None else placed + rows
         normalized, norm_backward = (typed, None) if self.norm is None else self.norm(typed)

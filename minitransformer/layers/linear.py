@@ -28,10 +28,13 @@ class Linear(Module):
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
+        self.takes(x, self.weight.value, len(self.weight.value), "d_in")
         bias = None if self.bias is None else self.bias.value
         y, linear_backward = self.ops.linear(x, self.weight.value, bias)
+        shape = y.shape
 
         def backward(dy: Array) -> Array:
+            self.returns(dy, shape, self.weight.value)
             dx, dweight, *dbias = linear_backward(dy)
             self.weight.grad += dweight
             if self.bias is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, array_module, device_of, get_device, to_device, to_numpy
-from ..arrays.boundary import check_generator
+from ..arrays.boundary import check_floats, check_generator, check_gradient, check_last, check_same_device
 from .cost import Cost
 
 M = TypeVar("M", bound="Module")
@@ -44,11 +44,11 @@ class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
     The module finds the parameters and modules among its attributes, also those in lists, tuples and dicts and in
-    lists of these, in the order they were set. It computes with `self.ops`, which are the textbook ops unless
-    `fast.accelerate` made the module.
+    lists of these, in the order they were set. It computes with `self.ops`: the textbook ops, whose checks are left to
+    `takes`, unless `fast.accelerate` made the module or `to` made it float16.
     """
 
-    ops: Any = ops
+    ops: Any = ops.trusting
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Return `(output, backward)`; every module defines its own."""
@@ -78,6 +78,28 @@ class Module:
                 seen.add(id(parameter))
                 yield name, parameter
 
+    def takes(self, x: Array, like: Array, width: int, meaning: str) -> None:
+        """Require an input (..., width) with the dtype and on the device of `like`, a parameter."""
+        if type(x) is type(like) and x.dtype == like.dtype and x.shape[-1:] == (width,) and x.size:
+            return  # nearly every call; the rest finds out what is wrong
+        where = type(self).__name__
+        check_floats(where, x=x)
+        check_same_device(where, "its parameter", like, "x", x)
+        if x.dtype != like.dtype:
+            raise TypeError(
+                f"{where}: x is {x.dtype} but its parameters are {like.dtype}; nothing is promoted silently, so "
+                f"convert one of them: x.astype('{like.dtype}'), or a module: .to(dtype='{x.dtype}')"
+            )
+        check_last(where, "x", x, width, meaning)
+
+    def returns(self, dy: Array, shape: tuple[int, ...], like: Array) -> None:
+        """Require a gradient of an output of this shape, with the dtype and on the device of `like`, a parameter.
+
+        One of another shape could broadcast unnoticed, and one of another dtype would promote what it meets.
+        """
+        if type(dy) is not type(like) or dy.shape != shape or dy.dtype != like.dtype:
+            check_gradient(type(self).__name__, dy, shape, like.dtype, array_module(like))
+
     @property
     def device(self) -> str:
         """The name of the device that the parameters are on."""
@@ -100,6 +122,10 @@ class Module:
             fits = False
         if not fits:
             raise TypeError(f"{type(self).__name__}: parameters must have a floating-point dtype, got {dtype!r}")
+        for module in (module for _, module in self.modules() if dtype is not None):
+            vars(module).pop("ops", None)
+            if np.dtype(dtype) == np.float16 and module.ops is ops.trusting:
+                module.ops = ops.checking  # which also compute in float32 where they must
         for _, parameter in self.parameters():
             name = device_of(parameter.value).name if device is None else device
             value = to_device(parameter.value, name)

@@ -24,9 +24,12 @@ class LayerNorm(Module):
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
+        self.takes(x, self.gamma.value, self.gamma.value.size, "its width")
         y, norm_backward = self.ops.layer_norm(x, self.gamma.value, self.beta.value, self.eps)
+        shape = y.shape
 
         def backward(dy: Array) -> Array:
+            self.returns(dy, shape, self.gamma.value)
             dx, dgamma, dbeta = norm_backward(dy)
             self.gamma.grad += dgamma
             self.beta.grad += dbeta
@@ -52,9 +55,12 @@ class RMSNorm(Module):
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
+        self.takes(x, self.gamma.value, self.gamma.value.size, "its width")
         y, norm_backward = self.ops.rms_norm(x, self.gamma.value, self.eps)
+        shape = y.shape
 
         def backward(dy: Array) -> Array:
+            self.returns(dy, shape, self.gamma.value)
             dx, dgamma = norm_backward(dy)
             self.gamma.grad += dgamma
             return dx

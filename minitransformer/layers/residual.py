@@ -51,7 +51,8 @@ class Residual(Module):
         self, x: Array, others: tuple[Array, ...], rng: np.random.Generator | None, options: dict[str, Any]
     ) -> tuple[Array, Pullback]:
         update, sublayer_backward = self.sublayer(x, *others, rng=rng, **options)
-        check_shape("Residual", "what the sub-layer returns", update, x.shape)
+        if update.shape != x.shape:
+            check_shape("Residual", "what the sub-layer returns", update, x.shape)
         kept, dropout_backward = self.ops.dropout(update, self.dropout, rng)
         total = x + kept
         y, norm_backward = self.norm(total)
@@ -71,7 +72,8 @@ class Residual(Module):
     ) -> tuple[Array, Pullback]:
         normalized, norm_backward = self.norm(x)
         update, sublayer_backward = self.sublayer(normalized, *others, rng=rng, **options)
-        check_shape("Residual", "what the sub-layer returns", update, x.shape)
+        if update.shape != x.shape:
+            check_shape("Residual", "what the sub-layer returns", update, x.shape)
         kept, dropout_backward = self.ops.dropout(update, self.dropout, rng)
         y = x + kept
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_visible
 from ..arrays.declared import declared
 from .cost import Cost
 from .module import Module
@@ -32,6 +33,7 @@ class ScaledDotProduct(Module):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
+        check_visible("ScaledDotProduct", mask, causal, q, k)
         return self.ops.attention(q, k, v, mask, causal, self.scale, self.dropout, rng)
 
     def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:

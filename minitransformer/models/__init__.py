@@ -4,14 +4,21 @@
 published. `from_pretrained` opens only published models, and `save_pretrained` writes a model in their form.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ..arrays import rooms
+from ..arrays.lazy import at_first_use
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
 from .folder import save
 from .language_model import LanguageModel, LanguageModelConfig
 from .transformer import Transformer, TransformerConfig
+
+if TYPE_CHECKING:  # of other rooms, which are imported at the first use
+    from ..published.opening import load
+    from ..published.pretrained import from_pretrained, is_published, save_pretrained
+    from ..published.text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
+else:
+    __getattr__, __dir__ = at_first_use(__name__)
 
 __all__ = [
     "Classifier",
@@ -19,11 +26,15 @@ __all__ = [
     "EncoderDecoder",
     "LanguageModel",
     "LanguageModelConfig",
+    "MaskedLanguageModel",
+    "TextClassifierConfig",
+    "TextEncoder",
+    "TextEncoderConfig",
     "Transformer",
     "TransformerConfig",
+    "from_pretrained",
+    "is_published",
+    "load",
     "save",
+    "save_pretrained",
 ]
-
-
-def __getattr__(name: str) -> Any:  # `load` and what belongs to published models
-    return rooms.brought(__name__, name)

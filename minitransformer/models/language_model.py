@@ -120,9 +120,10 @@ class LanguageModel(Module):
         mask: boolean, (B, tokens read before + T), True where a token is real and not padding. positions: integers
         (B, T), where they do not count from 0 on, as in sequences that are padded on the left; see `positions_of`.
         """
-        check_flags("LanguageModel", last=last)
-        if last and cache is None:
-            raise ValueError("LanguageModel: last=True is for reading with a cache; without one take logits[:, -1:]")
+        if last:
+            check_flags("LanguageModel", last=last)
+            if cache is None:
+                raise ValueError("LanguageModel: last=True is for reading with a cache; else take logits[:, -1:]")
         hidden, hidden_backward = self.hidden(ids, cache, rng, mask, positions)
         if last:
             hidden = hidden[:, -1:]
@@ -144,9 +145,12 @@ class LanguageModel(Module):
     ) -> tuple[Array, Pullback]:
         """The vectors that the logits are made of. hidden: (B, T, D); the rest as of a call."""
         check_batch("LanguageModel", "ids", ids)
-        check_cache("LanguageModel", cache, len(self.stack.layers))
+        if cache is not None:
+            check_cache("LanguageModel", cache, len(self.stack.layers))
         start = 0 if cache is None else cache.length
-        visible = padding_keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
+        visible = None
+        if mask is not None:
+            visible = padding_keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
         embedded, embed_backward = self.embed(ids, start=start, rng=rng, positions=positions)
         hidden, stack_backward = self.stack(
             embedded, mask=visible, causal=True, cache=cache, rng=rng, positions=positions

@@ -2,8 +2,15 @@
 `sinusoidal_positions` alone has no input with a gradient, and returns its table.
 
 Each file holds one idea, with the derivation at its top and forward and backward together.
+
+An op checks its arguments, because users call it. A layer has already checked what it passes on, or made it, so layers
+compute with `trusting`: the same functions without their checks, except those that take ids or targets, whose range
+only the op knows.
 """
 
+from types import SimpleNamespace
+
+from ..arrays.declared import inside
 from .activations import gelu, relu, silu, tanh
 from .attention import attention
 from .cross_entropy import cross_entropy
@@ -35,3 +42,8 @@ __all__ = [
     "split_heads",
     "tanh",
 ]
+
+
+checking = SimpleNamespace(**{name: globals()[name] for name in __all__})
+trusting = SimpleNamespace(**{name: inside(op) for name, op in vars(checking).items()})
+trusting.embedding, trusting.cross_entropy = embedding, cross_entropy

@@ -40,11 +40,13 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, device_of
-from ..arrays.declared import op
+from ..arrays.declared import inside, op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import causal_mask
-from .dropout import dropout as drop
+from .dropout import dropout as checked_dropout
 from .softmax import softmax
+
+drop = inside(checked_dropout)
 
 
 @op(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, uniform
+from ..arrays.boundary import check_generator
 from ..arrays.declared import op
 
 
@@ -24,6 +25,7 @@ def dropout(x: Array, rate: float, rng: np.random.Generator | None) -> tuple[Arr
     if rng is None or rate == 0.0:
         return x, lambda dy: dy
 
+    check_generator("dropout", rng)  # layers pass on what the user gave them
     keep = uniform(rng, x.shape, like=x) >= rate
     factor = keep.astype(x.dtype) * (1.0 / (1.0 - rate))
     y = x * factor

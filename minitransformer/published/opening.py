@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ..arrays.boundary import check_kind
 from ..models import folder
-from .family import Pretrained
 from .pretrained import from_pretrained, is_published
 
 
-def load(path: str | os.PathLike[str]) -> folder.Model | Pretrained:
+def load(path: str | os.PathLike[str]) -> Any:  # the file alone says of which kind, and who calls knows it
     """Open a model: the folder of a run or of `folder.save`, a folder of Hugging Face's, or a .gguf file.
 
     Returns a model of the kind that the folder names, on the default device. For the errors raised, see `folder.load`

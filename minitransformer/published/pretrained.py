@@ -60,7 +60,7 @@ def is_published(path: str | os.PathLike[str]) -> bool:
     return path.is_file() or ((path / CONFIG).is_file() and "model_type" in read_object(path / CONFIG))
 
 
-def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
+def from_pretrained(directory: str | os.PathLike[str]) -> Any:
     """Open a Hugging Face folder, with the head that its config names. Parameters are on the default device.
 
     directory: the folder, or a .gguf file of Llama's kind; its numbers are unpacked to float32.

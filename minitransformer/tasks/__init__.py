@@ -1,15 +1,16 @@
 """The tasks of a model, from text files to a folder and back: translation, continuing a text, classification."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ..arrays import rooms
+from ..arrays.lazy import at_first_use
 from . import classification, language, translation
 from .task import Task
 
 TASKS: dict[str, Task] = {"translate": translation.TASK, "lm": language.TASK, "classify": classification.TASK}
 
-__all__ = ["TASKS", "Task"]
+if TYPE_CHECKING:  # of other rooms, which are imported at the first use
+    from ..machines.run import Run
+else:
+    __getattr__, __dir__ = at_first_use(__name__)
 
-
-def __getattr__(name: str) -> Any:
-    return rooms.brought(__name__, name)
+__all__ = ["TASKS", "Run", "Task"]

@@ -1,8 +1,8 @@
 """Text: vocabularies, tokenizers, files, and generated tasks."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ..arrays import rooms
+from ..arrays.lazy import at_first_use
 from .number_words import NumberTask, english, german
 from .tokenizer import (
     BytePairTokenizer,
@@ -15,6 +15,11 @@ from .tokenizer import (
 )
 from .vocabulary import END, PAD, START, Vocabulary, padded
 
+if TYPE_CHECKING:  # of other rooms, which are imported at the first use
+    from ..published.tokenizers import PublishedTokenizer, load, load_published
+else:
+    __getattr__, __dir__ = at_first_use(__name__)
+
 __all__ = [
     "END",
     "PAD",
@@ -22,18 +27,16 @@ __all__ = [
     "BytePairTokenizer",
     "CharacterTokenizer",
     "NumberTask",
+    "PublishedTokenizer",
     "Tokenizer",
     "Vocabulary",
     "WordTokenizer",
     "encode_lines",
     "english",
     "german",
+    "load",
+    "load_published",
     "load_tokenizer",
     "padded",
     "pieces",
 ]
-__all__ += rooms.names_for("text")
-
-
-def __getattr__(name: str) -> Any:
-    return rooms.brought(__name__, name)

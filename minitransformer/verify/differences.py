@@ -264,7 +264,7 @@ class Differences:
         if self.atol is None and (fine or at_last) and abs(hand) <= nothing:  # as the gradient of a key's bias
             known = max(abs(slope.central) - slope.noise for slope in slopes)
             zero = abs(best.slope) <= best.error + (nothing if fine else 0.0)
-            if zero and best.error <= max((1e3 if fine else 10.0) * nothing, _SEEN * known):
+            if zero and best.error <= max((1e3 if fine else 1.0) * nothing, _SEEN * known):
                 return Verdict(best.slope, True, is_sure=True)
         tolerance = self._tolerance(best.slope, around)
         if self._is_small(hand, best.slope) and around.precision < COARSE:

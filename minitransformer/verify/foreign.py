@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import random
 import sys
@@ -15,7 +14,6 @@ import numpy as np
 from ..trace.foreign import as_numpy
 from ..trace.values import host_copy, is_float_array, same_numbers
 from . import arguments as given
-from .report import Row
 from .slopes import COARSE
 
 
@@ -103,25 +101,6 @@ def how_close(f: Any, precision: float) -> str:
     inside = ", as code that computes in float32 inside does" if precision > 1e-9 else ""
     close = f"errors below {min(1e3 * precision, 0.1):.1g} of a gradient are not seen"
     return f"It rounds by about {precision:.0e} of its output{inside}: {close}."
-
-
-def by_other_names(f: Any, rows: list[Row]) -> list[Row]:
-    """The rows; an intermediate is not called wrong for its shape, or if all gradients that f returns are right.
-
-    In others' code dP may be something other than the gradient of P, such as that of all tiles together.
-    """
-    if not getattr(given.inside_partial(f), "separate", False):
-        return rows
-    rows = [
-        dataclasses.replace(row, ok=True, error=0.0, problem=f"not checked: {row.problem}")
-        if row.kind == "intermediate" and row.is_wrong and not row.checked
-        else row
-        for row in rows
-    ]
-    if not all(row.ok for row in rows if row.kind != "intermediate"):
-        return rows
-    why_not = "not checked: its d... or grad_... seems to belong to something else: all inputs' gradients are right"
-    return [dataclasses.replace(x, ok=True, error=0.0, problem=why_not) if x.is_wrong else x for x in rows]
 
 
 def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:

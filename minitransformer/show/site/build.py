@@ -59,7 +59,7 @@ def build(
         seen = write_steppers(site, siblings, model, progress)
         write_chapters(site, [*chapters, *ideas], siblings)
         write_exercises(site, found, siblings)
-        write_code(site, seen, siblings)
+        write_code(site, seen, siblings, source / "notebooks" / "gpt2.py")
         write_reference(site)
         write_teachers(site, chapters, source, address)
         write_start(site, chapters, ideas, found, model)

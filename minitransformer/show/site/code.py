@@ -1,4 +1,6 @@
-"""Annotated code: a page for each file of ops, layers and models, made from its docstrings and its syntax tree.
+"""Annotated code: a page for GPT-2 on one page, and one for each file of ops, layers, models and later ideas.
+
+Each is made from the docstrings of the file and its syntax tree.
 
 Beside each statement is its formula. Pointing at `scores` lights up `dscores` and the lines that compute both. A
 recording of the stepper's examples gives the shapes and the links to the steps.
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ...arrays.files import write
 from ...verify.mistakes import Mistake, mistakes_in
 from ..page import as_script_data
 from ..stepper import expressions as ex
@@ -27,12 +30,17 @@ from .steppers import Seen
 
 Function = ast.FunctionDef
 _NO_FORMULA = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr, ast.Dict)
-_SHORT = 40  # characters of a formula that fit beside the code
+_SHORT = 30  # characters of a formula that fit beside the code, and on a telephone
+_WHOLE = "code/gpt2.html"  # the page of GPT-2 on one page
 
 
-def write_code(site: Site, seen: Seen, siblings: Siblings) -> None:
-    """Write the page of each module, and the list of all."""
+def write_code(site: Site, seen: Seen, siblings: Siblings, whole: Path) -> None:
+    """Write the page of each module, that of the file `whole`, and the list of all."""
     lists = []
+    start = _Module(whole.stem, seen, whole)
+    write(site.made(f"code/{whole.name}"), whole.read_text(encoding="utf-8"))
+    file = f'<p><a href="{whole.name}" download>The file {whole.name}</a> needs NumPy alone.</p>\n'
+    site.page(_WHOLE, start.title, "".join(start.parts(file)), ("code.js",), start.about)
     addresses = [(address_of(module), module) for module in shown_modules()]
     for room in ROOMS:
         items = []
@@ -46,16 +54,20 @@ def write_code(site: Site, seen: Seen, siblings: Siblings) -> None:
                 site.index(address_of(module, name), f"{name} ({module})", page.about)
             items.append(f'<li><a href="{address_of(module)[5:]}">{html.escape(title)}</a></li>\n')
         lists.append(f"<h2>{room}</h2>\n<ul>{''.join(items)}</ul>\n")
-    about = "<p>The code that runs, with the formula of each line. Point at a name to see its gradient.</p>\n"
+    about = (
+        "<p>The code that runs, with the formula of each line. Point at a name to see its gradient.</p>\n"
+        f'<p><strong>Begin here</strong>: <a href="{_WHOLE[5:]}">{html.escape(start.title)}</a>. '
+        "The folders below have the same parts, with more to choose from.</p>\n"
+    )
     site.page("code/index.html", "The code, annotated", f"<h1>The code, annotated</h1>\n{about}{''.join(lists)}")
 
 
 class _Module:
-    """A module's page."""
+    """A module's page. file: of a program besides the package; there only what has a backward pass is mathematics."""
 
-    def __init__(self, module: str, seen: Seen) -> None:
-        self.module, self.seen = module, seen
-        self.file = file_of(module)
+    def __init__(self, module: str, seen: Seen, file: Path | None = None) -> None:
+        self.module, self.seen, self.is_program = module, seen, file is not None
+        self.file = file_of(module) if file is None else str(file)
         source = Path(self.file).read_text(encoding="utf-8")
         self.lines = source.splitlines()
         self.tree = ast.parse(source)
@@ -102,6 +114,7 @@ class _Module:
         beginning = {each.lineno: each for each in ast.walk(node) if isinstance(each, ast.stmt)}
         documented = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef) and ast.get_docstring(each)]
         hidden = {n for each in documented for n in range(each.body[0].lineno, (each.body[0].end_lineno or 0) + 1)}
+        is_plain = self.is_program and not any(isinstance(each, ast.FunctionDef) for each in node.body)
         known: set[str] = set()
         for number in range(first, (node.end_lineno or first) + 1):
             if number in hidden or not self.lines[number - 1].strip():
@@ -113,7 +126,8 @@ class _Module:
             link = self.seen.steps.get((self.file, number))
             step = f' <a href="../{link}" title="in the stepper" aria-label="line {number} in the stepper">▸</a>'
             code = self._code(number, node.col_offset, known)
-            formula = (line and _formula(line, scalars)) or "<div></div>"
+            is_kept = is_plain or (self.is_program and begins is not None and _keeps_books(begins))
+            formula = (line and not is_kept and _formula(line, scalars)) or "<div></div>"
             yield f'<div class="row"{binds}>{formula}<pre>{code}{step if link else ""}</pre></div>\n'
 
     def _code(self, number: int, indent: int, known: set[str]) -> str:
@@ -145,6 +159,13 @@ def _words(source: str) -> dict[int, list[tuple[int, int, str]]]:
             found.setdefault(token.start[0], []).append((token.start[1], token.end[1], kind))
         previous = token.string
     return found
+
+
+def _keeps_books(node: ast.stmt) -> bool:
+    """Whether a line looks something up by its name, or calls what a list holds: there is no formula for that."""
+    parts = list(ast.walk(node))
+    looks_up = any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in parts)
+    return looks_up or any(isinstance(each, ast.Call) and isinstance(each.func, ast.Subscript) for each in parts)
 
 
 def _formula(line: ex.Statement, scalars: set[str]) -> str:

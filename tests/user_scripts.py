@@ -1,0 +1,209 @@
+"""Scripts as users write them, for mypy. In a wrong one a comment names the kind of error that its line must get."""
+
+RIGHT = {
+    "softmax": """
+import numpy as np
+from minitransformer import ops
+
+y, backward = ops.softmax(np.array([[0.0, 1.0]]), temperature=2.0)
+dx: np.ndarray = backward(np.ones_like(y))
+""",
+    "check_an_op": """
+import numpy as np
+from minitransformer import ops, verify
+
+rng = np.random.default_rng(0)
+q, k, v = rng.normal(size=(3, 2)), rng.normal(size=(5, 2)), rng.normal(size=(5, 4))
+report = verify.gradients(ops.attention, q, k, v, causal=True)
+print(report, report.ok, report.max_error, [row.name for row in report.rows])
+report.assert_ok()
+""",
+    "check_a_pair": """
+import numpy as np
+from numpy.typing import NDArray
+from minitransformer import verify
+
+
+def forward(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return x * x, x
+
+
+def backward(dy: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 2.0 * x * dy
+
+
+verify.check_gradients(verify.from_pair(forward, backward), np.ones(3))
+found = verify.diagnose(verify.from_pair(forward, backward), "softmax")
+print(str(found))
+""",
+    "continue_a_text": """
+from minitransformer import generation, models, text
+
+model, tokenizer = models.load("runs/shakespeare"), text.load("runs/shakespeare")
+(ids,) = generation.generate(model, [tokenizer.encode("ROMEO:")], 50)
+print(tokenizer.decode(ids))
+""",
+    "train_by_hand": """
+import numpy as np
+from minitransformer import models, training
+
+rng = np.random.default_rng(0)
+config = models.LanguageModelConfig(vocabulary=7, max_length=5, d_model=4, n_heads=2, d_ff=6, n_layers=1)
+model = config.build(rng)
+optimizer = training.AdamW(model.parameters(), 1e-3, weight_decay=0.1)
+ids = rng.integers(0, 7, (2, 6))
+for step in range(1, 11):
+    model.zero_grad()
+    loss, backward = model.loss(ids[:, :-1], ids[:, 1:], rng=rng)
+    backward()
+    norm: float = training.clip_gradient_norm(model.parameters(), 1.0)
+    optimizer.step(training.cosine(step, 1e-3, 2, 10))
+""",
+    "a_long_run": """
+from minitransformer.training import Muon, Trainer, TrainingSettings
+
+settings = TrainingSettings(steps=100, optimizer="muon", workers=2)
+print(Muon, Trainer, settings.rate(1))
+""",
+    "a_layer_of_parts": """
+import numpy as np
+from minitransformer import layers
+from minitransformer.later import RotaryPositions, Window
+
+attention = layers.MultiHeadAttention(8, 2, turn=(RotaryPositions(4), RotaryPositions(4)))
+y, backward = attention(np.zeros((2, 3, 8), np.float32), causal=True)
+dx = backward(y)
+names: list[str] = [name for name, _ in attention.parameters()]
+print(Window)
+""",
+    "an_exercise": """
+import numpy as np
+from numpy.typing import NDArray
+from minitransformer import course
+
+
+def softmax_backward(y: NDArray[np.float64], dy: NDArray[np.float64]) -> NDArray[np.float64]:
+    return y * dy
+
+
+print(course.exercises(), course.exercise("softmax_backward").hint())
+print(course.check("softmax_backward", softmax_backward))
+""",
+    "step_and_view": """
+import numpy as np
+import minitransformer
+from minitransformer import models, ops, viewer
+
+recording = minitransformer.step(ops.softmax, np.array([0.0, 1.0]))
+recording.to_html("softmax.html")
+print(recording.to_json())
+model = models.load("demo/model")
+viewer.view(model, np.array([[1, 2]]), np.array([[3]])).to_html("view.html")
+""",
+    "speed_and_cost": """
+import numpy as np
+from minitransformer import cost, fast, models
+
+config = models.TransformerConfig(source_vocabulary=9, target_vocabulary=9)
+print(cost.describe(config, batch=2, length=5).memory)
+model = fast.accelerate(models.Transformer(config))
+y, backward = fast.ops.softmax(np.zeros((2, 3)))
+""",
+    "inside_a_model": """
+import numpy as np
+from minitransformer import inspect, models
+
+model = models.from_pretrained("gpt2")
+ids = np.array([[1, 2, 3]])
+found = inspect.heads(model, ids)
+print(found.weights, found.outputs)
+with inspect.ablate(model, [(5, 3)]):
+    logits, _ = model(ids)
+""",
+    "published_to_a_folder": """
+from pathlib import Path
+from minitransformer import models, text
+
+if models.is_published("gpt2"):
+    model = models.from_pretrained("gpt2")
+    models.save_pretrained(model, Path("copy"))
+    tokenizer = text.load_published("gpt2")
+    print(tokenizer.decode(tokenizer.encode("the cat")))
+""",
+}
+
+WRONG = {
+    "a_name_that_is_not_there": """
+from minitransformer import models
+
+models.lod("x")  # attr-defined
+""",
+    "a_room_that_is_not_there": """
+import minitransformer
+
+minitransformer.kernels  # attr-defined
+""",
+    "an_import_that_is_not_there": """
+from minitransformer.training import Trainr  # attr-defined
+""",
+    "a_module_in_place_of_a_path": """
+from minitransformer import text
+
+text.load(3)  # arg-type
+""",
+    "a_path_of_a_wrong_kind": """
+from minitransformer import models
+
+models.load(["runs", "shakespeare"])  # arg-type
+""",
+    "a_report_of_another_name": """
+import numpy as np
+from minitransformer import ops, verify
+
+verify.gradients(ops.relu, np.ones(3)).okay  # attr-defined
+""",
+    "an_optimiser_without_a_rate": """
+from minitransformer import models, training
+
+model = models.LanguageModelConfig(vocabulary=7).build()
+training.Muon(model.parameters())  # call-arg
+""",
+    "a_size_of_another_name": """
+from minitransformer import models
+
+models.LanguageModelConfig(vocab=7)  # call-arg
+""",
+    "an_option_of_a_wrong_kind": """
+import numpy as np
+from minitransformer import ops
+
+ops.softmax(np.ones(3), axis="last")  # arg-type
+""",
+    "the_pullback_forgotten": """
+import numpy as np
+from minitransformer import ops
+
+y: np.ndarray = ops.softmax(np.ones(3))  # assignment
+""",
+    "a_text_in_place_of_ids": """
+from minitransformer import generation, models
+
+model = models.LanguageModelConfig(vocabulary=7).build()
+generation.generate(model, "ROMEO:", 50)  # arg-type
+""",
+    "settings_of_another_name": """
+from minitransformer.training import TrainingSettings
+
+TrainingSettings(learningrate=1e-3)  # call-arg
+""",
+    "a_diagnosis_without_an_op": """
+from minitransformer import verify
+
+verify.diagnose(lambda x: x)  # call-arg
+""",
+    "an_exercise_without_an_answer": """
+from minitransformer import course
+
+course.check("softmax_backward")  # call-arg
+""",
+}

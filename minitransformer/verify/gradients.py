@@ -58,7 +58,8 @@ def gradients(
     `dname` in its pullback. An input may be a dict or list of arrays; its gradient is then a dict or list of the same
     form. A gradient must have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol
     |numerical| everywhere; the absolute part is needed because some true gradients are exactly zero (that of the key
-    bias in attention). By default atol is 1e-8; gradients below 1e-6 must be right to 1% unless rounding hides them.
+    bias in attention). By default atol is 1e-8; gradients below 1e-6 must be right to 1%. How f rounds is measured;
+    a gradient that its rounding hides is neither right nor wrong, and the report is not `ok`.
 
     The pullback must be linear in the upstream gradient, add to the gradients of parameters, change no array of the
     caller, not depend on what f did before or does later, and return arrays that no later call writes to. It must give

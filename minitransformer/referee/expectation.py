@@ -20,11 +20,12 @@ from .diagnosis import Diagnosis, diagnose
 from .from_jax import from_jax
 from .from_pair import from_pair
 from .from_torch import from_torch
+from .other_forms import first_output
 
 _SETTINGS = inspect.signature(gradients).parameters.keys() - {"f", "inputs", "options"}
 
 
-def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any) -> Report:
+def check_gradients(f: Any, *inputs: Any, op: str | None = None, everything: bool = False, **options: Any) -> Report:
     """Raise AssertionError unless all gradients of f are right. Returns the report of `verify.gradients`.
 
     f: a function of tensors or of jax arrays (if the inputs are such), a torch.nn.Module or torch.autograd.Function, a
@@ -32,14 +33,15 @@ def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any)
     `from_jax` and `from_pair`. If the tensors are float32 and f runs in no other dtype, it is checked as closely as
     float32 allows. options: for `verify.gradients` or for f.
 
-    op: the name of the op that f should compute, such as "attention". Then its output must be that of the op, for the
+    op: the name of the op that f should compute, such as "attention". Then its (first) output must be the op's, for the
     same options or for `causal=True`; without `op`, a backward that is right for a wrong forward passes. If there are
     not as many keys as queries, a causal mask may end at the last key, as ours does, or begin at the first one, which
     is compared on as many keys as queries.
 
     The message names the wrong gradients, the known mistake that has the same results as f, if there is one, and the
-    worst entry; then comes the table. Without `op`, the mistakes of all ops that take such inputs are tried. Raises
-    ValueError for an op that does not exist, and if f does not run.
+    worst entry; then comes the table. Without `op`, the mistakes of all ops that take such inputs are tried.
+    everything: fail as well if something was not checked, such as a parameter whose gradient was not found; the first
+    line of the report names it. Raises ValueError for an op that does not exist, and if f does not run.
     """
     __tracebackhide__ = True
     if op is not None and op not in known_ops():
@@ -49,7 +51,9 @@ def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any)
     except (TypeError, ValueError) as error:  # report the problem without the traceback through the checker
         raise type(error)(str(error)) from error.__cause__
     own = {key: x for key, x in options.items() if key not in _SETTINGS}
+    inputs = report.inputs or inputs
     if report.ok and (op is None or any(found.right for _, found in _diagnoses(form, inputs, own, op))):
+        report.assert_ok(everything)
         return report
     known = next((each for each in _diagnoses(form, inputs, own, op) if each[1].mistakes), None)
     raise AssertionError("\n".join(_message(report, known, op)))
@@ -61,7 +65,7 @@ def _message(report: Report, known: tuple[str, Diagnosis] | None, op: str | None
         yield f"{name}: its gradients are right for its output, but its output is not that of {op}"
         yield _sentence(known, op)
         return
-    yield f"{name}: {_wrong(report)}"
+    yield f"{name}: {_wrong(report)}{report.but}"
     if any(row.is_wrong for row in report.rows):
         yield _sentence(known, op)
     yield _told(_worst(report))
@@ -157,7 +161,8 @@ def _sentence(known: tuple[str, Diagnosis] | None, op: str | None) -> str:
 def _diagnoses(
     f: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], op: str | None
 ) -> Iterator[tuple[str, Diagnosis]]:
-    """What f does compared with this op, or with all, and on which inputs, in words."""
+    """What f, or its first output, does compared with this op, or with all, and on which inputs, in words."""
+    f = first_output(f)
     for name, known in [(op, known_ops()[op])] if op else sorted(known_ops().items()):
         taken = inspect.signature(known).parameters
         ways: list[tuple[str, Any, dict[str, Any]]] = [("On these inputs", inputs, {})]

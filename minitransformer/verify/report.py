@@ -94,6 +94,8 @@ class Report:
     name: str
     rows: tuple[Row, ...] = field(default_factory=tuple)
     note: str = ""  # what the check cannot see
+    left_out: tuple[tuple[str, str], ...] = ()  # (what has no row, although f uses it; why)
+    inputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)  # if not those given: see anew.py
 
     @property
     def ok(self) -> bool:
@@ -123,12 +125,32 @@ class Report:
         """The rows of one kind: "input", "parameter" or "intermediate"."""
         return tuple(row for row in self.rows if row.kind == kind)
 
-    def assert_ok(self) -> None:
-        """Raise AssertionError, with the table, unless `ok`."""
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The names of what was not checked, those of intermediates excepted."""
+        rows = [row.name for row in self.rows if row.ok and row.problem and row.kind != "intermediate"]
+        return (*rows, *(name for name, _ in self.left_out))
+
+    def assert_ok(self, everything: bool = False) -> None:
+        """Raise AssertionError, with the table, unless `ok`; with `everything`, also if something is `unchecked`."""
         if not self.ok:
             raise AssertionError(f"{self._verdict()}\n{self}")
+        if everything and self.unchecked:
+            raise AssertionError(f"{self.name}: not everything was checked: {', '.join(self.unchecked)}\n{self}")
 
     def _verdict(self) -> str:
+        return self._of_rows() + self.but
+
+    @property
+    def but(self) -> str:
+        """What was left out, in words: "; not checked: gamma, beta (requires_grad is False)"; "" if nothing was."""
+        reasons: dict[str, list[str]] = {}
+        for name, why in self.left_out:
+            reasons.setdefault(why, []).append(name)
+        told = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+        return f"; not checked: {told}" if told else ""
+
+    def _of_rows(self) -> str:
         if not self.rows:
             return f"{self.name}: nothing to check"
         wrong = [row.name for row in self.rows if row.is_wrong]
@@ -161,6 +183,7 @@ class Report:
             "max_error": _in_json(self.max_error),
             "max_error_by_kind": {kind: _in_json(error) for kind, error in errors.items()},
             "rows": [row.as_dict() for row in self.rows],
+            "not_checked": [{"name": name, "why": why} for name, why in self.left_out],
         }
 
     def __str__(self) -> str:

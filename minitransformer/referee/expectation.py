@@ -15,7 +15,7 @@ from ..verify.catalogue import known_ops
 from ..verify.contract import CHANGED
 from ..verify.foreign import copied_array
 from ..verify.gradients import gradients
-from ..verify.report import Report, Row
+from ..verify.report import HIDDEN, Report, Row
 from .conventions import FROM_THE_FIRST_KEY
 from .diagnosis import Diagnosis, diagnose
 from .from_jax import from_jax
@@ -153,7 +153,8 @@ def _message(report: Report, answer: _Answer, op: str | None) -> Iterator[str]:
         yield from filter(None, [_sentence(answer.known, op), read, found.gap if found else ""])
         return
     yield f"{name}: {_wrong(report)}{report.but}"
-    yield from filter(None, [_sentence(answer.known, op), read, found.remark if found else ""])
+    named = _sentence(answer.known, op) if any(row.is_wrong for row in report.rows) else ""
+    yield from filter(None, [named, read, found.remark if found else ""])
     yield _told(_worst(report))
     yield from dict.fromkeys(row.pattern for row in report.rows if row.pattern and row.kind != "intermediate")
     shown = [row for row in report.rows if row.checked or not row.ok]
@@ -162,20 +163,24 @@ def _message(report: Report, answer: _Answer, op: str | None) -> Iterator[str]:
 
 
 def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Report]:
-    """The function in our form, and the report on it."""
+    """The function in our form, and the report on it: in float64, or in the widest dtype that it takes."""
     leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
-    narrow = any(copied_array(x) is not x and str(x.dtype).endswith("float32") for x in leaves)
+    dtypes = {str(x.dtype).rpartition(".")[2] for x in leaves if hasattr(x, "dtype")}
+    half = next((dtype for dtype in ("bfloat16", "float16") if dtype in dtypes), None)
     form = _in_our_form(f, leaves, "float64")
+    if half and form is not f:
+        form.as_given = half, _in_our_form(f, leaves, half)
     try:
         return form, gradients(form, *inputs, **options)
     except (TypeError, ValueError):
-        if not narrow:
+        if form is f:
             raise
-        try:
-            single = _in_our_form(f, leaves, "float32")
-            return single, gradients(single, *inputs, **options)
-        except (TypeError, ValueError):
-            pass  # it does not run in float32 either: say why it does not run in float64
+        for dtype in [*(["float32"] if half or "float32" in dtypes else []), *([half] if half else [])]:
+            try:
+                narrow = _in_our_form(f, leaves, dtype)
+                return narrow, gradients(narrow, *inputs, **options)
+            except (TypeError, ValueError):
+                continue  # it does not run in this dtype either: say why it does not run in float64
         raise
 
 
@@ -197,14 +202,14 @@ def _in_our_form(f: Any, leaves: list[Any], dtype: str) -> Any:
 
 def _worst(report: Report) -> Row:
     """The worst row: that of an input or parameter if one is wrong, because an intermediate only shows the place."""
-    wrong = [row for row in report.rows if not row.ok]
+    wrong = [row for row in report.rows if row.is_wrong] or [row for row in report.rows if not row.ok]
     final = [row for row in wrong if row.kind != "intermediate"]
     return max(final or wrong, key=lambda row: row.error)
 
 
 def _wrong(report: Report) -> str:
-    """In words, which gradients of inputs and parameters are wrong, and which of other values inside."""
-    wrong = [row for row in report.rows if not row.ok]
+    """In words, which gradients of inputs and parameters are wrong or cannot be seen, and which inside are wrong."""
+    wrong = [row for row in report.rows if row.is_wrong]
     given_ones = {row.name for row in report.rows if row.kind != "intermediate"}
     in_place = [row.name for row in wrong if row.problem.startswith(CHANGED)]
     wrong = [row for row in wrong if row.problem != CHANGED]
@@ -213,7 +218,10 @@ def _wrong(report: Report) -> str:
     inside = dict.fromkeys(name for name in inside if name.rpartition(".")[2] not in given_ones)
     told = [f"{', '.join(in_place)} {'was' if len(in_place) == 1 else 'were'} changed in place"] if in_place else []
     told += [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} wrong"] if names else []
-    return "; ".join(told + ([f"the gradient of {', '.join(inside)} is wrong"] if inside else []))
+    told += [f"the gradient of {', '.join(inside)} is wrong"] if inside else []
+    hidden = [f"d{row.name}" for row in report.rows if row.is_hidden and row.kind != "intermediate"]
+    told += [f"{', '.join(hidden)} cannot be seen: {HIDDEN}"] if hidden else []
+    return "; ".join(told)
 
 
 def _without_place(title: str) -> str:

@@ -20,24 +20,24 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
     f: any function of jax arrays that returns one, or several, also with jax.custom_vjp or jax.jit; backward is its
     jax.vjp, and several outputs come back as one long array. Second derivatives are not checked. An argument may be a
     dict or list of arrays, as parameters often are. It runs in float64, which is enabled in JAX for the call. `step`
-    shows the lines of f and of a custom_vjp, except those that jax.jit compiles. dtype: "float32" for code that
-    computes only in float32; it is then checked as closely as that allows. Raises ImportError without jax, and later
-    ValueError or TypeError if f does not run, or returns no array.
+    shows the lines of f and of a custom_vjp, except those that jax.jit compiles. dtype: "float32", "float16" or
+    "bfloat16" for code that takes nothing else; it is then checked as closely as that allows. Raises ImportError
+    without jax, and later ValueError or TypeError if f does not run, or returns no array.
     """
     jax = library("jax", "jax")
     if not callable(f):
         raise TypeError(f"from_jax: expected a function, got {f!r}")
-    single = dtype == "float32"
+    single = dtype != "float64"
 
     def to_jax(x: Any) -> Any:
         if not is_array(x):
             return given.fresh(x)  # each run begins with the same state of a generator
         x = np.array(to_numpy(x))
-        return jax.numpy.asarray(x.astype(np.float32) if single and x.dtype.kind == "f" else x)
+        array = jax.numpy.asarray(x)
+        return array.astype(dtype) if single and x.dtype.kind == "f" else array
 
     def back(x: Any) -> np.ndarray:
-        array = np.array(x)
-        return array.astype(np.float64) if single and array.dtype.kind == "f" else array
+        return np.array(x.astype(np.float64) if single and jax.numpy.issubdtype(x.dtype, jax.numpy.floating) else x)
 
     def joined(name: str, returned: Any) -> Any:
         """The floating-point outputs as one array: the only one as it is, several end to end."""

@@ -34,8 +34,11 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
     by what backward leaves (places.py). If the methods return nothing, the output is in `output` and the gradient of
     `x` in `dx`. Each call runs on a copy of the object.
 
-    dtype: "float32" for code that computes only in float32. Raises TypeError if they are not such functions.
+    dtype: "float32" or "float16" for code that computes only in that. Raises TypeError if they are not such functions,
+    and ValueError for bfloat16, which NumPy does not have.
     """
+    if dtype == "bfloat16":
+        raise ValueError("from_pair: NumPy has no bfloat16; float32, float16 or float64 it has")
     if backward is None:
         methods = [getattr(forward, name, None) for name in ("forward", "backward")]
         if isinstance(forward, type) or not all(map(callable, methods)):
@@ -99,7 +102,7 @@ class _Upstream:
         self._outputs = len(found)
         whole, count = self._way or self._ways()[0]
         self.left_out = dict.fromkeys([title for title, _ in found[count:]], "backward takes no gradient of it")
-        single = self._dtype == "float32"
+        single = self._dtype != "float64"
         outputs = Outputs(self._name, [x for _, x in found[:count]], inputs, single, "from_pair")
         self.shapes = outputs.shapes
 
@@ -174,11 +177,11 @@ def _parameters(f: Callable[..., Any]) -> list[str]:
 
 
 def _cast(dtype: str) -> Callable[[Any], Any]:
-    return lambda x: x.astype(np.float32) if dtype == "float32" and is_float_array(x) else x
+    return lambda x: x.astype(dtype) if dtype != "float64" and is_float_array(x) else x
 
 
 def _wide(x: Any, dtype: str) -> Any:
-    """Convert results from float32 to float64."""
+    """Convert results to float64."""
     if dtype == "float64":
         return x
     if isinstance(x, tuple):

@@ -26,9 +26,10 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     backward are Python, the local variables are recorded, and each `x` is checked against its `dx` or `grad_x`.
     Second derivatives are not checked: torch.autograd.gradgradcheck does that.
 
-    dtype: "float32" for code that computes only in float32; it is then checked as closely as that allows. device:
-    where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises ImportError without
-    torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves autograd.
+    dtype: "float32", "float16" or "bfloat16" for code that takes nothing else; it is then checked as closely as that
+    allows. device: where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises
+    ImportError without torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves
+    autograd.
     """
     torch = library("torch", "torch")
     ran("from_torch", f"the device {device!r}", lambda: torch.empty(0, device=device))
@@ -60,7 +61,7 @@ class _Torch:
 
     def __init__(self, torch: Any, name: str, dtype: str, device: str) -> None:
         self.torch, self.name, self.device = torch, name, device
-        self.single = dtype == "float32"
+        self.single, self.dtype = dtype != "float64", getattr(torch, dtype)
         self.left_out: dict[str, str] = {}
         self.shapes: list[tuple[int, ...]] = []
 
@@ -75,7 +76,7 @@ class _Torch:
         if not x.flags.writeable or min(x.strides, default=0) < 0:
             x = np.array(x, order="C")
         source = self.torch.from_numpy(x)
-        dtype = self.torch.float32 if self.single and source.is_floating_point() else source.dtype
+        dtype = self.dtype if self.single and source.is_floating_point() else source.dtype
         if source.is_contiguous() or (self.device == "cpu" and dtype == source.dtype):
             return source.to(self.device, dtype)
         gaps = self.torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=self.device)

@@ -23,15 +23,13 @@ from ..layers import Module, Parameter
 from ..trace.values import is_float_array
 from ..verify import arguments as given
 
-PRECISIONS = ("float64", "float32")
+PRECISIONS = ("float64", "float32", "float16", "bfloat16")
 
 
 def of_our_form(f: Any, call: Callable[..., Any], dtype: str) -> Callable[..., Any]:
     """`call` under the name and with the signature of f. dtype: what it computes in."""
     if dtype not in PRECISIONS:
-        raise ValueError(
-            f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: finite differences need that precision"
-        )
+        raise ValueError(f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: the dtype that f computes in")
 
     @functools.wraps(f)
     def function(*inputs: Any, **options: Any) -> Any:

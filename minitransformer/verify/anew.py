@@ -97,11 +97,11 @@ def second_look(look: Look, arguments: list[Named], parameters: list[tuple[str, 
         try:
             with np.errstate(all="ignore"), given.parameters_as(anew, *(parameter for _, parameter in hiding)):
                 rows = look(moved, False)
-                rows = rows if all(row.ok for row in rows) else look(moved, True)
+                rows = rows if not any(row.is_wrong for row in rows) else look(moved, True)
         except Exception:  # f is somebody's, and may need these very numbers
             continue
         left_out = [] if redrawn else _unseen(inputs)
-        if all(row.ok for row in rows):
+        if not any(row.is_wrong for row in rows):
             return SecondLook(left_out)
         return SecondLook(left_out, rows, redrawn + owned, moved)
     return SecondLook(_unseen(inputs + owned))

@@ -25,8 +25,8 @@ from ..trace.calls import Pair
 from ..trace.recorder import Recorder
 from ..trace.values import host_copy, is_float_array
 from . import arguments as given
-from .differences import Probe
 from .report import Row
+from .slopes import Probe
 
 _DIRECTIONS = 2  # a value must explain the error along each
 _ARRAYS = 8  # at most so many wrong gradients are explained
@@ -49,7 +49,7 @@ def blamed(check: Any, rows: list[Row]) -> list[Row]:
         to_blame = _to_blame(check, rows)
 
     def judged(row: Row) -> Row:
-        if row.ok or row.kind != "intermediate":
+        if not row.is_wrong or row.kind != "intermediate":
             return row
         why = why_not if row.checked else row.problem
         return dataclasses.replace(row, ok=True, error=0.0, problem=f"not checked: {why}")
@@ -61,10 +61,10 @@ def blamed(check: Any, rows: list[Row]) -> list[Row]:
 
 def _to_blame(check: Any, rows: list[Row]) -> dict[str, Row]:
     """The rows of the values that explain a wrong gradient, in the order of their gradients in backward."""
-    wrong = {row.name: row for row in rows if row.kind == "intermediate" and not row.ok and row.checked}
+    wrong = {row.name: row for row in rows if row.kind == "intermediate" and row.is_wrong and row.checked}
     pairs = {pair.title: pair for pair in check.pairs if pair.title in wrong}
     probes = _probes(check) if pairs else {}
-    to_explain = [row.name for row in rows if not row.ok and row.name in probes][:_ARRAYS]
+    to_explain = [row.name for row in rows if row.is_wrong and row.name in probes][:_ARRAYS]
     errors = [[_Error(check, *probes[name], pairs) for _ in range(_DIRECTIONS)] for name in to_explain]
     errors = [along for along in errors if not any(error.hidden for error in along)]
     found: dict[str, Row] = {}
@@ -111,7 +111,9 @@ class _Error:
         differences = check.differences
         self._noise = 1e-8 * self._step if differences.atol is None else differences.atol * self._step
         self._noise += differences.rtol * max(abs(by_hand), abs(numerical))
-        self._noise += 10.0 * differences.eps * float(np.linalg.norm(differences.weighted.ravel()))
+        self._noise += (
+            10.0 * max(differences.eps, differences.precision) * float(np.linalg.norm(differences.weighted.ravel()))
+        )
 
     @property
     def hidden(self) -> bool:

@@ -83,11 +83,46 @@ class Contract:
         if not all(np.isfinite(host_copy(x)).all() for _, x in single if is_float_array(x)):
             return rows
         # Compare with float64 on the same rounded numbers. What a relative change of 1e-6 moves may differ in float32.
-        double = self._rerun(lambda x: x.astype(np.float32).astype(np.float64))
-        beside = self._rerun(lambda x: x * (1.0 + 1e-6 * to_device(self.rng.normal(size=x.shape), device_of(x).name)))
+        with np.errstate(all="ignore"):  # at the end of a domain these may leave it
+            double = self._rerun(lambda x: x.astype(np.float32).astype(np.float64))
+            beside = self._rerun(
+                lambda x: x * (1.0 + 1e-6 * to_device(self.rng.normal(size=x.shape), device_of(x).name))
+            )
         unlike = [name for name in self._unlike(single, double, 1e-3) if name not in self._unlike(beside, rtol=1e-4)]
         unlike = [name for name in unlike if name != "the output"]
         return marked(rows, unlike, "it differs between float32 and float64")
+
+    def as_given(self, rows: list[Row]) -> list[Row]:
+        """The rows of `run`, marked where results in the 16 bits of the caller's arrays are farther off than need be.
+
+        They are compared with those in float64, on the same numbers. Rounding each number once moves a result by about
+        half an eps of its size, and more if f itself is sensitive to what it is given; a sum kept in 16 bits drifts.
+        """
+        as_given = getattr(given.inside_partial(self.f), "as_given", None)
+        if as_given is None:
+            return rows
+        dtype, narrow = as_given
+        rounded, eps = foreign.rounded_like(dtype), foreign.eps_of(self.f, dtype)
+        wide = self._rerun(rounded)
+        beside = self._rerun(lambda x: rounded(x) * (1.0 + eps * self.rng.uniform(-0.5, 0.5, size=x.shape)))
+        f, owned = self.f, self.owned
+        try:
+            self.f, self.owned = narrow, given.parameters_of(narrow, None)
+            for (_, ours), (_, own) in zip(owned, self.owned, strict=True):
+                own.value = ours.value
+            found = self._rerun(rounded)
+        except (TypeError, ValueError) as error:
+            return [*rows, Row(f"in {dtype}", "input", (), problem=f"not checked: {error}")]
+        finally:
+            self.f, self.owned = f, owned
+        for (name, x), (_, near), (_, other) in zip(wide[1:], beside[1:], found[1:], strict=False):
+            if is_float_array(x) and is_float_array(other) and x.shape == other.shape:
+                size = float(np.linalg.norm(x)) or 1.0
+                off, sensitive = (float(np.linalg.norm(y - x)) / size for y in (other, near))
+                if not off <= eps + 2.0 * sensitive:
+                    why = f"in {dtype} it is off by {off:.1%}, more than rounding each number once"
+                    rows = marked(rows, [name], f"{why}; is a sum kept in {dtype}?")
+        return rows
 
     def with_twin(self, twin: Callable[..., Any], rows: list[Row]) -> list[Row]:
         """The rows of `run`, marked where the fast twin of f gives different results."""
@@ -152,21 +187,29 @@ class Contract:
         drawn = self.size * self.rng.normal(size=y.shape)
         return to_device(drawn.astype(y.dtype), device_of(y).name)
 
-    def _not_linear(self, y: Array, backward: Callable[..., Any]) -> list[str]:
-        """The names of the gradients that do not scale with the upstream gradient, or are not additive in it."""
+    def _multiples(self, y: Array, backward: Callable[..., Any]) -> list[list[Any]]:
+        """The gradients again, three times: from those of two multiples of the upstream gradient, and from two sums."""
 
         def pulled(dy: Array, factor: float = 1.0) -> list[Any]:
             results = self._named(y, *self._pull_back(backward, factor * dy, factor))
             return [x / factor if is_float_array(x) else x for _, x in results[1:]]
 
-        def unlike(results: list[Any]) -> list[str]:
-            return self._unlike([self.results[0], *zip(names, results, strict=False)], rtol=1e-6)
-
-        names, other = [name for name, _ in self.results[1:]], self._drawn(y)
+        other = self._drawn(y)
+        in_16_bits = foreign.eps_of(self.f) > 1e-4  # which hold no large numbers
         with np.errstate(all="ignore"):
-            multiples = [name for factor in (-(2.0**60), 2.0**-20) for name in unlike(pulled(self.upstream, factor))]
+            found = [
+                pulled(self.upstream, factor) for factor in ((-2.0, 0.5) if in_16_bits else (-(2.0**60), 2.0**-20))
+            ]
             both = zip(pulled(self.upstream + other), pulled(other), strict=True)
-            return multiples + unlike([a - b if given.misfit(b, a) == "" else None for a, b in both])
+            return [*found, [a - b if given.misfit(b, a) == "" else None for a, b in both]]
+
+    def _not_linear(self, multiples: list[list[Any]]) -> list[str]:
+        """The names of the gradients that do not scale with the upstream gradient, or are not additive in it."""
+        first, *names = (name for name, _ in self.results)
+        output = (first, self.results[0][1])
+        with np.errstate(all="ignore"):
+            again = [self._unlike([output, *zip(names, each, strict=False)], rtol=1e-6) for each in multiples]
+        return [name for unlike in again for name in unlike]
 
     def _named(self, y: Array, returned: list[Any], added: dict[str, Array]) -> list[Named]:
         return [("the output", y), *zip(self.names, returned, strict=False), *added.items()]
@@ -177,7 +220,7 @@ class Contract:
         A sum that should be zero comes out as rounding, so numbers far below all gradients and the output may differ.
         """
         results = self.results if results is None else results
-        rtol = max(rtol, foreign.least_rtol(self.f))
+        rtol = max(rtol, foreign.least_rtol(max(foreign.eps_of(self.f), self.differences.precision)))
         largest = self._largest(results)
         pairs = [(name, x, other) for (name, x), (_, other) in zip(results, others, strict=False) if is_float_array(x)]
         return [name for name, x, other in pairs if not _alike(x, other, rtol, 0.01 * rtol * largest)]
@@ -226,7 +269,7 @@ def marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = Fa
     names = dict.fromkeys(names)
     return [
         dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
-        if row.name in names and (row.ok or first)
+        if row.name in names and (not row.is_wrong or first)
         else row
         for row in [*rows, *(Row(name, "input", ()) for name in names if name not in {row.name for row in rows})]
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +15,22 @@ from ..layers import Parameter
 from ..trace.foreign import as_numpy
 from ..trace.values import host_copy, is_float_array, same_numbers
 from . import arguments as given
+from .slopes import COARSE
 
-# In float32: a step that rounds little, and the accuracy that differences then have.
-_STEP, _RTOL, _ATOL = 1e-2, 1e-2, 3e-4
+
+class _Closeness(NamedTuple):
+    """How a dtype rounds, a step that rounds little in it, and the accuracy that differences then have."""
+
+    eps: float
+    step: float
+    rtol: float
+
+
+_CLOSENESS = {
+    "float32": _Closeness(2.0**-23, 1e-2, 0.01),
+    "float16": _Closeness(2.0**-10, 2.0**-4, 0.05),
+    "bfloat16": _Closeness(2.0**-7, 2.0**-3, 0.1),
+}
 
 
 def copied_array(x: Any) -> Any:
@@ -46,24 +60,51 @@ def is_separate(f: Any) -> bool:
 
 
 def precision_of(f: Any) -> str:
-    """The precision in which f computes, float64 or float32, whatever it is given."""
+    """The dtype in which f computes, whatever it is given: float64, float32, float16 or bfloat16."""
     return str(getattr(given.inside_partial(f), "precision", "float64"))
 
 
-def least_rtol(f: Any) -> float:
-    """How far apart two results of f may be and still count as equal."""
-    return 1e-3 if precision_of(f) == "float32" else 0.0
+def eps_of(f: Any, dtype: str = "") -> float:
+    """How this dtype rounds, or that in which f computes."""
+    closeness = _CLOSENESS.get(dtype or precision_of(f))
+    return closeness.eps if closeness else float(np.finfo(np.float64).eps)
 
 
-def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The settings for differences, made coarser where f computes in float32, and a note on what these cannot see."""
-    if precision_of(f) == "float64":
-        return settings, ""
-    step, rtol = max(settings["step"], _STEP), max(settings["rtol"], _RTOL)
-    atol = max(settings["atol"] or 0.0, _ATOL)
-    coarse = {"step": step, "rtol": rtol, "atol": atol, "eps": float(np.finfo(np.float32).eps)}
-    close = f"It computes in float32: errors of a gradient g below {atol:g} + {rtol:g} |g| are not seen."
-    return settings | coarse, close
+def rounded_like(dtype: str) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that rounds numbers to those of a dtype, and leaves them what they are."""
+    scale = 2.0 / _CLOSENESS[dtype].eps
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        mantissa, exponent = np.frexp(x)
+        return np.ldexp(np.round(mantissa * scale) / scale, exponent)
+
+    return rounded
+
+
+def least_rtol(eps: float) -> float:
+    """How far apart two results may be and still count as equal, if f rounds by eps: 0.001 in float32."""
+    return 3.0 * math.sqrt(eps) if eps > COARSE else 0.0
+
+
+def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, coarser where f computes in less than float64."""
+    closeness = _CLOSENESS.get(precision_of(f))
+    if closeness is None:
+        return settings
+    step, rtol = max(settings["step"], closeness.step), max(settings["rtol"], closeness.rtol)
+    return settings | {"step": step, "rtol": rtol, "eps": closeness.eps}
+
+
+def how_close(f: Any, precision: float) -> str:
+    """What the check cannot see, because of how f rounds, relative to its output; "" if it computes in float64."""
+    closeness = _CLOSENESS.get(precision_of(f))
+    if closeness:
+        return f"It computes in {precision_of(f)}: errors below {closeness.rtol:.0%} of a gradient are not seen."
+    if precision <= COARSE:
+        return ""
+    inside = ", as code that computes in float32 inside does" if precision > 1e-9 else ""
+    close = f"errors below {min(1e3 * precision, 0.1):.1g} of a gradient are not seen"
+    return f"It rounds by about {precision:.0e} of its output{inside}: {close}."
 
 
 def at_work(f: Any, inputs: list[Any], options: dict[str, Any]) -> None:

@@ -58,7 +58,8 @@ def gradients(
     `dname` in its pullback. An input may be a dict or list of arrays; its gradient is then a dict or list of the same
     form. A gradient must have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol
     |numerical| everywhere; the absolute part is needed because some true gradients are exactly zero (that of the key
-    bias in attention). By default atol is 1e-8; gradients below 1e-6 must be right to 1% unless rounding hides them.
+    bias in attention). By default atol is 1e-8; gradients below 1e-6 must be right to 1%. How f rounds is measured;
+    a gradient that its rounding hides is neither right nor wrong, and the report is not `ok`.
 
     The pullback must be linear in the upstream gradient, add to the gradients of parameters, change no array of the
     caller, not depend on what f did before or does later, and return arrays that no later call writes to. It must give
@@ -91,12 +92,13 @@ def gradients(
     owned = given.parameters_of(f, parameters)
     leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
-    settings, note = foreign.as_close_as_it_computes(f, settings)
+    settings = foreign.as_close_as_it_computes(f, settings)
     held = foreign.held_by(f)
     with given.parameters_as(given.to_float64, *(parameter for _, parameter in [*owned, *held])):
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
-        rows = check.in_other_forms(rows)
+        rows = check.as_given(check.in_other_forms(rows))
+        note = foreign.how_close(f, check.differences.precision)
         left_out = given.unlisted(f, [*owned, *held], check.read) if parameters is None else []
         if check.f is not f:
             rows = check.with_twin(f, rows)
@@ -151,11 +153,13 @@ class _Check(Contract):
             returned, added = self._pull_back(backward, dy)
         copies = [x.copy() if is_float_array(x) else x for x in returned]
         self.results = self._named(y, copies, added)
+        gradients = [host_copy(x) for _, x in self.results[1:] if is_float_array(x)]
+        self.differences.largest = max((float(abs(x).max(initial=0.0)) for x in gradients), default=0.0)
         unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
         now = [*self._belongings(), ("the output", y), ("the upstream gradient", dy)]
         changed = [*self.written, *self._changed(belongings, now)]
         self._note_what_is_written(belongings)
-        not_linear = self._not_linear(y, backward)
+        multiples = self._multiples(y, backward)
         self._pull_back(later_backward, self._drawn(later))
         overwritten = [
             name
@@ -164,7 +168,7 @@ class _Check(Contract):
         ]
 
         if changed:  # whatever else is unlike follows from it
-            unlike, not_linear, overwritten = [], [], []
+            unlike, multiples, overwritten = [], [], []
             self.upstream = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
 
         rows = self._input_rows(copies)
@@ -173,8 +177,8 @@ class _Check(Contract):
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
-        both = [row.name for row in rows if row.name in changed and not row.ok]
-        rows = marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
+        both = [row.name for row in rows if row.name in changed and row.is_wrong]
+        rows = marked(rows, self._not_linear(multiples), "backward is not linear in its argument, but a derivative is")
         why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
         rows = marked(rows, unlike, why, first=True)
         rows = marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+HIDDEN = "rounding hides it: shift f towards 0, scale its inputs or its output, or compute in float64"
+
 
 class Entries(NamedTuple):
     """An array and its gradient, by hand and by finite differences, all of one shape."""
@@ -24,7 +26,8 @@ class Row:
 
     error = |hand - numerical| / (1 + |numerical|); infinite for any other problem, such as a wrong shape.
     kinks: how many entries lie at a kink of f, where any slope between those of the two sides is right.
-    hidden: how many entries are so small compared with the rounding of f that differences cannot check them.
+    hidden: how many entries are so small compared with the rounding of f that differences cannot check them. If these
+    leave open whether the gradient is right, it cannot be seen: the row is not ok, and not wrong either.
     """
 
     name: str
@@ -42,6 +45,16 @@ class Row:
     pattern: str = ""  # in a sentence, where and how a wrong gradient differs: see pattern.py
     full: Entries | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether rounding leaves open if the gradient is right."""
+        return not self.ok and self.problem == HIDDEN
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the gradient is known to be wrong."""
+        return not self.ok and not self.is_hidden
+
     def entries(self) -> Entries:
         """The whole array and both its gradients. Raises ValueError if it was checked along directions only."""
         if self.full is None:
@@ -54,7 +67,8 @@ class Row:
 
     def cells(self) -> list[str]:
         """The row as a table shows it."""
-        verdict = (self.problem or "ok") if self.ok else ": ".join(filter(None, ["WRONG", self.problem]))
+        failed = "WRONG" if self.is_wrong else "CANNOT BE SEEN"
+        verdict = (self.problem or "ok") if self.ok else ": ".join(filter(None, [failed, self.problem]))
         if self.kinks:
             verdict += f" ({self.kinks} at a kink)"
         if self.hidden and not self.problem:
@@ -86,8 +100,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is at least one row and no row is wrong; rows may be not checked."""
-        return bool(self.rows) and all(row.ok for row in self.rows)
+        """Whether there are rows, none is wrong, and rounding hides no gradient of an input or a parameter.
+
+        Rows may be not checked. An intermediate that cannot be seen does no harm if what backward returns is right.
+        """
+        return bool(self.rows) and all(row.ok or (row.is_hidden and row.kind == "intermediate") for row in self.rows)
 
     @property
     def max_error(self) -> float:
@@ -96,8 +113,8 @@ class Report:
 
     @property
     def worst(self) -> Row | None:
-        """The row with the largest error; a wrong row comes before any right one."""
-        return max(self.rows, key=lambda row: (not row.ok, row.error), default=None)
+        """The row with the largest error. Wrong rows come first, then those that cannot be seen."""
+        return max(self.rows, key=lambda row: (row.is_wrong, not row.ok, row.error), default=None)
 
     def __getitem__(self, name: str) -> Row:
         for row in self.rows:
@@ -135,16 +152,25 @@ class Report:
         return f"; not checked: {told}" if told else ""
 
     def _of_rows(self) -> str:
-        wrong = [row for row in self.rows if not row.ok]
         if not self.rows:
             return f"{self.name}: nothing to check"
-        if not wrong:
-            left = sum(bool(row.problem) for row in self.rows)
-            right = f"{self.name}: all {len(self.rows) - left} gradients are right, largest error {self.max_error:.1e}"
-            return right + (f"; {left} not checked" if left else "")
-        return (
-            f"{self.name}: {len(wrong)} of {len(self.rows)} gradients are wrong: {', '.join(row.name for row in wrong)}"
-        )
+        wrong = [row.name for row in self.rows if row.is_wrong]
+        unseen = [row.name for row in self.rows if row.is_hidden]
+        partly = [row.name for row in self.rows if row.ok and row.hidden]
+        left = sum(row.ok and bool(row.problem) for row in self.rows)
+        n = len(self.rows)
+        told = []
+        if wrong:
+            told.append(f"{len(wrong)} of {n} gradients are wrong: {', '.join(wrong)}")
+        if unseen:
+            told.append(f"{len(unseen)} of {n} gradients cannot be seen beside rounding: {', '.join(unseen)}")
+        if not told:
+            told.append(f"all {n - left} gradients are right, largest error {self.max_error:.1e}")
+        if partly and not wrong:
+            told.append(f"rounding hides small entries of {', '.join(partly)}")
+        if left and not wrong:
+            told.append(f"{left} not checked")
+        return f"{self.name}: {'; '.join(told)}"
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a dict for JSON."""

@@ -1,0 +1,190 @@
+"""What finite differences cannot tell: rounding that looks like a kink, kinks that look like a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from raw_units import verdict, verdicts
+
+from minitransformer import layers, ops, verify
+from minitransformer.verify.foreign import rounded_like
+
+# ------------------------------------------------------------------------------------------------------ three verdicts
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def line(c: float, s: float, factor: float) -> Callable[..., Any]:
+    """y = c + s x in float64, with a gradient that is `factor` times the right one."""
+    return lambda x: ((c + s * x).astype(np.float64), lambda dy: factor * s * dy)
+
+
+@pytest.mark.parametrize("factor", [-1.0, 0.0, 2.0])
+@pytest.mark.parametrize(("c", "s"), [(1e6, 1e-2), (1e7, 1e-1), (1e3, 1e-5), (1e2, 1e-6), (1e12, 1e-6)])
+def test_rounding_is_no_kink(c: float, s: float, factor: float) -> None:
+    assert verdict(verify.gradients(line(c, s, factor), draw(3))) == ("unseen" if c == 1e12 else "wrong")
+    assert verdict(verify.gradients(line(c, s, 1.0), draw(3))) == ("unseen" if c == 1e12 else "right")
+
+
+def test_a_longer_type_shows_what_float64_hides() -> None:
+    if np.finfo(np.longdouble).eps > 1e-18:
+        pytest.skip("NumPy's longdouble is no longer than float64 here")
+    assert verdict(verify.gradients(lambda x: (1e10 + 1e-6 * x, lambda dy: -1e-6 * dy), draw(3))) == "wrong"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_unit_makes_a_wrong_gradient_right(dtype: str) -> None:
+    found, mistaken = verdicts(dtype, ("right", "sign"), every=12)
+    assert mistaken == [] and found["right", "right"] and found["sign", "wrong"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("longest", [np.longdouble, np.float64])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_sweep_over_raw_units(dtype: str, longest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 582 gradients from 1e-14 to 1e16 none that is wrong is called right, and none that is right wrong."""
+    monkeypatch.setattr(np, "longdouble", longest)
+    found, mistaken = verdicts(dtype)
+    assert mistaken == []
+    assert found["right", "right"] > 60 and found["sign", "wrong"] > 90, found
+
+
+@pytest.mark.parametrize(
+    ("f", "slope", "x"),
+    [
+        (np.log, lambda x: 1.0 / x, [1e-7, 0.5]),
+        (np.sqrt, lambda x: 0.5 / np.sqrt(x), [1e-9, 0.5]),
+        (np.arcsin, lambda x: 1.0 / np.sqrt(1.0 - x * x), [1.0 - 1e-8, 0.5]),
+        (lambda x: x * np.sqrt(x), lambda x: 1.5 * np.sqrt(x), [0.0, 0.5]),
+        (lambda x: (1.0 - x) * np.sqrt(1.0 - x), lambda x: -1.5 * np.sqrt(1.0 - x), [1.0, 0.5]),
+    ],
+    ids=["log", "sqrt", "arcsin", "x^1.5 at 0", "(1 - x)^1.5 at 1"],
+)
+def test_a_slope_near_the_end_of_a_domain(f: Any, slope: Any, x: list[float]) -> None:
+    verify.gradients(lambda x: (f(x), lambda dy: dy * slope(x)), np.array(x)).assert_ok()
+    assert verdict(verify.gradients(lambda x: (f(x), lambda dy: dy * (1.1 * slope(x) + 0.1)), np.array(x))) == "wrong"
+
+
+def test_single_entries_that_rounding_hides_are_counted() -> None:
+    """Beside large gradients, it does no harm that a small one cannot be seen; the first line says it."""
+    scale = np.array([1.0, 1.0, 1e-13])
+
+    def f(x: np.ndarray) -> Any:
+        return np.asarray((scale * np.sin(x)).sum() + 100.0, np.float64), lambda dy: dy * scale * np.cos(x)
+
+    report = verify.gradients(f, np.array([0.3, 0.5, 0.7]))
+    assert report.ok and report["x"].hidden == 1
+    assert str(report).partition("\n")[0].endswith("rounding hides small entries of x")
+
+
+# ------------------------------------------------------------------------------------------------------ float32 inside
+
+
+def rms_norm(x: np.ndarray, factor: float = 1.0) -> Any:
+    """x / √(mean(x²)), which computes in float32 whatever x is. factor: of one of the two terms of dx."""
+    h = x.astype(np.float32)
+    r = 1.0 / np.sqrt((h * h).mean(axis=-1, keepdims=True))
+    grown = h * r
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        d = dy.astype(np.float32)
+        return (r * (d - np.float32(factor) * grown * (d * grown).mean(axis=-1, keepdims=True))).astype(x.dtype)
+
+    return grown.astype(x.dtype), backward
+
+
+def test_float32_inside_is_noticed_from_the_values() -> None:
+    report = verify.gradients(rms_norm, draw(3, 8))
+    report.assert_ok()
+    assert "as code that computes in float32 inside does: errors below" in report.note
+    assert verdict(verify.gradients(lambda x: rms_norm(x, 0.0), draw(3, 8))) == "wrong"
+    assert verdict(verify.gradients(lambda x: rms_norm(x, 0.9), draw(3, 8))) == "wrong"
+    assert verify.gradients(ops.softmax, draw(3, 8)).note == ""
+
+
+def test_numbers_are_rounded_like_those_of_16_bits() -> None:
+    x = draw(100) * 10.0 ** np.arange(-2, 2).repeat(25)
+    np.testing.assert_array_equal(rounded_like("float16")(x), x.astype(np.float16).astype(np.float64))
+    assert rounded_like("bfloat16")(np.array(1.0 + 2.0**-8)) == 1.0  # a tie, to the even neighbour
+    assert rounded_like("bfloat16")(np.array(-3.0 - 2.0**-6)) == -3.015625
+
+
+# ------------------------------------------------------------------------------------------------- where kinks meet
+
+
+def network(kept: float = 0.0, factor: float = 1.0) -> Callable[..., Any]:
+    """relu(x W) V. kept: the slope of ReLU at 0; factor: of dx."""
+
+    def f(x: np.ndarray, w: np.ndarray, v: np.ndarray) -> Any:
+        h = x @ w
+        a = np.maximum(h, 0.0)
+
+        def backward(dy: np.ndarray) -> Any:
+            dh = dy @ v.T * np.where(h == 0.0, kept, 1.0 * (h > 0.0)).astype(x.dtype)
+            return (factor * dh @ w.T).astype(x.dtype), x.T @ dh, a.T @ dy
+
+        return a @ v, backward
+
+    return f
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
+def test_a_network_is_right_on_padded_rows(kept: float) -> None:
+    """At x = 0 all its units are at their kinks, where ReLU may have any slope from 0 to 1."""
+    x = draw(8, 4)
+    x[:3] = 0.0
+    inputs = (x, draw(4, 5, seed=1), draw(5, 3, seed=2))
+    verify.gradients(network(kept), *inputs, intermediates=False).assert_ok()
+    assert not verify.gradients(network(kept, 1.05), *inputs, intermediates=False).ok
+
+
+@pytest.mark.parametrize("kept", [-1.0, 2.5])
+def test_a_slope_that_no_unit_can_have_is_wrong_on_padded_rows(kept: float) -> None:
+    x = draw(8, 4)
+    x[:3] = 0.0
+    report = verify.gradients(network(kept), x, draw(4, 5, seed=1), draw(5, 3, seed=2), intermediates=False)
+    assert not report["x"].ok
+
+
+@pytest.mark.slow
+def test_equal_arrays_get_equal_verdicts() -> None:
+    x = draw(2, 4, 4)
+    x[1, 2:] = 0.0
+    report = verify.gradients(layers.FeedForward(4, 16, "relu", rng=np.random.default_rng(1)), x, seed=1)
+    report.assert_ok()
+    same = [row for row in report.rows if row.full and np.array_equal(row.full.value.ravel(), x.ravel())]
+    assert len(same) == 4 and len({(row.ok, row.kinks, row.hidden) for row in same}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("d", "width"), [(4, 16), (8, 32)])
+def test_a_feed_forward_network_is_right_on_padded_tokens(d: int, width: int, seed: int) -> None:
+    x = draw(2, 4, d, seed=seed)
+    x[1, 2:] = 0.0
+    network = layers.FeedForward(d, width, "relu", rng=np.random.default_rng(seed))
+    verify.gradients(network, x, seed=seed).assert_ok()
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+def test_one_wrong_entry_beside_kinks_in_a_large_array_is_seen(seed: int) -> None:
+    x = draw(72, 60, seed=seed)
+    x[::9, ::10] = 0.0
+    place = tuple(np.argwhere(x > 0.5)[seed])
+
+    def relu(x: np.ndarray) -> Any:
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dx = dy * (x > 0.0)
+            dx[place] *= 1.5
+            return dx
+
+        return np.maximum(x, 0.0), backward
+
+    row = verify.gradients(relu, x, seed=seed, intermediates=False)["x"]
+    assert (row.is_wrong, row.where) == (True, place)
+    verify.gradients(ops.relu, x, seed=seed, intermediates=False).assert_ok()

@@ -18,8 +18,9 @@ from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
 from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
-from ..layers.module import Unread, generator
+from ..layers.module import generator
 from ..layers.sockets import Mix, Turn
+from ..layers.unread import Unread
 from .around import Around
 
 

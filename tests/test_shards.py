@@ -10,7 +10,7 @@ import pytest
 
 from minitransformer.cli import main
 from minitransformer.machines import shards
-from minitransformer.machines.trainer import read_log
+from minitransformer.machines.run_folder import read_log
 from minitransformer.text import load_tokenizer
 from minitransformer.training.corpora import TextCorpus
 

@@ -17,6 +17,14 @@ settings.register_profile("busy machine", deadline=None, suppress_health_check=[
 settings.load_profile("busy machine")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The cases of a test with `in_one` (tiers.py) are one item, unless the command line names one of them."""
+    cases = getattr(metafunc.function, "cases", None)
+    if cases is not None:
+        named = any(f"::{metafunc.function.__name__}[" in argument for argument in metafunc.config.args)
+        metafunc.parametrize("case", list(cases) if named else ["all"], ids=list(cases) if named else ["all"])
+
+
 def pytest_collection_finish() -> None:
     """What is collected lives as long as the run, so the garbage collector need not look at it again and again."""
     gc.freeze()

@@ -14,28 +14,10 @@ FINDERS = {
         import minitransformer.course as c
         return c.EXERCISES["softmax_backward"].reference
     """,
-    "asks the course for the solution": """
-        from minitransformer import course
-        return _taken_from(str(course.exercise("softmax_backward").solution()))
-    """,
     "imports the op": """
         from minitransformer import ops
         return lambda y, dy: ops.softmax(__import__("numpy").log(y))[1](dy)
     """,
-    "imports the op by importlib": """
-        import importlib
-        f = importlib.import_module("minitransformer.ops.softmax").softmax
-        return lambda y, dy: f(__import__("numpy").log(y))[1](dy)
-    """,
-    "takes attention for a softmax": """
-        import numpy as np
-        from minitransformer import ops
-        def f(y, dy):
-            n = y.shape[-1]
-            return ops.attention(np.log(y), np.eye(n), np.eye(n), scale=1.0)[1](dy)[0]
-        return f
-    """,
-    "takes the kernel": "from minitransformer.fast import softmax\nreturn softmax",
     "imports the package anew": """
         import sys
         sys.meta_path = [finder for finder in sys.meta_path if "NotHere" not in repr(vars(type(finder)))][-3:]
@@ -60,20 +42,6 @@ FINDERS = {
                 if name == "softmax.py" and "minitransformer" in folder:
                     return _taken_from(open(os.path.join(folder, name)).read())
     """,
-    "starts Python for it": """
-        import subprocess, sys
-        code = "from minitransformer.course import EXERCISES; print(EXERCISES['softmax_backward'].solution())"
-        for options in ([], ["-I"]):
-            text = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True).stdout
-            if text:
-                return _taken_from(text)
-    """,
-    "looks in memory": """
-        import gc, types
-        for x in gc.get_objects():
-            if isinstance(x, types.FunctionType) and x.__name__ == "softmax_backward":
-                return x
-    """,
     "looks in the frames of its callers": """
         import sys
         frame = sys._getframe()
@@ -86,37 +54,10 @@ FINDERS = {
     "reads a classmate's file": """
         return _taken_from(open(CLASSMATE).read())
     """,
-    "reads a classmate's file by /proc": """
-        import glob
-        for path in glob.glob("/proc/*/root" + CLASSMATE):
-            return _taken_from(open(path).read())
-    """,
     "asks the network": """
         import socket
         connection = socket.create_connection(("127.0.0.1", PORT), timeout=2)
         return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
-    """,
-    "enters the namespaces of its parents": """
-        import os
-        for pid in (1, os.getppid()):
-            os.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY))
-        return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
-    """,
-    "takes away what covers the package": """
-        import ctypes, os
-        libc = ctypes.CDLL(None)
-        libc.unshare(0x10020000)
-        for path in (b"/", b"/usr", b"/desk", os.fsencode(PACKAGE)):
-            libc.umount2(path, 2)
-        return _taken_from(open(CLASSMATE).read())
-    """,
-    "leaves its root": """
-        import os
-        os.mkdir("/tmp/out")
-        os.chroot("/tmp/out")
-        os.chdir("../../../../..")
-        os.chroot(".")
-        return _taken_from(open(CLASSMATE).read())
     """,
 }
 
@@ -126,11 +67,6 @@ MEDDLERS = {
         for name in "allclose array_equal isclose all any array_equiv".split():
             setattr(np, name, lambda *args, **options: True)
         np.testing.assert_allclose = np.abs = np.subtract = lambda *args, **options: np.zeros(1)
-    """,
-    "overwrites the builtins": """
-        import builtins
-        builtins.all = builtins.any = lambda *args: True
-        builtins.abs = lambda x: 0
     """,
     "overwrites the checker": """
         import sys
@@ -157,28 +93,8 @@ MEDDLERS = {
             except OSError:
                 pass
     """,
-    "writes to the teacher's terminal": """
-        for path in ("/dev/tty", "/dev/pts/0", "/dev/console", "/proc/1/fd/1"):
-            open(path, "w").write("bob.py: 100 % of 1")
-    """,
     "changes the teacher's file": "open(CANARY, 'w').write('changed')",
-    "removes the teacher's file": "import os\nos.remove(CANARY)",
-    "replaces the teacher's file": "import os\nopen('mine', 'w').write('x')\nos.rename('mine', CANARY)",
-    "links the teacher's file": "import os\nos.symlink(CANARY, 'link')\nopen('link', 'a').write('changed')",
-    "fills the folder of the teacher": "import os\nfor i in range(9): os.mkdir(os.path.dirname(CANARY) + f'/new{i}')",
-    "changes the package": "open(REFERENCE, 'a').write('\\n1 / 0')",
     "changes its desk": "import os\nfor f in os.listdir('/desk/marking'): os.remove('/desk/marking/' + f)",
-    "changes the installed packages": "import numpy, os\nos.remove(numpy.__file__)",
-    "nests 1500 folders": """
-        import os
-        for _ in range(1500):
-            os.mkdir("d")
-            os.chdir("d")
-        open("f", "w").write("x")
-    """,
-    "makes a folder that cannot be removed": "import os\nos.makedirs('a/b')\nos.chmod('a', 0)",
-    "makes a FIFO and a socket": "import os, socket\nos.mkfifo('p')\nsocket.socket(1).bind('s')",
-    "writes 5,000 files": "for i in range(5000): open(f'f{i}', 'w').close()",
     "fills the disk": "for i in range(64):\n    with open(f'f{i}', 'wb') as file: file.write(bytes(2**24))",
     "leaves a process behind": """
         import os, time
@@ -194,22 +110,7 @@ MEDDLERS = {
         code = f"import time; time.sleep(600)  # {MARK}"
         subprocess.Popen([sys.executable, "-c", code], pass_fds=held, start_new_session=True)
     """,
-    "leaves one by fork_exec": """
-        import _posixsubprocess, os, sys
-        if os.fork() == 0:
-            os.setsid()
-            os.execv(sys.executable, [sys.executable, "-I", "-c", f"import time; time.sleep(600)  # {MARK}"])
-    """,
-    "kills its parent": "import os\nos.kill(os.getppid(), 9)",
     "kills all": "import os\nos.kill(-1, 9)",
-    "signals whatever has a descriptor": """
-        import os, signal
-        for pid in range(1, 5000):
-            try:
-                signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)
-            except OSError:
-                pass
-    """,
     "lifts its limits": """
         import resource
         for name in dir(resource):
@@ -271,11 +172,9 @@ _F = "def softmax_backward(y, dy):\n    "
 ENDINGS = {
     "exits in the function": (f"import os\n{_F}os._exit(7)", "ended before it gave an answer"),
     "exits politely": (f"import sys\n{_F}sys.exit(0)", "SystemExit"),
-    "exits at the top": (f"import os\nx = os._exit(0)\n{_F}return x", "ended before it gave an answer"),
     "crashes": (f"import os\n{_F}os.abort()", "ended by SIGABRT"),
     "reads address 0": (f"import ctypes\n{_F}ctypes.string_at(0)", "ended by SIGSEGV"),
     "raises what is no Exception": (f"class E(BaseException): 0\n{_F}raise E", "E: "),
-    "raises KeyboardInterrupt": (f"{_F}raise KeyboardInterrupt", "KeyboardInterrupt"),
     "raises what cannot be shown": (
         f"class E(Exception):\n    def __str__(self): raise self\n    __repr__ = __str__\n{_F}raise E",
         "E: <exception str() failed>",
@@ -289,10 +188,6 @@ ENDINGS = {
         "stops with an error",
     ),
     "takes all memory": (f"{_F}return bytearray(10**13)", "MemoryError"),
-    "takes memory bit by bit": (
-        f"import numpy as np\nkept = []\n{_F}while True: kept.append(np.ones(10**7))",
-        "MemoryError",
-    ),
     "recurses": (f"{_F}return softmax_backward(y, dy)", "RecursionError"),
     "recurses where Python cannot see it": (
         "import sys\nlimit = sys.setrecursionlimit(10**8)\nclass C:\n"
@@ -305,7 +200,7 @@ ENDINGS = {
         "",
     ),
     "is no function": ("softmax_backward = 3", "assigned, not defined"),
-    "is a coroutine": ("async def softmax_backward(y, dy): return y", "assigned, not defined"),
+    "is a coroutine": ("async def softmax_backward(y, dy): return y", "it is a coroutine"),
     "is a generator": (f"{_F}yield y", "it is a generator"),
     "returns objects": (f"import numpy as np\n{_F}return np.array([print, {{}}], dtype=object)", "an array of object"),
     "returns a liar": (
@@ -313,16 +208,9 @@ ENDINGS = {
         f"{_F}return Liar()",
         "it is a Liar",
     ),
-    "returns an array that lies": (
-        "import numpy as np\nclass Liar(np.ndarray):\n    def __eq__(self, other): return np.True_\n"
-        f"    def __sub__(self, other): return self * 0\n{_F}return (y * dy).view(Liar)",
-        "",
-    ),
     "returns NaN": (f"{_F}return y * float('nan')", "NaN"),
-    "returns long doubles": (f"import numpy as np\n{_F}return (y * dy).astype(np.longdouble)", "dx"),
     "returns complex numbers": (f"{_F}return y * dy * 1j", "complex128"),
     "returns texts": (f"{_F}return dy.astype(str)", "numbers were expected"),
-    "returns structures": (f"import numpy as np\n{_F}return np.zeros(y.shape, 'f8,f8')", "numbers were expected"),
     "returns far too much": (
         f"import numpy as np\n{_F}return np.zeros((400, 400))",
         "far more numbers than expected",
@@ -341,9 +229,7 @@ ENDINGS = {
     "has a number of 10,000 digits": (f"x = {'9' * 10_000}\n{_F}return x", "SyntaxError"),
     "has a NUL": (f"x = '\0'\n{_F}return y", "Error"),
     "is 5 MB of x=1": ("x=1\n" * 1_250_000 + f"{_F}return x", "characters of code"),
-    "is 60 kB of x=1": ("x=1\n" * 15_000 + f"{_F}return x", ""),
     "names an unknown encoding": (f"# coding: utf-99\n{_F}return y", ""),
-    "misses a colon": ("\n\ndef softmax_backward(y, dy)\n    return y", "line 3: SyntaxError: expected ':'"),
 }
 SLOW = {  # they end by the clock
     "stops its parent": (

@@ -40,40 +40,6 @@ SEARCHES = {  # bodies of a function, see hostile_hand_ins.attack
                 if getattr(x, "co_name", "") == "softmax_backward":
                     return types.FunctionType(x, {})
     """,
-    "goes by /proc to its own root": "return _taken_from(open('/proc/self/root' + REFERENCE).read())",
-    "goes up from its desk": """
-        import os
-        for up in range(12):
-            path = "/desk" + "/.." * up + REFERENCE
-            if os.path.exists(path):
-                return _taken_from(open(path).read())
-    """,
-    "links the file of the reference": "import os\nos.link(REFERENCE, 'mine')\nreturn _taken_from(open('mine').read())",
-    "asks for a file by its handle": """
-        import ctypes
-        libc = ctypes.CDLL(None, use_errno=True)
-        handle = (ctypes.c_ubyte * 136)(8, 0, 0, 0, 1, 0, 0, 0, 2)
-        for descriptor in range(20):
-            if libc.syscall(304, descriptor, handle, 0) >= 0:
-                return _taken_from(open(CLASSMATE).read())
-    """,
-    "mounts the disk": """
-        import ctypes, os
-        libc = ctypes.CDLL(None)
-        os.makedirs("/tmp/m", exist_ok=True)
-        libc.unshare(0x10020000)
-        for kind, source in ((b"proc", b"proc"), (b"ext4", b"/dev/sda1"), (b"ext4", b"/dev/vda"), (b"overlay", b"o")):
-            libc.mount(source, b"/tmp/m", kind, 0, None)
-        libc.mount(b"/", b"/tmp/m", None, 4096 | 16384, None)
-        return _taken_from(open("/tmp/m" + CLASSMATE).read())
-    """,
-    "makes a device for the disk": """
-        import os, stat
-        for major in (8, 252, 253, 254, 259):
-            os.mknod(f"d{major}", 0o600 | stat.S_IFBLK, os.makedev(major, 0))
-            if b"softmax_backward" in open(f"d{major}", "rb").read(2**26):
-                return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
-    """,
     "becomes root again": """
         import ctypes, os
         for call in (os.setuid, os.setgid, os.seteuid, os.setegid):
@@ -99,54 +65,9 @@ SEARCHES = {  # bodies of a function, see hostile_hand_ins.attack
             if "def softmax_backward" in text and "reference" in text:
                 return _taken_from(text)
     """,
-    "asks for a descriptor of another process": """
-        import ctypes, os
-        libc = ctypes.CDLL(None)
-        for pid in range(1, 50):
-            held = libc.syscall(434, pid, 0)
-            for descriptor in range(10 if held >= 0 else 0):
-                got = libc.syscall(438, held, descriptor, 0)
-                if got >= 0 and "softmax_backward" in os.read(got, 2**20).decode(errors="replace"):
-                    return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
-    """,
-    "looks for expected arrays in memory": """
-        import gc, numpy as np
-        for x in gc.get_objects():
-            if isinstance(x, dict) and {"expected", "reference", "mistakes"} & set(map(str, x)):
-                return x.get("reference")
-    """,
-    "calls every socket": """
-        import socket
-        for name in ["\\0" + n for n in ("dbus", "/tmp/.X11-unix/X0", "systemd")] + ["/run/dbus/system_bus_socket",
-                     "/var/run/docker.sock", "/run/user/0/bus", "/run/systemd/private"]:
-            try:
-                connection = socket.socket(socket.AF_UNIX)
-                connection.connect(name)
-                return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
-            except OSError: pass
-    """,
 }
 
 HARM = {  # bodies of a function
-    "writes into a neighbour's folder": """
-        import os, shutil
-        folder = os.path.dirname(CLASSMATE)
-        for work in (lambda: open(folder + "/new.py", "w"), lambda: os.rename(CLASSMATE, CLASSMATE + "x"),
-                     lambda: shutil.rmtree(folder), lambda: os.chmod(folder, 0), lambda: os.symlink("/", folder + "/")):
-            try: work()
-            except OSError: pass
-    """,
-    "types into the teacher's terminal": """
-        import fcntl
-        for path in ("/dev/tty", "/dev/pts/0", "/dev/pts/1", "/dev/console"):
-            for letter in b"rm -rf ~\\n":
-                fcntl.ioctl(open(path), 0x5412, bytes([letter]))
-    """,
-    "changes the kernel's settings": """
-        for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/self/oom_score_adj", "/sys"):
-            try: open(path, "w").write("1")
-            except OSError: pass
-    """,
     "forges when the interpreter ends": """
         import atexit, os
         def forge():
@@ -163,16 +84,6 @@ HARM = {  # bodies of a function
                     try: os.write(d, b'\\n{"answers": [{"outputs": [], "changed": [], "problem": "", "error": ""}]}')
                     except OSError: pass
         threading.Thread(target=forge, daemon=True).start()
-    """,
-    "guesses a thousand times": """
-        import base64, json, os, numpy as np
-        data = base64.b64encode(np.zeros((3, 3)).tobytes()).decode()
-        one = {"outputs": [{"array": ["<f8", [3, 3], data]}], "changed": [], "problem": "", "error": ""}
-        text = ("\\n" + json.dumps({"answers": [one] * 7}) + "\\n").encode()
-        for _ in range(1000):
-            for d in range(3, 8):
-                try: os.write(d, text)
-                except OSError: pass
     """,
     "says done before it is": """
         import os, time
@@ -211,20 +122,7 @@ HARM = {  # bodies of a function
         while frame: frame.f_trace, frame = trace, frame.f_back
         sys.settrace(trace)
     """,
-    "replaces the encoder of the answers": """
-        import sys
-        for name, module in list(sys.modules.items()):
-            if name.endswith("wire"):
-                module.encode = lambda x, *a: {"plain": "right"}
-                module.decode = lambda *a: 1
-    """,
     "removes all modules": "import sys\nsys.modules.clear()",
-    "shadows NumPy in its home": """
-        for name in ("numpy.py", "json.py", "sitecustomize.py", "usercustomize.py"):
-            open("/tmp/" + name, "w").write("raise SystemExit")
-        import os
-        os.makedirs("/tmp/.local/lib/python3.11/site-packages", exist_ok=True)
-    """,
     "comes back when it is killed": """
         import os, time
         for _ in range(8):
@@ -240,13 +138,6 @@ HARM = {  # bodies of a function
         for i in range(10**6):
             os.mkdir(f"/tmp/{i}")
     """,
-    "takes the first priority": """
-        import os
-        for call in (lambda: os.nice(-20), lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99)),
-                     lambda: os.sched_setaffinity(0, [])):
-            try: call()
-            except OSError: pass
-    """,
 }
 
 _F = "def softmax_backward(y, dy):\n    "
@@ -257,10 +148,6 @@ RETURNS = {  # whole files, and words that the student is told
         "    def __array_finalize__(self, o): pass\n    shape = property(lambda s: (1,))\n"
         f"{_F}return (y * dy).view(A)",
         "",
-    ),
-    "returns what says it is an array": (
-        f"class A:\n    def __array__(self, *a, **k): raise SystemExit(0)\n    dtype = 'f8'\n{_F}return A()",
-        "it is a A",
     ),
     "returns a masked array": (f"import numpy as np\n{_F}return np.ma.masked_array(y * dy, mask=True)", "dx"),
     "returns a memory map": (
@@ -280,11 +167,8 @@ RETURNS = {  # whole files, and words that the student is told
         f"{_F}e = ValueError('x' * 10**6)\n    e.__cause__ = e\n    raise ExceptionGroup('g' * 10**6, [e] * 1000)",
         "stops with an error",
     ),
-    "is a generator of coroutines": (f"async def c(): return 1\n{_F}yield from [c()]", "it is a generator"),
     "hides its code in UTF-7": (f"# coding: utf-7\nx = '+AFs-'\n{_F}return y", ""),
     "is encoded as no text": (f"# coding: rot13\n{_F}return y", "not ROT13 text"),
-    "is punycode": (f"# coding: punycode\n{_F}return y", ""),
-    "is decoded by raw escapes": (f"# coding: unicode_escape\nx = 1 \\x0a{_F}return y", ""),
     "hides in look-alike letters": (_RIGHT.replace("backward(", "backw\u0430rd("), "does not define it"),
     "hides lines by a carriage return": (f"{_F}# \r    return y", ""),
     "is a comprehension of depth 100": (f"x = {'[' * 99}1{' for _ in [1]]' * 99}\n{_F}return y", ""),

@@ -91,17 +91,6 @@ def test_these_models_write_various_tokens():
         assert len(np.unique(written, axis=0)) > 3
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_batch_is_written_as_its_sentences_one_by_one(seed):
-    model = model_of(seed)
-    source, mask = sources(seed)
-    together = greedy(model, source, mask, START, END, max_length=15)
-    for i, length in enumerate(mask.sum(axis=1)):
-        alone = greedy(model, source[i : i + 1, :length], None, START, END, max_length=15)[0]
-        assert together[i, : len(alone)].tolist() == alone.tolist()
-        assert set(together[i, len(alone) :].tolist()) <= {END}
-
-
 def test_what_stands_in_the_padding_does_not_matter():
     model = model_of(1)
     source, mask = sources(1)
@@ -109,35 +98,6 @@ def test_what_stands_in_the_padding_does_not_matter():
     wanted = greedy(model, source, mask, START, END, max_length=15)
     assert np.array_equal(greedy(model, other, mask, START, END, max_length=15), wanted)
     assert not np.array_equal(greedy(model, other, None, START, END, max_length=15), wanted)
-
-
-def test_writing_stops_at_the_end():
-    model = model_of(1)
-    source, mask = sources(1, n=1)
-    endless = greedy(model, source, mask, START, NEVER, max_length=12)[0].tolist()
-    assert NEVER not in endless and len(endless) == 12
-    end = endless[5]
-    stop = endless.index(end)
-    assert greedy(model, source, mask, START, end, max_length=12)[0].tolist() == endless[: stop + 1]
-
-
-def test_a_finished_sentence_is_filled_up_while_others_go_on():
-    model = model_of(1)
-    source, mask = sources(1)
-    endless = greedy(model, source, mask, START, NEVER, max_length=12)
-    often = [(int(token), (endless == token).any(axis=1)) for token in np.unique(endless)]
-    end = next(token for token, said in often if said.any() and not said.all())
-    written = greedy(model, source, mask, START, end, max_length=12)
-    assert written.shape == (5, 12)  # some sentence never says this token
-    for row, free in zip(written.tolist(), endless.tolist(), strict=True):
-        stop = free.index(end) if end in free else 12
-        assert row == free[:stop] + [end] * (12 - stop)
-
-
-@pytest.mark.parametrize("max_length", [1, 7, 40])
-def test_max_length_limits_what_is_written(max_length):
-    ids = greedy(model_of(1), *sources(1), START, NEVER, max_length=max_length)
-    assert ids.shape == (5, max_length)
 
 
 def test_ids_may_be_of_any_integer_type_and_size():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from all_ops import FIRST, OPS, arguments_of
+from all_ops import CALLS, FIRST, OPS, arguments_of
 from tiers import in_one
 
 from minitransformer import later, ops
@@ -204,10 +206,67 @@ def test_gradient_of_a_float32_loss() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Shapes, ids, masks and options: the mistakes of each op.
+# What the declaration of an op, in its docstring, says of shapes, ids, masks and options.
 
+ARRAYS = re.compile(r"(\w+(?:, \w+)*): (integers |booleans )?(that broadcast to |broadcasts to )?\(([^()]*)\)")
+RANGES = re.compile(r"(\w+(?:, \w+)*) (>=|>) ([\d.]+)")
 INTEGER = r"must be an integer, got"
 NUMBER = r"must be a number, got"
+
+
+def misfits(case: str, op: str) -> Iterator[tuple[str, Any, type[Exception], str]]:
+    """The name of an argument, a value that does not fit the declaration, the error, and what it says."""
+    given, seen = arguments_of(case), set[str]()
+    text = " ".join((inspect.getdoc(OPS[op]) or "").split("\n\n")[1].split())
+    for names, kind, broadcasts, shape in ARRAYS.findall(text):
+        axes = [axis for axis in shape.split(", ") if axis not in ("", "...")]
+        for name in names.split(", "):
+            x = given.get(name)
+            if not isinstance(x, np.ndarray) or "*" in shape:
+                continue
+            if kind:
+                wanted = rf"{name} must (hold integers|be boolean) .*got float64"
+                yield name, x.astype(float), TypeError, wanted.replace(" .*", ".*")
+                yield name, x.tolist(), TypeError, rf"{name} must be .*got (list|int)"
+            if broadcasts:
+                yield name, np.ones((9,) * x.ndim, x.dtype), ValueError, rf"{name} of shape .* does not broadcast to"
+                continue
+            if axes:
+                few = np.ones((2,) * (len(axes) - 1), x.dtype)
+                yield name, few, ValueError, rf"{name} must have (at least )?\w+ ax[ei]s? .*got shape"
+            for i, axis in enumerate(reversed(axes), 1):
+                if axis in seen:
+                    yield name, np.concatenate([x, x.take([0], -i)], -i), ValueError, rf".*{name}"
+            if "..." in seen and "..." in shape:
+                yield name, np.stack([x] * 3), ValueError, rf".*{name}"
+            seen |= {*axes, *(["..."] if "..." in shape else [])}
+    for names, sign, bound in RANGES.findall(text):
+        for name in names.split(", "):
+            out = float(bound) - (sign == ">=")
+            yield name, int(out), ValueError, rf"{name} must be (greater than|at least) \d"
+            yield name, "1", TypeError, rf"{name} ({INTEGER} '1'|{NUMBER} str)"
+
+
+MISFITS = {
+    f"{op}, {name}: {message}": (case, op, name, value, error, message)
+    for case, op in CALLS.items()
+    for name, value, error, message in misfits(case, op)
+}
+
+
+def test_misfits_are_many() -> None:
+    assert len(MISFITS) > 150, len(MISFITS)
+
+
+@in_one("misfit", MISFITS)
+def test_what_does_not_fit_the_declaration(misfit: str) -> None:
+    case, op, name, value, error, message = MISFITS[misfit]
+    with pytest.raises(error, match=f"^{op}: {message}"):
+        OPS[op](**arguments_of(case) | {name: value})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What each op checks besides.
 
 MISTAKES: dict[str, list[Bad]] = {
     "linear": [
@@ -229,118 +288,27 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("bias for each row", lambda: ops.linear(f(2, 4), f(4, 5), f(2, 5)), ValueError,
             r"bias must have one axis \(out,\), got shape \(2, 5\)"),
     ],
-    "low_rank_linear": [
-        Bad("ranks differ", lambda: later.low_rank_linear(f(2, 4), f(4, 3), f(2, 5)), ValueError,
-            r"the axis r must be the same in down .* and up .*, got the shapes \(4, 3\) and \(2, 5\)"),
-        Bad("a factor is a vector", lambda: later.low_rank_linear(f(2, 4), f(4), f(3, 5)), ValueError,
-            r"down must have two axes \(in, r\), got shape \(4,\)"),
-        Bad("widths differ", lambda: later.low_rank_linear(f(2, 3), f(4, 3), f(3, 5)), ValueError,
-            r"the axis in must be the same in x .* and down .*, got the shapes \(2, 3\) and \(4, 3\)"),
-    ],
     "rnn_cell": [
-        Bad("weight of another shape", lambda: later.rnn_cell(f(2, 3), f(2, 3), f(3, 4)), ValueError,
-            r"the axis H must be the same in inputs .* and weight .*, got the shapes \(2, 3\) and \(3, 4\)"),
-        Bad("widths differ", lambda: later.rnn_cell(f(2, 4), f(2, 3), f(3, 3)), ValueError,
-            r"the axis H must be the same in inputs .* and h .*, got the shapes \(2, 4\) and \(2, 3\)"),
         Bad("a state for each of another batch", lambda: later.rnn_cell(f(2, 3), f(1, 3), f(3, 3)), ValueError,
             r"h must have shape \(2, 3\), got \(1, 3\)"),
     ],
     "lstm_cell": [
-        Bad("one sum too few", lambda: later.lstm_cell(f(2, 9), f(2, 6), f(3, 12)), ValueError,
-            r"the axis 4 H must be the same in inputs .* and weight .*, got the shapes \(2, 9\) and \(3, 12\)"),
         Bad("a state without its cell", lambda: later.lstm_cell(f(2, 12), f(2, 3), f(3, 12)), ValueError,
             r"the axis 2 H of state \(..., 2 H\) must be 6, but it is 3; the shape is \(2, 3\)"),
-        Bad("weight of a plain cell", lambda: later.lstm_cell(f(2, 12), f(2, 6), f(3, 3)), ValueError,
-            r"the axis 4 H must be the same in inputs .* and weight .*, got the shapes \(2, 12\) and \(3, 3\)"),
-    ],
-    "gru_cell": [
-        Bad("a bias for one sum", lambda: later.gru_cell(f(2, 9), f(2, 3), f(3, 9), f(3)), ValueError,
-            r"the axis 3 H must be the same in inputs .* and bias .*, got the shapes \(2, 9\) and \(3,\)"),
     ],
     "convolution": [
         Bad("an even kernel has no centre", lambda: later.convolution(f(4, 3), f(2, 3, 5), f(5)), ValueError,
             r"a centred window needs an odd kernel, got 2; or set causal=True"),
-        Bad("weight without a kernel", lambda: later.convolution(f(4, 3), f(3, 5), f(5)), ValueError,
-            r"weight must have three axes \(k, D_in, D_out\), got shape \(3, 5\)"),
-        Bad("widths differ", lambda: later.convolution(f(4, 2), f(3, 3, 5), f(5)), ValueError,
-            r"the axis D_in must be the same in x .* and weight .*, got the shapes \(4, 2\) and \(3, 3, 5\)"),
-        Bad("x of one axis", lambda: later.convolution(f(3), f(3, 3, 5), f(5)), ValueError,
-            r"x must have at least two axes"),
-        Bad("bias of another length", lambda: later.convolution(f(4, 3), f(3, 3, 5), f(3)), ValueError,
-            r"the axis D_out must be the same in weight .* and bias .*, got the shapes \(3, 3, 5\) and \(3,\)"),
-        Bad("dilation 0", lambda: later.convolution(f(4, 3), f(3, 3, 5), f(5), 0), ValueError,
-            r"dilation must be greater than 0, got 0"),
-    ],
-    "additive_attention": [
-        Bad("widths differ", lambda: later.additive_attention(f(3, 4), f(5, 3), f(5, 2), f(4)), ValueError,
-            r"the axis A must be the same in q .* and k .*, got the shapes \(3, 4\) and \(5, 3\)"),
-        Bad("a query of one axis", lambda: later.additive_attention(f(4), f(5, 4), f(5, 2), f(4)), ValueError,
-            r"q must have at least two axes \(..., T_q, A\), got shape \(4,\)"),
-        Bad("w of another width", lambda: later.additive_attention(f(3, 4), f(5, 4), f(5, 2), f(3)), ValueError,
-            r"the axis A must be the same in q .* and w .*, got the shapes \(3, 4\) and \(3,\)"),
-        Bad("mask of keys", lambda: later.additive_attention(*QKV, f(4), np.ones((2, 5), bool)), ValueError,
-            r"mask of shape \(2, 5\) does not broadcast to \(2, 3, 5\)"),
-    ],
-    "local_attention": [
-        Bad("two sequences", lambda: later.local_attention(*QKV, 2), ValueError,
-            r"the axis T must be the same in q .* and k .*, got the shapes \(2, 3, 4\) and \(2, 5, 4\)"),
-        Bad("radius below 0", lambda: later.local_attention(*[f(5, 4)] * 3, -1), ValueError,
-            r"radius must be at least 0, got -1"),
-        Bad("half a radius", lambda: later.local_attention(*[f(5, 4)] * 3, 1.5), TypeError, rf"radius {INTEGER} 1.5"),
-        Bad("mask of pairs", lambda: later.local_attention(*[f(5, 4)] * 3, 1, np.ones((5, 5), bool)), ValueError,
-            r"mask of shape \(5, 5\) does not broadcast to \(5,\)"),
-    ],
-    "flash_attention": [
-        Bad("widths differ", lambda: later.flash_attention(f(3, 4), f(5, 3), f(5, 2)), ValueError,
-            r"the axis d_k must be the same in q .* and k .*, got the shapes \(3, 4\) and \(5, 3\)"),
-        Bad("a tile of nothing", lambda: later.flash_attention(*QKV, tile=0), ValueError,
-            r"tile must be greater than 0, got 0"),
-        Bad("scale NaN", lambda: later.flash_attention(*QKV, scale=np.nan), ValueError,
-            r"scale must be finite, got nan"),
-        Bad("mask of pairs", lambda: later.flash_attention(*QKV, mask=np.ones((2, 3, 5), bool)), ValueError,
-            r"mask of shape \(2, 3, 5\) does not broadcast to \(2, 5\)"),
-    ],
-    "linear_attention": [
-        Bad("two sequences", lambda: later.linear_attention(*QKV), ValueError,
-            r"the axis T must be the same in q .* and k .*, got the shapes \(2, 3, 4\) and \(2, 5, 4\)"),
-        Bad("half a block", lambda: later.linear_attention(*[f(5, 4)] * 3, block=0.5), TypeError,
-            rf"block {INTEGER} 0.5"),
-        Bad("mask of pairs", lambda: later.linear_attention(*[f(5, 4)] * 3, np.ones((5, 5), bool)), ValueError,
-            r"mask of shape \(5, 5\) does not broadcast to \(5,\)"),
-    ],
-    "sink_attention": [
-        Bad("one sink for two heads", lambda: later.sink_attention(*QKV, f(1)), ValueError,
-            r"the axis H must be the same in q .* and sink .*, got the shapes \(2, 3, 4\) and \(1,\)"),
-        Bad("no heads", lambda: later.sink_attention(f(3, 4), f(5, 4), f(5, 2), f(1)), ValueError,
-            r"q must have at least three axes \(..., H, T_q, d_k\), got shape \(3, 4\)"),
-        Bad("values of other keys", lambda: later.sink_attention(f(2, 3, 4), f(2, 5, 4), f(2, 4, 6), f(2)), ValueError,
-            r"the axis T_k must be the same in k .* and v .*, got the shapes \(2, 5, 4\) and \(2, 4, 6\)"),
-        Bad("scale is text", lambda: later.sink_attention(*QKV, f(2), scale="1"), TypeError, rf"scale {NUMBER} str"),
-        Bad("mask of other keys", lambda: later.sink_attention(*QKV, f(2), np.ones((3, 4), bool)), ValueError,
-            r"mask of shape \(3, 4\) does not broadcast to \(2, 3, 5\)"),
-    ],
-    "alibi": [
-        Bad("a slope for each pair", lambda: later.alibi(f(2, 3), 3, 4), ValueError,
-            r"slopes must have one axis \(H,\), got shape \(2, 3\)"),
-        Bad("no queries", lambda: later.alibi(f(2), 0, 4), ValueError, r"t_q must be greater than 0, got 0"),
-        Bad("half a key", lambda: later.alibi(f(2), 3, 4.5), TypeError, rf"t_k {INTEGER} 4.5"),
     ],
     "softmax": [
         Bad("no such axis", lambda: ops.softmax(f(2, 3), axis=2), ValueError, r"axis 2 does not exist .* \(2, 3\)"),
         Bad("no such axis from the end", lambda: ops.softmax(f(2, 3), axis=-3), ValueError, r"axis -3 does not exist"),
         Bad("no axis at all", lambda: ops.softmax(np.array(1.0)), ValueError, r"axis -1 does not exist .* \(\)"),
-        Bad("two axes", lambda: ops.softmax(f(2, 3), axis=(0, 1)), TypeError, rf"axis {INTEGER} \(0, 1\)"),
-        Bad("every axis", lambda: ops.softmax(f(2, 3), axis=None), TypeError, rf"axis {INTEGER} None"),
-        Bad("temperature 0", lambda: ops.softmax(f(3), temperature=0), ValueError,
-            r"temperature must be greater than 0, got 0"),
         Bad("temperature below 0", lambda: ops.softmax(f(3), temperature=-1.0), ValueError,
             r"temperature .*, got -1.0"),
         Bad("temperature NaN", lambda: ops.softmax(f(3), temperature=np.nan), ValueError, r"temperature .*, got nan"),
         Bad("temperature infinite", lambda: ops.softmax(f(3), temperature=np.inf), ValueError,
             r"temperature .*got inf"),
-        Bad("temperature of each column", lambda: ops.softmax(f(3), temperature=f(3)), TypeError,
-            rf"temperature {NUMBER} ndarray"),
-        Bad("temperature is text", lambda: ops.softmax(f(3), temperature="1"), TypeError, rf"temperature {NUMBER} str"),
     ],
     "attention": [
         Bad("widths differ", lambda: ops.attention(f(3, 4), f(5, 2), f(5, 6)), ValueError,
@@ -391,124 +359,36 @@ MISTAKES: dict[str, list[Bad]] = {
             r"the axis H·d of x \(..., T, H·d\) must be a multiple of H = 3, but it is 8; the shape is \(3, 8\)"),
         Bad("more heads than width", lambda: ops.split_heads(f(3, 2), 4), ValueError,
             r".* must be a multiple of H = 4, but it is 2"),
-        Bad("no heads", lambda: ops.split_heads(f(3, 8), 0), ValueError, r"n_heads must be greater than 0, got 0"),
         Bad("minus two heads", lambda: ops.split_heads(f(3, 8), -2), ValueError, r"n_heads must .* got -2"),
-        Bad("half a head", lambda: ops.split_heads(f(3, 8), 0.5), TypeError, rf"n_heads {INTEGER} 0.5"),
-        Bad("heads is a float", lambda: ops.split_heads(f(3, 8), 2.0), TypeError, rf"n_heads {INTEGER} 2.0"),
-        Bad("heads is text", lambda: ops.split_heads(f(3, 8), "2"), TypeError, rf"n_heads {INTEGER} '2'"),
-        Bad("a vector", lambda: ops.split_heads(f(8), 2), ValueError, r"x must have at least two axes .* shape \(8,\)"),
-    ],
-    "merge_heads": [
-        Bad("no axis of heads", lambda: ops.merge_heads(f(3, 4)), ValueError,
-            r"heads must have at least three axes \(\.\.\., H, T, d\), got shape \(3, 4\)"),
-    ],
-    "repeat_heads": [
-        Bad("no axis of heads", lambda: later.repeat_heads(f(3, 4), 2), ValueError,
-            r"x must have at least three axes \(\.\.\., G, T, d\), got shape \(3, 4\)"),
-        Bad("no times", lambda: later.repeat_heads(f(2, 3, 4), 0), ValueError, r"times must be greater than 0, got 0"),
-        Bad("one and a half times", lambda: later.repeat_heads(f(2, 3, 4), 1.5), TypeError, rf"times {INTEGER} 1.5"),
     ],
     "rotary": [
         Bad("odd width", lambda: later.rotary(f(3, 5)), ValueError, r"x must be .* with an even d, .* got \(3, 5\)"),
-        Bad("a vector", lambda: later.rotary(f(4)), ValueError,
-            r"x must have at least two axes \(\.\.\., T, d\), got shape \(4,\)"),
-        Bad("start below 0", lambda: later.rotary(f(3, 4), -1), ValueError, r"start must be at least 0, got -1"),
-        Bad("start is a float", lambda: later.rotary(f(3, 4), 0.5), TypeError, rf"start {INTEGER} 0.5"),
-        Bad("no base", lambda: later.rotary(f(3, 4), base=0.0), ValueError, r"base must be greater than 0, got 0.0"),
-        Bad("float positions", lambda: later.rotary(f(3, 4), positions=f(3)), TypeError,
-            r"positions must hold integers, got float64; convert it with .*astype"),
-        Bad("too many positions", lambda: later.rotary(f(3, 4), positions=i(2, 3)), ValueError,
-            r"positions of shape \(2, 3\) does not broadcast to \(3,\)"),
-        Bad("a list of positions", lambda: later.rotary(f(3, 4), positions=[0, 1, 2]), TypeError,
-            r"positions must be .* got list"),
     ],
     "rotate": [
         Bad("more pairs than numbers", lambda: later.rotate(f(3, 4), f(3, 3), f(3, 3)), ValueError,
             r".* r at most d; got x \(3, 4\), cos \(3, 3\)"),
-        Bad("cosines of other rows", lambda: later.rotate(f(3, 4), f(2, 2), f(2, 2)), ValueError,
-            r"cos of shape \(2, 2\) does not broadcast to \(3, 2\)"),
-        Bad("more rows than x", lambda: later.rotate(f(3, 4), f(2, 3, 2), f(2, 3, 2)), ValueError,
-            r"cos of shape \(2, 3, 2\) does not broadcast to \(3, 2\)"),
         Bad("sines of another shape", lambda: later.rotate(f(3, 4), f(3, 2), f(3, 1)), ValueError, r".* of one shape"),
-        Bad("a vector", lambda: later.rotate(f(4), f(2), f(2)), ValueError,
-            r"x must have at least two axes \(\.\.\., T, d\), got shape \(4,\)"),
-    ],
-    "gru_cell_reset_first": [
-        Bad("sums of two gates", lambda: later.gru_cell_reset_first(f(2, 6), f(2, 3), f(3, 9)), ValueError,
-            r"the axis 3 H must be the same in inputs .* and weight .*, got the shapes \(2, 6\) and \(3, 9\)"),
     ],
     "gated_delta": [
-        Bad("two sequences", lambda: later.gated_delta(*QKV, f(2, 3, 4), f(2, 3)), ValueError,
-            r"the axis T must be the same in q .* and k .*, got the shapes \(2, 3, 4\) and \(2, 5, 4\)"),
-        Bad("decay of another width", lambda: later.gated_delta(*[f(5, 4)] * 3, f(5, 3), f(5)), ValueError,
-            r"decay of shape \(5, 3\) does not broadcast to \(5, 4\)"),
         Bad("beta of each entry", lambda: later.gated_delta(*[f(5, 4)] * 4, f(5, 4)), ValueError,
             r"beta must have shape \(5,\), got \(5, 4\)"),
-        Bad("a state transposed", lambda: later.gated_delta(*[f(5, 4)] * 4, f(5), f(4)), ValueError,
-            r"state must have at least two axes \(..., d_k, d_v\), got shape \(4,\)"),
-        Bad("scale is text", lambda: later.gated_delta(*[f(5, 4)] * 4, f(5), scale="1"), TypeError,
-            rf"scale {NUMBER} str"),
     ],
     "layer_norm_over_axes": [
-        Bad("gamma of other axes", lambda: later.layer_norm_over_axes(f(3, 2, 4), f(3, 2), f(3, 2)), ValueError,
-            r"gamma must have the shape of the last axes of x \(3, 2, 4\), got \(3, 2\)"),
         Bad("beta of one axis", lambda: later.layer_norm_over_axes(f(3, 2, 4), f(2, 4), f(4)), ValueError,
             r"beta must have shape \(2, 4\), got \(4,\)"),
     ],
-    "rms_norm_over_axes": [
-        Bad("gamma of too many axes", lambda: later.rms_norm_over_axes(f(2, 4), f(3, 2, 4)), ValueError,
-            r"gamma must have the shape of the last axes of x \(2, 4\), got \(3, 2, 4\)"),
-    ],
     "weighted_cross_entropy": [
-        Bad("weights of other classes", lambda: later.weighted_cross_entropy(f(2, 4), i(2), f(3)), ValueError,
-            r"the axis V must be the same in logits .* and class_weights .*, got the shapes \(2, 4\) and \(3,\)"),
         Bad("a target too high", lambda: later.weighted_cross_entropy(f(2, 4), np.array([0, 4]), f(4)), ValueError,
             r"targets must be from 0 to 3"),
-        Bad("logits without an axis", lambda: later.weighted_cross_entropy(np.array(1.0), np.array(0), f(1)),
-            ValueError, r"logits must have at least one axis"),
         Bad("unknown reduction", lambda: later.weighted_cross_entropy(f(2, 4), i(2), f(4), reduction="median"),
             ValueError, r'reduction must be "mean", "sum" or "none", got .median.'),
         Bad("smoothing above 1", lambda: later.weighted_cross_entropy(f(2, 4), i(2), f(4), label_smoothing=1.1),
             ValueError, r"label_smoothing must be from 0 to 1, got 1.1"),
     ],
     "relative_bias": [
-        Bad("table is a vector", lambda: later.relative_bias(f(8), 3, 4), ValueError, r"table must have two axes"),
         Bad("too few buckets", lambda: later.relative_bias(f(3, 2), 3, 4), ValueError, r"3 buckets up to distance 128"),
         Bad("too near an end", lambda: later.relative_bias(f(32, 2), 3, 4, max_distance=8), ValueError,
             r"32 buckets up to distance 8 do not fit; .* max_distance must exceed 8"),
-        Bad("no queries", lambda: later.relative_bias(f(8, 2), 0, 4), ValueError, r"t_q must be greater than 0, got 0"),
-    ],
-    "layer_norm": [
-        Bad("gamma of the wrong length", lambda: ops.layer_norm(f(2, 4), f(3), f(3)), ValueError,
-            r"the axis D must be the same in x \(..., D\) and gamma \(D,\), got the shapes \(2, 4\) and \(3,\)"),
-        Bad("gamma would broadcast", lambda: ops.layer_norm(f(2, 4), f(1), f(1)), ValueError,
-            r"the axis D must be the same in x .* and gamma"),
-        Bad("gamma for each row", lambda: ops.layer_norm(f(2, 4), f(2, 4), f(2, 4)), ValueError,
-            r"gamma must have one axis \(D,\), got shape \(2, 4\)"),
-        Bad("gamma is a number", lambda: ops.layer_norm(f(2, 4), np.array(1.0), f(4)), ValueError,
-            r"gamma must have one axis \(D,\), got shape \(\)"),
-        Bad("beta would broadcast", lambda: ops.layer_norm(f(2, 4), f(4), f(1)), ValueError,
-            r"the axis D must be the same in x \(..., D\) and beta \(D,\), got the shapes \(2, 4\) and \(1,\)"),
-        Bad("beta of the wrong length", lambda: ops.layer_norm(f(2, 4), f(4), f(3)), ValueError,
-            r"the axis D must be the same in x .* and beta"),
-        Bad("x without an axis", lambda: ops.layer_norm(np.array(1.0), f(1), f(1)), ValueError,
-            r"x must have at least one axis \(..., D\), got shape \(\)"),
-        Bad("eps 0", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=0.0), ValueError,
-            r"eps must be greater than 0, got"),
-        Bad("eps below 0", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=-1e-5), ValueError, r"eps must be greater"),
-        Bad("eps is text", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps="1e-5"), TypeError, rf"eps {NUMBER} str"),
-        Bad("eps of each column", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=f(4)), TypeError,
-            rf"eps {NUMBER} nda"),
-    ],
-    "rms_norm": [
-        Bad("gamma of the wrong length", lambda: ops.rms_norm(f(2, 4), f(3)), ValueError,
-            r"the axis D must be the same in x \(..., D\) and gamma \(D,\), got the shapes \(2, 4\) and \(3,\)"),
-        Bad("gamma would broadcast", lambda: ops.rms_norm(f(2, 4), f(1)), ValueError, r"the axis D must be the same"),
-        Bad("gamma for each row", lambda: ops.rms_norm(f(2, 4), f(2, 4)), ValueError,
-            r"gamma must have one axis \(D,\), got shape \(2, 4\)"),
-        Bad("eps 0", lambda: ops.rms_norm(f(2, 4), f(4), eps=0.0), ValueError, r"eps must be greater than 0, got 0.0"),
-        Bad("eps NaN", lambda: ops.rms_norm(f(2, 4), f(4), eps=float("nan")), ValueError,
-            r"eps must be finite, got nan"),
     ],
     "gelu": [
         Bad("unknown form", lambda: ops.gelu(f(3), approximate="sigmoid"), ValueError,
@@ -534,16 +414,10 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("one id beyond", lambda: ops.embedding(np.array(7), f(5, 4)), ValueError, r"ids must be .*; got 7"),
         Bad("small unsigned id beyond", lambda: ops.embedding(np.array([200], np.uint8), f(5, 4)), ValueError,
             r"ids must be .*; got 200"),
-        Bad("float ids", lambda: ops.embedding(np.array([0.0, 1.0]), f(5, 4)), TypeError,
-            r"ids must hold integers, got float64; convert it with ids.astype\('int64'\)"),
-        Bad("boolean ids", lambda: ops.embedding(np.array([True]), f(5, 4)), TypeError, r"ids must hold .* got bool"),
-        Bad("object ids", lambda: ops.embedding(np.array([0], object), f(5, 4)), TypeError,
-            r"ids must hold .* got object"),
         Bad("a list of ids", lambda: ops.embedding([0, 1], f(5, 4)), TypeError, r"ids must be a NumPy .* got list"),
         Bad("one Python id", lambda: ops.embedding(1, f(5, 4)), TypeError, r"ids must be a NumPy .* got int"),
         Bad("no ids", lambda: ops.embedding(i(2, 0), f(5, 4)), ValueError, r"ids is empty, its shape is \(2, 0\)"),
         Bad("arguments swapped", lambda: ops.embedding(f(5, 4), IDS), TypeError, r"table must hold floating-point"),
-        Bad("table is a vector", lambda: ops.embedding(IDS, f(5)), ValueError, r"table must have two axes .* \(5,\)"),
     ],
     "learned_positions": [
         Bad("too long", lambda: ops.learned_positions(f(5, 4), 6), ValueError,
@@ -553,37 +427,16 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("start below 0", lambda: ops.learned_positions(f(5, 4), 2, start=-1), ValueError,
             r"positions -1 to 0 were"),
         Bad("no positions", lambda: ops.learned_positions(f(5, 4), 0), ValueError, r"positions 0 to -1 were requested"),
-        Bad("float length", lambda: ops.learned_positions(f(5, 4), 2.0), TypeError, rf"length {INTEGER} 2.0"),
-        Bad("float start", lambda: ops.learned_positions(f(5, 4), 2, 0.5), TypeError, rf"start {INTEGER} 0.5"),
-        Bad("ids for the length", lambda: ops.learned_positions(f(5, 4), IDS), TypeError, rf"length {INTEGER} array"),
-        Bad("table is a vector", lambda: ops.learned_positions(f(5), 2), ValueError, r"table must have two axes"),
     ],
     "sinusoidal_positions": [
         Bad("odd width", lambda: ops.sinusoidal_positions(3, 5), ValueError,
             r"width must be even \(sine and cosine come in pairs\), got 5"),
-        Bad("no positions", lambda: ops.sinusoidal_positions(0, 4), ValueError,
-            r"length must be greater than 0, got 0"),
-        Bad("no width", lambda: ops.sinusoidal_positions(3, 0), ValueError, r"width must be greater than 0, got 0"),
-        Bad("negative width", lambda: ops.sinusoidal_positions(3, -2), ValueError,
-            r"width must be greater than 0, got -2"),
-        Bad("float length", lambda: ops.sinusoidal_positions(2.5, 4), TypeError, rf"length {INTEGER} 2.5"),
-        Bad("float width", lambda: ops.sinusoidal_positions(3, 4.0), TypeError, rf"width {INTEGER} 4.0"),
-        Bad("text", lambda: ops.sinusoidal_positions("3", 4), TypeError, rf"length {INTEGER} '3'"),
-        Bad("base 0", lambda: ops.sinusoidal_positions(3, 4, base=0), ValueError,
-            r"base must be greater than 0, got 0"),
-        Bad("base below 0", lambda: ops.sinusoidal_positions(3, 4, base=-1e4), ValueError,
-            r"base must be greater than 0"),
         Bad("integers", lambda: ops.sinusoidal_positions(3, 4, dtype="int32"), TypeError,
             r"dtype must be a floating-point one, got int32"),
     ],
     "dropout": [
-        Bad("rate 1", lambda: ops.dropout(f(3), 1.0, RNG), ValueError,
-            r"rate must be at least 0 and below 1, got 1.0"),
         Bad("rate in percent", lambda: ops.dropout(f(3), 10, RNG), ValueError, r"rate .* got 10"),
         Bad("rate below 0", lambda: ops.dropout(f(3), -0.1, RNG), ValueError, r"rate .* got -0.1"),
-        Bad("rate NaN", lambda: ops.dropout(f(3), np.nan, RNG), ValueError, r"rate must be finite, got nan"),
-        Bad("rate is text", lambda: ops.dropout(f(3), "0.1", RNG), TypeError, rf"rate {NUMBER} str"),
-        Bad("rate is None", lambda: ops.dropout(f(3), None, RNG), TypeError, rf"rate {NUMBER} NoneType"),
         Bad("rate wrong, no generator", lambda: ops.dropout(f(3), 1.5, None), ValueError,
             r"rate .* got 1.5"),
         Bad("a seed", lambda: ops.dropout(f(3), 0.5, 0), TypeError,
@@ -634,18 +487,6 @@ MISTAKES: dict[str, list[Bad]] = {
             rf"ignore_index {INTEGER} None"),
         Bad("ignore half a token", lambda: ops.cross_entropy(f(2, 4), i(2), ignore_index=0.5), TypeError,
             rf"ignore_index {INTEGER} 0.5"),
-    ],
-    "mean_pool": [
-        Bad("a vector", lambda: ops.mean_pool(f(4)), ValueError, r"x must have at least two axes .* got shape \(4,\)"),
-        Bad("mask of the whole array", lambda: ops.mean_pool(f(2, 3, 4), np.ones((2, 3, 4), bool)), ValueError,
-            r"mask of shape \(2, 3, 4\) does not broadcast to \(2, 3\)"),
-        Bad("mask of attention", lambda: ops.mean_pool(f(2, 3, 4), np.ones((2, 1, 3), bool)), ValueError,
-            r"mask of shape \(2, 1, 3\) does not broadcast to \(2, 3\)"),
-        Bad("mask transposed", lambda: ops.mean_pool(f(2, 3, 4), np.ones((3, 2), bool)), ValueError, r"mask of shape"),
-        Bad("integer mask", lambda: ops.mean_pool(f(2, 3, 4), i(2, 3)), TypeError,
-            r"mask must be boolean .* got int64"),
-        Bad("float mask", lambda: ops.mean_pool(f(2, 3, 4), f(2, 3)), TypeError,
-            r"mask must be boolean .* got float64"),
     ],
 }  # fmt: skip
 

@@ -424,14 +424,18 @@ def spoil_upstream(x: np.ndarray, w: np.ndarray) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("f", "name"),
-    [(spoil_in_forward, "x"), (spoil_in_backward, "x"), (spoil_upstream, "the upstream gradient")],
+    ("f", "name", "and_wrong"),
+    [
+        (spoil_in_forward, "x", ", and its gradient is wrong"),  # that of the doubled x
+        (spoil_in_backward, "x", ""),
+        (spoil_upstream, "the upstream gradient", ""),
+    ],
 )
-def test_arrays_changed_in_place_are_reported(f: Callable[..., Any], name: str) -> None:
+def test_arrays_changed_in_place_are_reported(f: Callable[..., Any], name: str, and_wrong: str) -> None:
     x, w = normal(3), normal(3, seed=1)
     report = verify.gradients(f, x, w)
     assert not report.ok
-    assert (name, "was changed in place") in [(row.name, row.problem) for row in report.rows]
+    assert (name, f"was changed in place{and_wrong}") in [(row.name, row.problem) for row in report.rows]
     np.testing.assert_array_equal(x, normal(3))  # only a copy was spoilt
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from minitransformer.verify import Case
 
+ALL = "all"
+
 
 def first_of_each(cases: Iterable[Case], *kinds: str) -> list[Any]:
     """The cases for `parametrize`. All but the first of each op, layer, model and collective, or of those kinds that
@@ -28,29 +30,38 @@ def first_of_each(cases: Iterable[Case], *kinds: str) -> list[Any]:
 def in_one(names: str, *values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """As `parametrize`, with every combination of the values, but all in one item, whose error names each that failed.
 
-    For cases by the hundred that take a millisecond: pytest and its workers need two for each item.
+    For cases by the hundred that take a millisecond: pytest and its workers need two for each item. A case that is
+    named, `pytest "tests/test_x.py::test_y[case]"`, is an item of its own and fails with its own error (conftest.py).
     """
     keys = names.split(", ")
+    cases: dict[str, dict[str, Any]] = {}
+    for case in itertools.product(*values):
+        given = [part for one in case for part in (one if isinstance(one, tuple) else (one,))]
+        label = ", ".join(x if isinstance(x, str) else repr(x) for x in given)
+        label = " ".join(label.split())
+        cases[f"{label} {len(cases)}" if label in cases else label] = dict(zip(keys, given, strict=True))
 
     def mark(test: Callable[..., None]) -> Callable[..., None]:
-        def each(**fixtures: Any) -> None:
+        def each(case: str, **fixtures: Any) -> None:
+            if case != ALL:
+                return test(**cases[case], **fixtures)
             wrong: dict[str, BaseException] = {}
-            for case in itertools.product(*values):
-                given = [part for one in case for part in (one if isinstance(one, tuple) else (one,))]
+            for label, given in cases.items():
                 try:
-                    test(**dict(zip(keys, given, strict=True)), **fixtures)
+                    test(**given, **fixtures)
                 except (Exception, pytest.fail.Exception) as error:
-                    wrong[", ".join(x if isinstance(x, str) else repr(x) for x in given)] = error
+                    wrong[label] = error
             if wrong:
-                raise AssertionError("; ".join(f"{case}: {error}" for case, error in wrong.items())) from next(
-                    iter(wrong.values())
-                )
+                said = "\n".join(f"[{label}]: {error}" for label, error in wrong.items())
+                raise AssertionError(f"{len(wrong)} of {len(cases)} cases:\n{said}") from next(iter(wrong.values()))
 
         signature = inspect.signature(test)
         others = [parameter for name, parameter in signature.parameters.items() if name not in keys]
-        each.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]  # pytest looks for fixtures
+        case = inspect.Parameter("case", inspect.Parameter.KEYWORD_ONLY)
+        each.__signature__ = signature.replace(parameters=[*others, case])  # type: ignore[attr-defined]  # for pytest
         each.__name__, each.__doc__, each.__module__ = test.__name__, test.__doc__, test.__module__
         each.pytestmark = getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
+        each.cases = cases  # type: ignore[attr-defined]
         return each
 
     return mark

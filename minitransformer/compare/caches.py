@@ -66,12 +66,12 @@ KINDS = {
 }
 
 
-def predicted(name: str, n: int, d_model: int, n_heads: int, itemsize: int = 4) -> int:
-    """The bytes according to the formula."""
-    return KINDS[name].numbers(n, n_heads, d_model // n_heads) * itemsize
+def predicted(name: str, n: int, d_model: int, n_heads: int) -> int:
+    """The bytes according to the formula, in float32."""
+    return KINDS[name].numbers(n, n_heads, d_model // n_heads) * 4
 
 
-def measured(name: str, n: int, d_model: int, n_heads: int, piece: int = 64) -> tuple[int, int]:
+def measured(name: str, n: int, d_model: int, n_heads: int) -> tuple[int, int]:
     """The bytes of the cache's content after n tokens, read in pieces, and of the buffers that hold it.
 
     The buffers of a growing cache double when they are full, so they are larger than their content.
@@ -80,8 +80,8 @@ def measured(name: str, n: int, d_model: int, n_heads: int, piece: int = 64) -> 
     layer, cache = KINDS[name].layer(d_model, n_heads, rng=rng), KINDS[name].cache()
     x = to_device(rng.normal(size=(1, n, d_model)).astype(np.float32))
     options = {} if isinstance(cache, StateCache) else {"causal": True}
-    for start in range(0, n, piece):
-        layer(x[:, start : start + piece], cache=cache, **options)
+    for start in range(0, n, 64):
+        layer(x[:, start : start + 64], cache=cache, **options)
     if isinstance(cache, StateCache):
         assert cache.state is not None
         return cache.state.nbytes, cache.state.nbytes

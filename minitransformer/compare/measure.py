@@ -34,14 +34,14 @@ def counted(mixer: Mixer, n: int, d: int) -> int:
     return count[0]
 
 
-def seconds(mixer: Mixer, sizes: Sequence[tuple[int, int]], rounds: int = 5) -> list[float]:
+def seconds(mixer: Mixer, sizes: Sequence[tuple[int, int]]) -> list[float]:
     """For each size (n, d) the least processor time of a forward and a backward pass, on one thread.
 
     All sizes take turns, so a shared processor that is slow for a while slows all of them alike.
     """
     best = [math.inf] * len(sizes)
     with threadpool_limits(1, user_api="blas"):
-        for i, (n, d) in list(enumerate(sizes)) * rounds:
+        for i, (n, d) in list(enumerate(sizes)) * 5:
             rng = np.random.default_rng(0)
             x, dy = _x(n, d, rng), _x(n, d, rng)
             began = _clock()
@@ -71,13 +71,13 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
-def path_length(mixer: Mixer, n: int, d: int = 4) -> int:
+def path_length(mixer: Mixer, n: int) -> int:
     """The number of layers needed for the last output to depend on the first input, found by gradients."""
     rng = np.random.default_rng(0)
     pullbacks: list[Any] = []
-    y = _x(n, d, rng, "float64")
-    upstream = np.zeros((n, d))
-    upstream[-1] = rng.normal(size=d)
+    y = _x(n, 4, rng, "float64")
+    upstream = np.zeros((n, 4))
+    upstream[-1] = rng.normal(size=4)
     while len(pullbacks) < n:
         y, pullback = mixer.hop(len(pullbacks), y, rng)(y)
         pullbacks.append(pullback)

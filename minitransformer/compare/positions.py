@@ -87,7 +87,7 @@ def trained(kind: str, length: int, steps: int, seed: int = 0, progress: Progres
     return model, float(np.mean(losses[-max(1, steps // 10) :]))
 
 
-def accuracy(model: Module, length: int, rows: int = 64) -> list[float]:
+def accuracy(model: Module, length: int) -> list[float]:
     """The share of rows where the model is right, at each position from 1 to TIMES · length; 0 at the first BACK."""
-    ids, wanted = copies(TIMES * length, rows, np.random.default_rng(1000))
+    ids, wanted = copies(TIMES * length, 64, np.random.default_rng(1000))
     return (model(ids)[0].argmax(axis=-1) == wanted).mean(axis=0).tolist()

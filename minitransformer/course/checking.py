@@ -15,8 +15,8 @@ import numpy as np
 
 from ..arrays.backend import to_numpy
 from ..verify.mistakes import Mistake
-from .collecting import Answer, collect, described, is_pullback
-from .comparison import close, differing, of_one_kind, scales
+from .collecting import Answer, collect, described
+from .comparison import close, differing, of_one_kind, scales, unchanged
 from .exercise import Exercise
 from .remarks import remark
 from .result import Entry, Output, Result
@@ -49,13 +49,17 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
         _wrong_output(attempt, i, explained.get(i, ()), bool(order)) if i in wrong else Output(name, True)
         for i, name in enumerate(exercise.outputs)
     )
-    names = {name for answer in answers for name in answer.changed}
-    touched = [(name, x) for name, x in zip(exercise.arguments, trials[0], strict=True) if name in names]
+    changed = [
+        name
+        for trial, answer in zip(trials, answers, strict=True)
+        for name, before, after in zip(exercise.arguments, trial, answer.inputs, strict=False)  # none without outputs
+        if not unchanged(before, after)
+    ]
     return Result(
         exercise.name,
         outputs,
-        changed=tuple(name for name, _ in touched if not is_pullback(name)),
-        repeated=tuple(name for name, _ in touched if is_pullback(name)),
+        changed=tuple(name for name in exercise.arguments if name in changed),
+        repeated=tuple(name for name in exercise.arguments if any(name in answer.repeated for answer in answers)),
         order=tuple(exercise.outputs[order.get(i, i)] for i in range(len(outputs))) if order else (),
     )
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .comparison import near
-
 if TYPE_CHECKING:  # a hand-in runs without the exercises and the rest of the package
     from .exercise import Exercise
 
@@ -34,14 +32,15 @@ _ON_SHAPES = (
 class Answer:
     """What a function returned on one trial: for each output an array, or a description of what came instead.
 
-    problem: why there are no outputs at all, in words; error: the traceback, if that is the reason. changed: the inputs
-    that differ afterwards because the function changed them in place or called a pullback twice.
+    problem: why there are no outputs at all, in words; error: the traceback, if that is the reason. inputs: the
+    arguments as they were afterwards. repeated: the names of arguments that were called more than once.
     """
 
     outputs: tuple[np.ndarray | str, ...] = ()
     problem: str = ""
     error: str = ""
-    changed: tuple[str, ...] = ()
+    inputs: tuple[Any, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 def no_array(x: Any) -> np.ndarray:
@@ -61,7 +60,7 @@ def collect(
             f"check: the second argument must be the function itself, got {type(f).__name__}; "
             f"write check({exercise.name!r}, {exercise.name}), without calling it"
         )
-    misfit = _signature_misfit(exercise, f)
+    misfit = signature_misfit(exercise.arguments, f)
     if misfit:
         return [Answer(problem=misfit)]
     answers = []
@@ -101,9 +100,8 @@ def _answer(
     if problem:
         return Answer(problem=problem)
     values = returned if len(exercise.outputs) > 1 else (returned,)
-    changed = [name for name, a, b in zip(exercise.arguments, inputs, given, strict=True) if not _unchanged(a, b)]
-    changed += [name for name, key in set(calls) if calls.count((name, key)) > 1]
-    return Answer(tuple(_as_array(value, to_numpy) for value in values), changed=tuple(changed))
+    repeated = tuple(name for name, key in set(calls) if calls.count((name, key)) > 1)
+    return Answer(tuple(_as_array(value, to_numpy) for value in values), inputs=given, repeated=repeated)
 
 
 def _noting_calls(x: Any, name: str, calls: list[tuple[str, str]], key: str = "") -> Any:
@@ -118,15 +116,16 @@ def _noting_calls(x: Any, name: str, calls: list[tuple[str, str]], key: str = ""
     return noting
 
 
-def _signature_misfit(exercise: Exercise, f: Callable[..., Any]) -> str:
+def signature_misfit(arguments: tuple[str, ...], f: Callable[..., Any]) -> str:
+    """What is wrong with f's signature, if it does not take these arguments."""
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
         return ""  # some built-in functions have no signature
     try:
-        signature.bind(*exercise.arguments)
+        signature.bind(*arguments)
     except TypeError:
-        return f"Your function is called with ({', '.join(exercise.arguments)}), but it takes {signature}."
+        return f"Your function is called with ({', '.join(arguments)}), but it takes {signature}."
     return ""
 
 
@@ -174,17 +173,6 @@ def _as_array(value: Any, to_numpy: Callable[[Any], np.ndarray]) -> np.ndarray |
         return np.array(to_numpy(value))  # computed on a GPU
     except TypeError:
         return f"it is a {type(value).__name__}, but must be an array"
-
-
-def _unchanged(before: Any, after: Any) -> bool:
-    """Whether an input is unchanged, up to the rounding of an entry that was changed and restored."""
-    if isinstance(before, dict):
-        return before.keys() == after.keys() and all(_unchanged(before[key], after[key]) for key in before)
-    if not isinstance(before, np.ndarray):
-        return True
-    if before.dtype.kind != "f":
-        return np.array_equal(before, after)
-    return before.shape == after.shape and bool(near(before, after, 1e-12).all())
 
 
 def described(exercise: Exercise, inputs: tuple[Any, ...]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 # How far an answer may be from the reference, relative to the magnitude of the output (`scales`). On the inputs of the
@@ -45,3 +47,18 @@ def close(got: np.ndarray | str, right: np.ndarray, scale: float) -> bool:
     if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
         return False
     return not differing(got, right, scale).any()
+
+
+def unchanged(before: Any, after: Any) -> bool:
+    """Whether an input is as it was, up to the rounding of an entry that was changed and restored."""
+    if isinstance(before, dict):
+        return (
+            isinstance(after, dict)
+            and before.keys() == after.keys()
+            and all(unchanged(before[key], after[key]) for key in before)
+        )
+    if not isinstance(before, np.ndarray):
+        return True
+    if not isinstance(after, np.ndarray) or (before.shape, before.dtype) != (after.shape, after.dtype):
+        return False
+    return np.array_equal(before, after) if before.dtype.kind != "f" else bool(near(before, after, 1e-12).all())

@@ -174,7 +174,10 @@ def grade(
 
 
 def sandbox(exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None) -> Sandbox:
-    """The sandbox in which `grade_all` runs hand-ins, a context manager. Raises ValueError for an unknown exercise."""
+    """The sandbox in which `grade_all` runs hand-ins, a context manager, which raises isolation.Missing on entry.
+
+    Raises ValueError for an unknown exercise.
+    """
     unknown = [name for name in exercises or () if name not in EXERCISES]
     if unknown:
         raise ValueError(f"there is no exercise {unknown[0]!r}; minitransformer.course.exercises() lists them")
@@ -212,14 +215,15 @@ def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades
         if outcome.unreadable:
             raise ValueError(f"{path}: {outcome.unreadable}")
         grades = []
+        assigned = [name for name, attempt in outcome.attempts.items() if attempt.assigned and not attempt.answers]
         for name in EXERCISES:
-            if name in outcome.attempts:
+            if name in outcome.attempts and name not in assigned:
                 grades.append(_judged(name, outcome.attempts[name], box.seed))
             elif name in outcome.broken and (exercises is None or name in exercises):
                 grades.append(Grade(name, "wrong", 0.0, outcome.broken[name]))
             elif exercises is not None and name in exercises:
-                grades.append(Grade(name, "missing", 0.0, _why_missing(name, name in outcome.assigned)))
-        problems = [*outcome.problems, *(f"{n}: {_why_missing(n, True)}" for n in outcome.assigned if not grades)]
+                grades.append(Grade(name, "missing", 0.0, _why_missing(name, name in assigned)))
+        problems = [*outcome.problems, *(f"{name}: {_why_missing(name, True)}" for name in assigned if not grades)]
         return Grades(str(path), tuple(grades), problems=tuple(problems))
     except Stopped:
         return Grades(str(path), error=f"{path}: grading was stopped")

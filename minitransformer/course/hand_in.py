@@ -1,9 +1,11 @@
-"""What counts in a hand-in: for each exercise the last definition of its function, and what that function uses.
+"""What counts in a hand-in: for each exercise the last function of its name, and what that function uses.
 
 The cells of a notebook define, print, draw and train. A function needs only the statements that bind the names it
-reads, the statements that these need in turn, and so on. Only these are run, in their order. So given code that binds
-an exercise's name in another way (`weights, softmax_backward = ops.softmax(scores)`) does not replace the student's
-definition. A failing cell costs nothing unless it is needed. And grading takes no longer than the functions do.
+reads, the statements that these need in turn, and so on. Only these are run, in their order (`HandIn.run`). So a
+failing cell costs nothing unless it is needed, and grading takes no longer than the functions do.
+
+Whether a statement defines the function is seen when it has run. Given code that binds an exercise's name to a value
+(`weights, softmax_backward = ops.softmax(scores)`) or to a function of other arguments does not replace the student's.
 
 This file runs in the process of the hand-in (see sandbox_runner.py) and needs only the standard library.
 """
@@ -14,12 +16,16 @@ import __future__
 import ast
 import io
 import json
+import linecache
 import re
 import symtable
+import sys
 import tokenize
+import types
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 _MOST_CODE = 500_000  # characters of code; a notebook of the course has about ten thousand
 _DEFINITION = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
@@ -28,79 +34,133 @@ _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top level of a cell. title: the cell's name in tracebacks."""
+    """A statement at the top level of a cell. title: the cell's name in tracebacks; reads: global names."""
 
     title: str
     node: ast.stmt
+    reads: frozenset[str]
+
+    def defines(self, name: str) -> bool:
+        """Whether it holds `def name`, apart from what it comes to when it runs."""
+        return any(isinstance(node, ast.FunctionDef) and node.name == name for node in _at_this_level(self.node))
 
 
 @dataclass
 class HandIn:
-    """The statements of a hand-in, and which of them bind each name and define each exercise.
+    """The statements of a hand-in, and the places of those that bind each name.
 
-    broken: for an exercise defined in a cell that is not valid Python, the reason. assigned: the exercises whose names
-    are bound, but not by a definition. problems: the cells that are not valid Python, in words. flags: the compiler
-    flags of `from __future__ import ...`.
+    problems: the cells that are not valid Python, in words; broken: those by the functions that they define. sources:
+    the code of each cell; flags: the compiler flags of `from __future__ import ...`.
     """
 
     statements: list[Statement] = field(default_factory=list)
-    definitions: dict[str, int] = field(default_factory=dict)
+    bound: dict[str, list[int]] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    assigned: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     flags: int = 0
-    _bound: dict[str, list[int]] = field(default_factory=dict)
 
-    def needed(self, exercise: str) -> list[int]:
-        """The places of the statements that the definition of an exercise needs, including itself, in order."""
-        places = {self.definitions[exercise], *self._bound.get("*", [])}
-        names, waiting = {exercise}, list(places)
+    def function(self, name: str, fits: Callable[[str, Any], bool]) -> tuple[Any, list[str]]:
+        """The function of an exercise, or None, and what failed on the way to it.
+
+        Of the statements that bind the name the last counts that makes a function of the exercise's arguments; if none
+        does, the last that makes a function. fits(name, value): whether there is an exercise of that name, and the
+        value is a function of its arguments.
+        """
+        second: tuple[Any, list[str]] = None, []
+        for place in reversed(self.bound.get(name, [])):
+            value, problems = self.run(place, name, fits)
+            if fits(name, value):
+                return value, problems
+            if not is_function(second[0]) and (is_function(value) or self.statements[place].defines(name)):
+                second = value, problems
+        return second
+
+    def is_defined(self, name: str) -> bool:
+        """Whether some statement holds `def name`."""
+        return any(self.statements[place].defines(name) for place in self.bound.get(name, []))
+
+    def needed(self, place: int, name: str) -> list[int]:
+        """The places of the statements that the one here needs to bind `name`, including itself, in order."""
+        places = {place, *self.bound.get("*", [])}
+        names, waiting = set[str](), list(places)
         while waiting:
-            for name in _read_names(self.statements[waiting.pop()].node) - names:
-                names.add(name)
-                found = [self.definitions[name]] if name in self.definitions else self._bound.get(name, [])
-                waiting += [place for place in found if place not in places]
+            for read in self.statements[waiting.pop()].reads - names:
+                names.add(read)
+                found = [one for one in self.bound.get(read, []) if read != name or one < place]
+                waiting += [one for one in found if one not in places]
                 places.update(found)
         return sorted(places)
 
+    def run(self, place: int, name: str, fits: Callable[[str, Any], bool]) -> tuple[Any, list[str]]:
+        """Run the statement and what it needs: what it binds `name` to, and the failures. One stops none of the rest.
 
-def read(name: str, data: bytes, exercises: Collection[str]) -> HandIn:
-    """Find the exercises in a file: a notebook (.ipynb) or a Python file. Raises ValueError for any other file."""
+        A function of an exercise stays where a later statement binds its name to something that does not fit.
+        """
+        module = types.ModuleType("__main__")
+        scope = module.__dict__
+        scope.update(display=lambda *args, **options: None)
+        sys.modules["__main__"] = module
+        value, problems = None, []
+        for one in self.needed(place, name):
+            statement = self.statements[one]
+            title, source = statement.title, self.sources[statement.title]
+            linecache.cache[title] = (len(source), None, source.splitlines(keepends=True), title)  # for tracebacks
+            before = dict(scope)
+            try:
+                code = compile(ast.Module([statement.node], []), title, "exec", flags=self.flags, dont_inherit=True)
+                exec(code, scope)
+            except BaseException as error:
+                problems.append(f"{title}, line {statement.node.lineno}: {said(error)}")
+            else:
+                value = scope.get(name) if one == place else value
+            for other, old in before.items():
+                if scope.get(other) is not old and fits(other, old) and not fits(other, scope.get(other)):
+                    scope[other] = old
+        if value is not None:
+            scope[name] = value
+        return value, problems
+
+
+def is_function(value: Any) -> bool:
+    """Whether it can be called. What stands in for this package can be, too, and says that it is not here."""
+    return callable(value) and not isinstance(value, types.ModuleType)
+
+
+def said(error: BaseException) -> str:
+    """An exception in words, safe against its own class."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:
+        return f"{type(error).__name__}: (its message cannot be shown)"
+
+
+def read(name: str, data: bytes) -> HandIn:
+    """Read a file: a notebook (.ipynb) or a Python file. Raises ValueError for any other file."""
     is_notebook = name.endswith(".ipynb")
     cells = _cells(_decoded(data)) if is_notebook else [_decoded(data, _encoding(data))]
     if sum(map(len, cells)) > _MOST_CODE:
         raise ValueError(f"it contains more than {_MOST_CODE:,} characters of code")
     hand_in = HandIn()
-    functions: list[set[str]] = []  # the functions that each statement defines
     for i, cell in enumerate(cells, 1):
         title = f"{name}, code cell {i}" if is_notebook else name
         hand_in.sources[title] = cell
         try:
-            statements = [(node, *_bindings(node)) for node in _parsed(cell).body]
+            statements = [(node, *_names(node)) for node in _parsed(cell).body]
         except _UNREADABLE as error:
             line = getattr(error, "lineno", None)
             where = f"{title}, line {line}" if line else title
             problem = f"{where}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
             hand_in.problems.append(problem)
-            hand_in.broken.update({found: problem for found in _DEFINITION.findall(cell) if found in exercises})
+            hand_in.broken.update(dict.fromkeys(_DEFINITION.findall(cell), problem))
             continue
-        for node, defined, names in statements:
-            for bound in names:
-                hand_in._bound.setdefault(bound, []).append(len(hand_in.statements))
-            hand_in.statements.append(Statement(title, node))
-            functions.append(defined)
+        for node, binds, reads in statements:
+            for bound in binds:
+                hand_in.bound.setdefault(bound, []).append(len(hand_in.statements))
+            hand_in.statements.append(Statement(title, node, frozenset(reads)))
             if isinstance(node, ast.ImportFrom) and node.module == "__future__":
                 for alias in node.names:
                     hand_in.flags |= getattr(getattr(__future__, alias.name, None), "compiler_flag", 0)
-    known = set().union(*functions)
-    classes = {one.node.name for one in hand_in.statements if isinstance(one.node, ast.ClassDef)}
-    for place, one in enumerate(hand_in.statements):
-        functions[place] |= _named_anew(one.node, known, classes)
-        known |= functions[place]
-        hand_in.definitions.update(dict.fromkeys(functions[place] & set(exercises), place))
-    hand_in.broken = {name: why for name, why in hand_in.broken.items() if name not in hand_in.definitions}
-    hand_in.assigned = [name for name in exercises if name in hand_in._bound and name not in hand_in.definitions]
     return hand_in
 
 
@@ -164,67 +224,40 @@ def _plain(line: str) -> str:
     return line[: len(line) - len(line.lstrip())] + "pass" if is_magic else line
 
 
-def _bindings(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """The functions that a statement defines, and every other name that it binds or may change at the top level.
+def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """The global names that a statement binds or changes, and those that it reads, also inside its functions."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            table = symtable.symtable(ast.unparse(statement), "", "exec")
+    except _UNREADABLE:  # nested too deeply: every name that occurs
+        names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        return names, names
+    symbols, inner = table.get_symbols(), table.get_children()
+    binds = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    reads = {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
+    for one in inner:
+        reads |= {symbol.get_name() for symbol in one.get_symbols() if symbol.is_global()}
+        inner += one.get_children()
+    return binds | _changed(statement), reads
 
-    An assignment to its attributes or entries changes a name; so does a method call that is a statement of its own
-    (`kept.append(x)`). `from x import *` binds "*".
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """The names that a statement changes without binding them.
+
+    By an assignment to attributes or entries, also of `globals()`, or by a method call that is a statement of its own
+    (`kept.append(x)`). `from x import *` may bind any name: "*".
     """
-    functions: set[str] = set()
-    names: set[str] = set()
+    names = set()
     for node in _at_this_level(statement):
-        if isinstance(node, ast.FunctionDef):
-            functions.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Lambda):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            functions |= {target.id for target in targets if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            names.add(_root(node) or _entry_of_globals(node))
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            names.add(_root(node.value.func) if isinstance(node.value.func, ast.Attribute) else "")
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            names.add(node.name)
-    return functions, (names | functions) - {""}
-
-
-def _named_anew(statement: ast.stmt, functions: set[str], classes: set[str]) -> set[str]:
-    """The names that `relu_backward = my_relu`, `= np.vectorize(my_relu)`, `= MyReLU()`, `= MyReLU.backward` or
-    `a, relu_backward = my_a, my_relu` gives a function of the hand-in, or an object that it makes.
-
-    An assignment of anything else binds a value and is not a definition.
-    """
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
-        return set()
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    pairs = [pair for target in targets for pair in _one_by_one(target, statement.value)]
-    names = {target.id for target, _ in pairs if isinstance(target, ast.Name)}
-
-    def is_function(value: ast.expr) -> bool:
-        if isinstance(value, ast.IfExp):
-            return is_function(value.body) or is_function(value.orelse)
-        if isinstance(value, ast.Attribute):
-            owner = value.value.func if isinstance(value.value, ast.Call) else value.value
-            return isinstance(owner, ast.Name) and owner.id in classes | functions
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in classes:
-            return True
-        given = value.args if isinstance(value, ast.Call) else [value]
-        used = {one.id for one in given if isinstance(one, ast.Name)}
-        return bool(used & functions) and not used & names  # f = jit(f): the definition of f counts
-
-    return {target.id for target, value in pairs if isinstance(target, ast.Name) and is_function(value)}
-
-
-def _one_by_one(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """What each target of an assignment gets; `a, b = x, y` is two assignments."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return list(zip(target.elts, value.elts, strict=True))
-    return [(target, value)]
+        match node:
+            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+                names.add(_root(node))
+            case ast.Expr(ast.Call(ast.Attribute() as method)):
+                names.add(_root(method))
+            case ast.ImportFrom(names=[ast.alias("*")]):
+                names.add("*")
+    return names - {""}
 
 
 def _at_this_level(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -238,29 +271,10 @@ def _at_this_level(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _root(node: ast.AST) -> str:
-    """The name at the beginning of `name.attribute[entry]`; "" if there is none."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _entry_of_globals(node: ast.Attribute | ast.Subscript) -> str:
-    """The name that `globals()["name"] = ...` binds, or ""."""
+    """The name at the beginning of `name.attribute[entry]`, or the one in `globals()["name"]`; "" if there is none."""
     match node:
-        case ast.Subscript(ast.Call(ast.Name("globals" | "locals" | "vars")), ast.Constant(str(name))):
+        case ast.Name(name) | ast.Subscript(ast.Call(ast.Name("globals" | "locals" | "vars")), ast.Constant(str(name))):
             return name
+        case ast.Attribute(value) | ast.Subscript(value):
+            return _root(value)
     return ""
-
-
-def _read_names(statement: ast.stmt) -> set[str]:
-    """The global names that a statement reads, also inside its functions."""
-    try:
-        waiting = [symtable.symtable(ast.unparse(statement), "", "exec")]
-    except _UNREADABLE:  # nested too deeply: every name that occurs
-        return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    names = {symbol.get_name() for symbol in waiting[0].get_symbols() if symbol.is_referenced()}
-    while waiting:
-        table = waiting.pop()
-        names |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
-        waiting += table.get_children()
-    return names

@@ -1,22 +1,19 @@
-"""Where a hand-in runs: an isolated place with Python and NumPy, and without any other file of this machine.
+"""Where a hand-in runs: under bubblewrap (https://github.com/containers/bubblewrap), apart from this machine.
 
-A hand-in runs under bubblewrap if it is installed (https://github.com/containers/bubblewrap), otherwise in Linux
-namespaces that the programs `unshare`, `mount` and `chroot` make (namespaces(7)). Both give it its own processes,
-network and files: what Python and a few packages load, read-only, and a small /tmp that is removed when it ends.
-Nothing else exists there, so it does not matter where solutions or other hand-ins lie. If neither works, it runs in an
-ordinary process, which can see and do everything that the teacher can.
+Bubblewrap gives it processes, a network, variables and files of its own: what Python and a few packages load,
+read-only, and a small /tmp that is gone when it ends. Nothing else exists there, so it does not matter where solutions
+or other hand-ins lie. Memory that would lie in none of its processes is refused, since nobody could count it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import re
+import platform
 import secrets
-import shlex
 import shutil
 import site
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,24 +21,45 @@ from pathlib import Path
 
 import numpy as np
 
-BUBBLEWRAP, NAMESPACES, NOTHING = "bubblewrap", "Linux namespaces", "nothing"
-KINDS = (BUBBLEWRAP, NAMESPACES)  # the stronger one first
 # What a hand-in may import besides the standard library: these packages, and what they load.
 PACKAGES = "numpy scipy matplotlib numba einops".split()
 _LOADED = (
     "mpl_toolkits pylab PIL pillow contourpy cycler dateutil fontTools kiwisolver packaging pyparsing six llvmlite"
 )
-_DESK = "/desk"
+_LIBRARIES = "/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib".split()
+_DESK, FILTER = "/desk", "refused.bpf"
 _TEMPORARY = 64 * 1024**2  # bytes of /tmp
 _DEVICES = "/dev/null /dev/zero /dev/urandom /dev/random".split()
 _PYTHON = os.path.realpath(sys.executable)
-_SETPRIV = shutil.which("setpriv") or "/usr/bin/setpriv"
+_THREADS = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+_VARIABLES = {"HOME": "/tmp", "TMPDIR": "/tmp", "PATH": "/usr/bin", "MPLBACKEND": "Agg"} | _THREADS
+# The number of an architecture in the kernel's audit.h, and those of its calls of _FORBIDDEN.
+_FORBIDDEN = "socket socketpair shmget semget msgget mq_open memfd_create memfd_secret io_uring_setup add_key"
+_CALLS = {
+    "x86_64": (0xC000003E, [41, 53, 29, 64, 68, 240, 319, 447, 425, 248]),
+    "aarch64": (0xC00000B7, [198, 199, 194, 190, 186, 180, 279, 447, 425, 217]),
+}
 
 
-def environment(home: str = "/tmp") -> dict[str, str]:
-    """The environment variables of a hand-in: none of the teacher's, and one thread for each library."""
-    threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
-    return {"HOME": home, "TMPDIR": home, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "MPLBACKEND": "Agg"} | threads
+class Missing(RuntimeError):
+    """Bubblewrap is not installed, or does not work here."""
+
+
+def require(desk: Path) -> None:
+    """Raise Missing, with what to do, unless Python starts under bubblewrap on this machine."""
+    if shutil.which("bwrap") is None:
+        raise Missing(
+            "grading runs hand-ins under bubblewrap, which is missing: install it (Debian and Ubuntu: apt-get install "
+            "bubblewrap; Fedora: dnf install bubblewrap; macOS and Windows: grade in a virtual machine with Linux)"
+        )
+    code = "import numpy, marking.wire; print('ready')"
+    tried = subprocess.run(command(desk, code), stdin=subprocess.DEVNULL, capture_output=True)
+    if tried.stdout != b"ready\n":
+        said = tried.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        raise Missing(
+            f"grading runs hand-ins under bubblewrap, which does not work here ({said[0]}): let this user make user "
+            "namespaces, or grade as root or on another machine"
+        )
 
 
 def other_user() -> int | None:
@@ -63,77 +81,46 @@ def python_path() -> list[str]:
     return [folder for folder in dict.fromkeys(map(os.path.realpath, found)) if os.path.isdir(folder)]
 
 
-def best(desk: Path) -> str:
-    """The strongest isolation that works on this machine, found by trying."""
-    for isolation in KINDS:
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            found = subprocess.run(
-                command(isolation, desk, "import numpy, marking.wire; print('ready')"),
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=30.0,
-            )
-            if found.stdout == b"ready\n":
-                return isolation
-    return NOTHING
-
-
-def command(isolation: str, desk: Path, code: str) -> list[str]:
-    """The command that runs Python code in isolation, with `desk` among the folders of modules.
-
-    The working folder there is /tmp. An empty folder `root` must exist beside `desk`.
-    """
-    seen = str(desk) if isolation == NOTHING else _DESK
-    there = "" if isolation == NOTHING else "import os; os.chdir('/tmp'); "
-    code = f"import sys; sys.path += {[seen, *python_path()]!r}; {there}{code}"
-    python = [_PYTHON, "-I", "-S", "-B", "-X", "utf8", "-c", code]
-    if isolation == BUBBLEWRAP:
-        return _bubblewrap(desk, python)
-    return _namespaces(desk, python) if isolation == NAMESPACES else python
+def command(desk: Path, code: str) -> list[str]:
+    """The command that runs Python code there, in /tmp. `desk` is a folder with modules, and `FILTER` in it."""
+    code = f"import sys; sys.path += {[_DESK, *python_path()]!r}; {code}"
+    options = ["--die-with-parent", *(f"--unshare-{kind}" for kind in ("pid", "net", "ipc", "uts"))]
+    options += (
+        ["--unshare-user", "--cap-drop", "ALL"] if other_user() is None else []
+    )  # root becomes another user later
+    options += ["--clearenv", *(part for pair in _VARIABLES.items() for part in ("--setenv", *pair))]
+    options += ["--size", str(_TEMPORARY), "--perms", "1777", "--tmpfs", "/tmp"]  # first: Python may be there
+    options += _files()
+    for device in _DEVICES:
+        options += ["--dev-bind", device, device]
+    options += ["--ro-bind", str(desk), _DESK, "--remount-ro", "/", "--chdir", "/tmp"]
+    run = [*options, "--", _PYTHON, "-I", "-S", "-B", "-X", "utf8", "-c", code]
+    if platform.machine() not in _CALLS:
+        return ["bwrap", *run]
+    return ["sh", "-c", 'exec bwrap --seccomp 3 "$@" 3<"$0"', str(desk / FILTER), *run]
 
 
 @functools.cache
-def visible() -> dict[str, str]:
-    """The folders and files that a hand-in may read, outer ones first, with what it sees there.
+def _files() -> list[str]:
+    """The options for the files that a hand-in may read: Python, the system's libraries, and the packages.
 
-    What it sees is a file or a folder of this machine; or "", nothing, where a folder of Python holds something that
-    does not belong to it.
+    A folder of installed packages is covered, and the packages that a hand-in may import are put on the cover.
     """
-    found: dict[str, str] = {}
-    for folder in _standard_library():
-        found[folder] = os.path.realpath(folder)
-        found |= dict.fromkeys(_strays(folder), "")
+    python = [os.path.dirname(os.__file__), f"{sys.base_prefix}/lib", str(Path(_PYTHON).parents[1] / "lib")]
+    folders = [*_LIBRARIES, *python, *map(os.path.realpath, python)]
+    shown = list(dict.fromkeys(path for path in folders if os.path.isdir(path)))
+    above = {str(parent) for path in (*shown, _PYTHON) for parent in Path(path).parents} | set(python_path())
+    above |= {str(parent) for path in python_path() for parent in Path(path).parents}
+    options = [part for folder in sorted(above - {"/"}) for part in ("--dir", folder)]  # others may enter these
+    options += [part for path in (*shown, _PYTHON) for part in ("--ro-bind", os.path.realpath(path), path)]
+    options += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    installed = [f"{deeper}{kind}-packages" for deeper in ("", "python*/") for kind in ("site", "dist")]
+    covered = sorted({str(path) for folder in shown for name in installed for path in Path(folder).glob(name)})
+    for folder in covered:
+        options += ["--tmpfs", folder]
     for folder in python_path():
-        found |= {path: os.path.realpath(path) for path in _packages(folder)}
-    compiled = [
-        str(path)
-        for source in dict.fromkeys(filter(None, found.values()))
-        for path in Path(source).rglob("*.so*")
-        if "site-packages" not in path.relative_to(source).parts and "tests" not in path.parts
-    ]
-    programs = [path for path in (_PYTHON, _SETPRIV) if os.path.exists(path)]
-    for path in (*programs, *_libraries(programs, compiled), "/etc/ld.so.cache"):
-        holder = max((folder for folder in found if path.startswith(f"{folder}/")), key=len, default="")
-        if os.path.exists(path) and not found.get(holder):  # in no folder that is shown, or in one that is covered
-            found[path] = os.path.realpath(path)
-    return found
-
-
-def _standard_library() -> list[str]:
-    """The folder of the standard library, where it is, and where this Python looks for it."""
-    folder = os.path.dirname(os.__file__)
-    beside = Path(_PYTHON).parents[1] / os.path.relpath(folder, sys.base_prefix)
-    return [path for path in dict.fromkeys((os.path.realpath(folder), str(beside))) if os.path.isdir(path)]
-
-
-def _strays(folder: str) -> Iterator[str]:
-    """What lies in the standard library's folder but does not belong to it: installed packages, copies of anything."""
-    parts = sys.stdlib_module_names | {"lib-dynload", "__pycache__"}
-    for entry in os.scandir(folder):
-        name = entry.name.partition(".")[0]
-        if name not in parts and "_sysconfigdata" not in name and not entry.is_symlink():  # a link leads nowhere there
-            yield entry.path
+        options += [part for path in _packages(folder) for part in ("--ro-bind", os.path.realpath(path), path)]
+    return options + [part for folder in covered for part in ("--remount-ro", folder)]
 
 
 def _packages(folder: str) -> Iterator[str]:
@@ -145,80 +132,16 @@ def _packages(folder: str) -> Iterator[str]:
             yield entry.path
 
 
-def _libraries(programs: list[str], compiled: list[str]) -> list[str]:
-    """The shared libraries that programs and compiled modules load, as ldd(1) names them.
+def refused_calls() -> bytes:
+    """The program of `FILTER`, which refuses the calls of _FORBIDDEN (seccomp(2)): what they make is in no process.
 
-    ldd takes a process for each file. Preloading all modules into a Python that only lists them (ld.so(8)) takes one.
+    Not used on a machine whose calls are not listed.
     """
-    listed = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join(compiled)}
-    at_once = len(listed["LD_PRELOAD"]) < 100_000 and not any(" " in path or ":" in path for path in compiled)
-    said = _said(["ldd", *programs, *([] if at_once else compiled)])
-    said += _said([_PYTHON, "-c", ""], listed) if at_once else ""
-    found = dict.fromkeys(map(os.path.normpath, re.findall(r"(?:^|=>)\s+(/.*) \(0x", said, re.MULTILINE)))
-    mkl = {os.path.dirname(path) for path in found if "libmkl" in path}  # it loads some of its libraries itself
-    return [*found, *(str(path) for folder in mkl for path in Path(folder).glob("libmkl*"))]
-
-
-def _said(command: list[str], variables: dict[str, str] | None = None) -> str:
-    found = subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    return found.stdout
-
-
-def _parents(paths: list[str]) -> list[str]:
-    """The parent folders of these, from the top down."""
-    above = {str(parent) for path in paths for parent in Path(path).parents}
-    return sorted(above - {"/"}, key=lambda path: path.count("/"))
-
-
-def _bubblewrap(desk: Path, python: list[str]) -> list[str]:
-    options = [f"--unshare-{kind}" for kind in ("pid", "net", "ipc", "uts")]
-    options += ["--unshare-user", "--cap-drop", "ALL"] if other_user() is None else []
-    options += ["--die-with-parent"]
-    options += ["--size", str(_TEMPORARY), "--perms", "1777", "--tmpfs", "/tmp"]  # first: Python may be there
-    shown, covers = visible(), []
-    for folder in _parents([*shown, *_DEVICES]):
-        if not any(folder == path or folder.startswith(f"{path}/") for path in shown):
-            options += ["--dir", folder]
-    for path, source in shown.items():
-        if source or not os.path.isdir(path):
-            options += ["--ro-bind", source or os.devnull, path]
-        else:
-            options += ["--tmpfs", path]
-            covers += ["--remount-ro", path]  # once everything that belongs in it is there
-    for device in _DEVICES:
-        options += ["--dev-bind", device, device]
-    options += ["--ro-bind", str(desk), _DESK]
-    return ["bwrap", *options, *covers, "--remount-ro", "/", "--", *python]
-
-
-def _namespaces(desk: Path, python: list[str]) -> list[str]:
-    root, quoted = str(desk.with_name("root")), shlex.quote
-    lines = ["set -e", f"mount -t tmpfs -o mode=755,size=1m none {quoted(root)}"]
-    lines.append(f"mkdir {quoted(f'{root}/tmp')} {quoted(root + _DESK)}")
-    lines.append(f"mount -t tmpfs -o mode=1777,size={_TEMPORARY} none {quoted(f'{root}/tmp')}")
-
-    def bind(source: str, path: str) -> None:
-        target = quoted(root + path)
-        if os.path.isdir(source):
-            lines.append(f"mkdir -p {target}")
-        else:  # never empty a file of this machine that is bound already
-            lines.append(f"[ -e {target} ] || {{ mkdir -p {quoted(os.path.dirname(root + path))}; : > {target}; }}")
-        lines.append(f"mount --rbind {quoted(source)} {target}")
-
-    read_only: list[str] = [root]
-    for path, source in visible().items():
-        if source or not os.path.isdir(path):
-            bind(source or os.devnull, path)
-        else:
-            lines.append(f"mount -t tmpfs -o mode=755,size=4k none {quoted(root + path)}")
-        read_only.insert(0, root + path)
-    for device in _DEVICES:
-        bind(device, device)
-    bind(str(desk), _DESK)
-    read_only.insert(0, root + _DESK)
-    lines += [f"mount -o remount,bind,ro {quoted(path)}" for path in read_only]
-    bare = ["--no-new-privs", "--inh-caps=-all"] + (["--bounding-set=-all"] if other_user() is None else [])
-    lines.append(f"exec chroot {quoted(root)} {shlex.join([_SETPRIV, *bare, *python])}")
-    options = ["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
-    options += ["--user", "--map-root-user"] if other_user() is None else []
-    return ["unshare", *options, "sh", "-c", "\n".join(lines)]
+    architecture, calls = _CALLS.get(platform.machine(), (0, []))
+    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
+    refuse, allow = (end, 0, 0, 0x00050001), (end, 0, 0, 0x7FFF0000)  # EPERM
+    program = [(load, 0, 0, 4), (equal, 1, 0, architecture), refuse]  # the calls of another architecture
+    program += [(load, 0, 0, 0), (at_least, 0, 1, 0x40000000), refuse]  # the calls of x32
+    for number in calls:
+        program += [(equal, 0, 1, number), refuse]
+    return b"".join(struct.pack("=HBBI", *line) for line in [*program, allow])

@@ -1,6 +1,7 @@
 """Run a hand-in in a process of its own, without the solutions (isolation.py), and accept only arrays from it.
 
-The reference solutions and the verdict stay here. Everything that comes back is limited in time and size, and is data.
+The reference solutions and the verdict stay here: what the outputs are worth, which inputs were changed, and how often
+a function among them was called. Everything that comes back is limited in time and size, and is data.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +25,12 @@ from typing import IO, Any
 import numpy as np
 
 from . import isolation, memory
-from .collecting import Answer
+from .collecting import Answer, is_pullback
 from .exercise import Exercise
-from .memory import ControlGroup
 from .wire import decode, encode
 
 _COURSE = Path(__file__).parent
-_FILES = ("sandbox_runner.py", "hand_in.py", "collecting.py", "comparison.py", "wire.py")
+_FILES = ("sandbox_runner.py", "hand_in.py", "collecting.py", "wire.py")
 _LONGEST_LINE = 8 * 1024**2
 _MOST_PROBLEMS = 20
 _START = 60.0  # seconds for the process to start and to read the hand-in
@@ -46,26 +46,34 @@ class Limits:
     seconds: float = 20.0
     memory: int = 2 * 1024**3
 
+    @property
+    def whole(self) -> float:
+        """Seconds for all exercises of a hand-in."""
+        return 10.0 * self.seconds
+
 
 @dataclass
 class Attempt:
-    """The outcome of an exercise: the answers, or in `stopped` why there are none. problems: failures on the way."""
+    """The outcome of an exercise: the answers, or in `stopped` why there are none.
+
+    assigned: whether its name is bound, but to no function. problems: failures on the way.
+    """
 
     answers: list[Answer] = field(default_factory=list)
     stopped: str = ""
+    assigned: bool = False
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Outcome:
-    """The outcome of a hand-in: its exercises, by name. broken, assigned, problems: see hand_in.HandIn.
+    """The outcome of a hand-in: its exercises, by name. broken, problems: see hand_in.HandIn.
 
     unreadable: why the rest is empty.
     """
 
     attempts: dict[str, Attempt] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    assigned: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unreadable: str = ""
 
@@ -80,31 +88,43 @@ class Sandbox:
     def __init__(self, exercises: Sequence[Exercise], seed: int, limits: Limits) -> None:
         self.seed, self.limits = seed, limits
         self._folder = Path(tempfile.mkdtemp(prefix="grading-"))
-        self._desk = self._folder / "desk"
+        self._desk = self._folder / "desk"  # which others may enter
         (self._desk / "marking").mkdir(parents=True)
-        (self._folder / "root").mkdir()
         for name in _FILES:
             shutil.copyfile(_COURSE / name, self._desk / "marking" / name)
-        self.isolation = isolation.best(self._desk)
+        (self._desk / isolation.FILTER).write_bytes(isolation.refused_calls())
         self._functions: list[Any] = []
+        self._names: list[str] = []  # of the argument that each function is, or is in
         self._exercises = {exercise.name: exercise for exercise in exercises}
         self._order = [
             {
                 "name": exercise.name,
                 "outputs": exercise.outputs,
                 "arguments": exercise.arguments,
-                "trials": [encode(trial, self._functions) for trial in exercise.trials(seed)],
+                "trials": [self._encoded(exercise, trial) for trial in exercise.trials(seed)],
             }
             for exercise in exercises
         ]
         self._stop = threading.Event()
 
+    def _encoded(self, exercise: Exercise, trial: tuple[Any, ...]) -> dict[str, Any]:
+        inputs = []
+        for name, x in zip(exercise.arguments, trial, strict=True):
+            inputs.append(encode(x, self._functions))
+            self._names += [name] * (len(self._functions) - len(self._names))
+        return {"tuple": inputs}
+
     def __enter__(self) -> Sandbox:
+        try:
+            isolation.require(self._desk)
+        except isolation.Missing:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.stop()
-        _remove(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def stop(self) -> None:
         """End all running hand-ins: each `run` raises Stopped."""
@@ -112,25 +132,20 @@ class Sandbox:
 
     def run(self, name: str, data: bytes) -> Outcome:
         """Run the exercises of a hand-in, each separately. name: the file's name; data: its content."""
-        alone = self.isolation != isolation.NOTHING
         order = {
             "file": name,
             "size": len(data),
             "exercises": self._order,
             "seconds": self.limits.seconds,
             "memory": self.limits.memory,
-            "alone": alone,
-            "user": isolation.other_user() if alone else None,
+            "user": isolation.other_user(),
         }
-        with contextlib.ExitStack() as stack:
-            home = "/tmp" if alone else tempfile.mkdtemp(prefix="hand-in-")
-            if not alone:
-                stack.callback(_remove, Path(home))
-            command = isolation.command(self.isolation, self._desk, "from marking.sandbox_runner import main; main()")
-            folder = None if alone else home
-            process = _Process(command, isolation.environment(home), folder, self._stop, self.limits.memory)
-            stack.callback(process.end)
+        command = isolation.command(self._desk, "from marking.sandbox_runner import main; main()")
+        process = _Process(command, self._stop, self.limits.memory)
+        try:
             return self._converse(process, order, data)
+        finally:
+            process.end()
 
     def _converse(self, process: _Process, order: dict[str, Any], data: bytes) -> Outcome:
         outcome = Outcome()
@@ -142,32 +157,35 @@ class Sandbox:
                 outcome.unreadable = _plain(found["unreadable"]) if found else "it could not be read"
                 return outcome
             outcome.broken = {name: _plain(why) for name, why in found["broken"].items()}
-            outcome.assigned = found["assigned"]
             outcome.problems = [_plain(problem) for problem in found["problems"]]
         except (OSError, EOFError, TimeoutError, *_MALFORMED):
             outcome.unreadable = "the process that should run it did not start, or took too long to read it"
             return outcome
-        waiting = [name for name in found["defined"] if name in self._exercises]
+        waiting = [name for name in found["bound"] if name in self._exercises]
         outcome.attempts = {name: Attempt() for name in waiting}
         ended = "it ended the process that runs the hand-in"
+        end = time.monotonic() + self.limits.whole
         try:
             while waiting:
-                attempt = outcome.attempts[waiting[0]]
-                self._listen(process, waiting[0], attempt)
+                self._listen(process, waiting[0], outcome.attempts[waiting[0]], end)
                 waiting.pop(0)
         except TimeoutError:
             ended = f"it did not finish within {self.limits.seconds:g} s"
         except (EOFError, OSError):
             pass
+        later = "the hand-in ended the process that runs it in an earlier exercise"
+        if time.monotonic() > end:
+            ended = later = f"the whole hand-in did not finish within {self.limits.whole:g} s"
         for name in waiting:
             if not outcome.attempts[name].answers:
                 outcome.attempts[name].stopped = ended
-            ended = "the hand-in ended the process that runs it in an earlier exercise"
+            ended = later
         return outcome
 
-    def _listen(self, process: _Process, name: str, attempt: Attempt) -> None:
+    def _listen(self, process: _Process, name: str, attempt: Attempt, end: float) -> None:
         """Record the messages of an exercise until it is done."""
-        deadline = time.monotonic() + self.limits.seconds + _GRACE
+        deadline = min(time.monotonic() + self.limits.seconds + _GRACE, end)
+        called: Counter[int] = Counter()
         process.begin()
         while time.monotonic() < deadline:
             message = process.receive(deadline)
@@ -175,14 +193,20 @@ class Sandbox:
                 if message is None:
                     raise ValueError("no message")
                 if "answers" in message:
-                    attempt.answers = _answers(message["answers"], self._exercises[name])
+                    twice = {self._names[function] for function, times in called.items() if times > 1}
+                    attempt.answers = _answers(
+                        message["answers"], self._exercises[name], tuple(filter(is_pullback, twice))
+                    )
+                elif "assigned" in message:
+                    attempt.assigned = True
                 elif "failed" in message and len(attempt.problems) < _MOST_PROBLEMS:
                     attempt.problems.append(_plain(message["failed"]))
                 elif "call" in message:
+                    called[message["call"]] += 1
                     process.send(json.dumps(self._called(message)).encode() + b"\n", deadline)
                 elif "done" in message:
                     if not attempt.answers:
-                        attempt.stopped = attempt.stopped or self._why_it_ended(message["status"], process.exhausted())
+                        attempt.stopped = attempt.stopped or self._why_it_ended(message["status"], process.exhausted)
                     return
             except _MALFORMED:
                 attempt.stopped = "its process sent something that is not an answer"
@@ -215,17 +239,18 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _answers(message: Any, exercise: Exercise) -> list[Answer]:
+def _answers(message: Any, exercise: Exercise, repeated: tuple[str, ...]) -> list[Answer]:
     """The answers in a message. Raises ValueError for anything else."""
     answers = []
     for one in message:
         outputs = tuple(decode(output) for output in one["outputs"])
-        for output in outputs:
-            if not isinstance(output, np.ndarray | str):
-                raise ValueError("an output that is not an array")
+        inputs = tuple(decode(x, lambda i: None) for x in one["inputs"])
+        if not all(isinstance(output, np.ndarray | str) for output in outputs):
+            raise ValueError("an output that is not an array")
+        if outputs and len(inputs) != len(exercise.arguments):
+            raise ValueError("the inputs are missing")
         words = tuple(_plain(output) if isinstance(output, str) else output for output in outputs)
-        changed = tuple(name for name in exercise.arguments if name in one["changed"])
-        answers.append(Answer(words, _plain(one["problem"]), _plain(one["error"]), changed))
+        answers.append(Answer(words, _plain(one["problem"]), _plain(one["error"]), inputs, repeated))
     if not answers:
         raise ValueError("no answers")
     return answers
@@ -238,29 +263,19 @@ def _plain(text: Any) -> str:
     return "".join(letter for letter in text[:4000] if letter.isprintable() or letter == "\n")
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder of ours, however deeply a hand-in has nested it: shutil.rmtree fails at some depth."""
-    with contextlib.suppress(OSError):
-        subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL, timeout=60.0)
-
-
 class _Process:
     """A process that exchanges lines of JSON with us; we wait for each line only until a deadline.
 
     memory: bytes for all that it starts.
     """
 
-    def __init__(
-        self, command: list[str], environment: dict[str, str], folder: str | None, stop: threading.Event, memory: int
-    ) -> None:
-        self._memory, self._next_look, self._exhausted = memory, 0.0, False
+    def __init__(self, command: list[str], stop: threading.Event, memory: int) -> None:
+        self._memory, self._next_look = memory, 0.0
+        self.exhausted = False  # whether we ended what it started since `begin`, because that used too much memory
         self._killed: set[int] = set()
-        self._group = ControlGroup(memory)
         self._process = subprocess.Popen(
-            self._group.inside(command),
+            command,
             bufsize=0,
-            cwd=folder,
-            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -316,21 +331,15 @@ class _Process:
 
     def begin(self) -> None:
         """Begin an exercise: what was ended for its memory before does not count."""
-        self._group.exceeded()
-        self._exhausted = False
-
-    def exhausted(self) -> bool:
-        """Whether we or the kernel ended what it started since `begin`, because that used too much memory."""
-        self._exhausted |= self._group.exceeded()
-        return self._exhausted
+        self.exhausted = False
 
     def _look(self) -> None:
         """End what the process started if all of it uses too much memory. Check only now and then."""
         if time.monotonic() < self._next_look:
             return
         started = memory.started_by(self._process.pid) - self._killed  # killed ones give theirs back late
-        if self._group.exceeded() or memory.used_by(started, self._memory) > self._memory:
-            self._exhausted = True
+        if memory.used_by(started, self._memory) > self._memory:
+            self.exhausted = True
             self._killed |= started
             for one in started:  # the runner ends what they start meanwhile
                 with contextlib.suppress(OSError):
@@ -338,12 +347,11 @@ class _Process:
         self._next_look = time.monotonic() + _LOOK
 
     def end(self) -> None:
-        """End it, and every process in its namespace or, without one, in its group."""
+        """End it, and so every process in its namespace."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
-        self._group.remove()
         for pipe in (self._in, self._out):
             with contextlib.suppress(OSError):
                 pipe.close()

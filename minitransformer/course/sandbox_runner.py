@@ -2,8 +2,8 @@
 
 It reads one message and the hand-in from standard input, reports which exercises it finds, and runs each in a child of
 its own with limits on time and memory. A child runs the statements that its exercise needs, calls the function on the
-trials, and sends the returned arrays. Nothing here takes part in the verdict: a hand-in can overwrite, patch or replace
-what it finds, but it changes only its own answers.
+trials, and sends the returned arrays, and the inputs as they are afterwards. Nothing here takes part in the verdict: a
+hand-in can overwrite, patch or replace what it finds, but it changes only its own answers.
 
 The package itself is missing here. `_NotHere` replaces it, so that imports work and arrays come from NumPy. A call of
 an op raises an error that says why: the exercises need only NumPy and SciPy's error function.
@@ -11,10 +11,8 @@ an op raises an error that says why: the exercises need only NumPy and SciPy's e
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
-import linecache
 import os
 import signal
 import sys
@@ -22,7 +20,10 @@ import time
 import types
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .hand_in import HandIn
 
 _LONGEST = 4000  # characters of a message in words
 _LARGEST = 100_000  # numbers of an answer; the largest right one has a few thousand
@@ -49,94 +50,74 @@ def main() -> None:
     sys.meta_path.insert(0, _Finder())
     exercises = {exercise["name"]: exercise for exercise in order["exercises"]}
     try:
-        found = hand_in.read(order["file"], data, exercises)
+        found = hand_in.read(order["file"], data)
     except (ValueError, RecursionError, MemoryError) as error:
         channel.send({"unreadable": str(error)[:_LONGEST] or type(error).__name__})
         return
-    defined = [name for name in exercises if name in found.definitions]
+    bound = [name for name in exercises if name in found.bound]
+    broken = {name: why[:_LONGEST] for name, why in found.broken.items() if name in exercises and name not in bound}
     problems = [problem[:_LONGEST] for problem in found.problems[:_MOST_FAILURES]]
-    channel.send({"defined": defined, "broken": found.broken, "assigned": found.assigned, "problems": problems})
-    for name in defined:
+    channel.send({"bound": bound, "broken": broken, "problems": problems})
+    for name in bound:
         child = os.fork()
         if child == 0:
             os.setpgid(0, 0)
-            _limit(CPU=int(order["seconds"]) + 2, NOFILE=_DESCRIPTORS)
-            if order["alone"]:  # the system counts the hand-in's processes apart from this user's others
-                _limit(NPROC=_PROCESSES)
+            _limit(CPU=int(order["seconds"]) + 2, NOFILE=_DESCRIPTORS, NPROC=_PROCESSES)
             try:
-                _answer(channel, exercises[name], found)
+                _answer(channel, name, exercises, found)
             except BaseException as error:  # a hand-in may raise anything, anywhere
-                channel.send({"failed": _said(error)})
+                channel.send({"failed": hand_in.said(error)[:_LONGEST]})
             finally:
                 os._exit(0)
-        channel.send({"done": name, "status": _ended(child, order["seconds"], order["alone"])})
+        channel.send({"done": name, "status": _ended(child, order["seconds"])})
 
 
-def _answer(channel: _Channel, exercise: dict[str, Any], found: Any) -> None:
+def _answer(channel: _Channel, name: str, exercises: dict[str, Any], found: HandIn) -> None:
     from . import collecting, wire
+    from .hand_in import is_function, said
 
+    def fits(other: str, value: Any) -> bool:
+        known = other in exercises and is_function(value)
+        return known and not collecting.signature_misfit(exercises[other]["arguments"], value)
+
+    exercise = exercises[name]
     trials = [wire.decode(trial, channel.function) for trial in exercise["trials"]]
     outputs, arguments = tuple(exercise["outputs"]), tuple(exercise["arguments"])
-    name: str = exercise["name"]
     asked: Any = types.SimpleNamespace(name=name, outputs=outputs, arguments=arguments, trials=lambda seed: trials)
-    function = _run(found, name, channel)
-    if not callable(function):
-        problem = f"There is no function {name} after the statements that it needs have run."
-        answers = [collecting.Answer(problem=problem)]
-    else:
+    function, problems = found.function(name, fits)
+    for problem in problems[:_MOST_FAILURES]:
+        channel.send({"failed": problem[:_LONGEST]})
+    if is_function(function):
         try:
             answers = collecting.collect(asked, function)
         except BaseException as error:
-            answers = [collecting.Answer(problem="Your function stops with an error:", error=_said(error))]
+            answers = [collecting.Answer(problem="Your function stops with an error:", error=said(error))]
+    elif found.is_defined(name):
+        answers = [
+            collecting.Answer(problem=f"There is no function {name} after the statements that it needs have run.")
+        ]
+    else:
+        channel.send({"assigned": name})
+        return
     channel.send({"answers": [_as_message(answer, wire.encode) for answer in answers]})
 
 
-def _run(found: Any, name: str, channel: _Channel) -> Any:
-    """Run the statements that the exercise needs and return its function. A failing one does not stop the rest."""
-    module = types.ModuleType("__main__")
-    module.__dict__.update(display=lambda *args, **options: None)
-    sys.modules["__main__"] = module
-    for title, source in found.sources.items():  # for the lines in a traceback
-        linecache.cache[title] = (len(source), None, source.splitlines(keepends=True), title)
-    functions: dict[str, Any] = {}
-    failures = 0
-    for place in found.needed(name):
-        title, node = found.statements[place].title, found.statements[place].node
+def _as_message(answer: Any, encode: Callable[..., Any]) -> dict[str, Any]:
+    def sent(x: Any, wrong: str) -> Any:
         try:
-            code = compile(ast.Module([node], []), title, "exec", flags=found.flags, dont_inherit=True)
-            exec(code, module.__dict__)
-        except BaseException as error:
-            failures += 1
-            if failures <= _MOST_FAILURES:
-                channel.send({"failed": f"{title}, line {node.lineno}: {_said(error)}"[:_LONGEST]})
-            continue
-        for defined, where in found.definitions.items():
-            if where == place:
-                functions[defined] = module.__dict__.get(defined)
-    module.__dict__.update(functions)  # later bindings of their names do not count
-    return functions.get(name)
+            return encode(x, [])
+        except TypeError:
+            return encode(wrong)
 
-
-def _as_message(answer: Any, encode: Callable[[Any], Any]) -> dict[str, Any]:
     outputs = []
     for output in answer.outputs:
         if not isinstance(output, str) and output.size > _LARGEST:
             output = f"it has the shape {output.shape}: far more numbers than expected"
-        try:
-            outputs.append(encode(output))
-        except TypeError:
-            outputs.append(encode(f"it is an array of {output.dtype}, where numbers were expected"))
+        dtype = getattr(output, "dtype", "")
+        outputs.append(sent(output, f"it is an array of {dtype}, where numbers were expected"))
+    inputs = [sent(x if getattr(x, "size", 0) <= _LARGEST else "", "") for x in answer.inputs]
     words = {"problem": answer.problem[:_LONGEST], "error": answer.error[-_LONGEST:]}
-    return {"outputs": outputs, "changed": list(answer.changed)} | words
-
-
-def _said(error: BaseException) -> str:
-    """An exception in words, safe against its own class."""
-    try:
-        text = str(error)
-    except BaseException:
-        text = "(its message cannot be shown)"
-    return f"{type(error).__name__}: {text}"[:_LONGEST]
+    return {"outputs": outputs, "inputs": inputs} | words
 
 
 def _limit(**limits: int) -> None:
@@ -147,11 +128,8 @@ def _limit(**limits: int) -> None:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
 
 
-def _ended(child: int, seconds: float, alone: bool) -> int | None:
-    """How the child ended; None if its time was over. Ends it and every process that it left behind.
-
-    alone: whether this process is in a process namespace of its own. All processes there belong to the hand-in.
-    """
+def _ended(child: int, seconds: float) -> int | None:
+    """How the child ended; None if its time was over. Ends it and all other processes here: they are the hand-in's."""
     end, status = time.monotonic() + seconds, None
     while status is None and time.monotonic() < end:
         done, raw = os.waitpid(child, os.WNOHANG)
@@ -159,19 +137,13 @@ def _ended(child: int, seconds: float, alone: bool) -> int | None:
             status = os.waitstatus_to_exitcode(raw)
         else:
             time.sleep(0.002)
+    gone = time.monotonic() + 2.0
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if alone and os.getpid() < 10:
-            gone = time.monotonic() + 2.0
-            while time.monotonic() < gone:  # until all are: their memory must not count in the next exercise
-                os.kill(-1, signal.SIGKILL)
-                time.sleep(0.002)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(-1, os.WNOHANG)
-        else:
-            os.killpg(child, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        if status is None:
-            os.waitpid(child, 0)
+        while time.monotonic() < gone:  # until all are: their memory must not count in the next exercise
+            os.kill(-1, signal.SIGKILL)
+            time.sleep(0.002)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
     return status
 
 

@@ -27,6 +27,7 @@ from ..verify import foreign
 from ..verify.catalogue import CASES, known_ops
 from ..verify.mistakes import MISTAKES, Mistake
 from ..verify.mistakes.mistake import forget_kept_results
+from .by_design import SAID, without_empty_rows
 
 # The tolerance for equal results, by the least precise dtype in them.
 _TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
@@ -55,7 +56,8 @@ class Diagnosis:
 
     mistakes: those with the same results as the function, the op's own first; empty if the function is right or its
     mistake is unknown. differing: the names of the results that differ from the right ones, such as "the output", "dk".
-    trials: on how many inputs the function ran; tried: how many known mistakes it was compared with.
+    trials: on how many inputs the function ran; tried: how many known mistakes it was compared with. remark: what
+    differs by design.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Diagnosis:
     differing: tuple[str, ...]
     trials: int
     tried: int
+    remark: str = ""
 
     @property
     def right(self) -> bool:
@@ -78,11 +81,12 @@ class Diagnosis:
     def __str__(self) -> str:
         where = "on these inputs" if self.trials == 1 else f"on {self.trials} inputs"
         if self.right:
-            return f"{self.name} does what {self.op} does {where}"
+            return ". ".join(filter(None, [f"{self.name} does what {self.op} does {where}", self.remark]))
         which = " and ".join(filter(None, [", ".join(self.differing[:-1]), self.differing[-1]]))
         start = f"{self.name} differs from {self.op} in {which}"
         if not self.mistakes:
-            return f"{start}; none of the {self.tried} known mistakes does the same"
+            end = f". {self.remark}" if self.remark else ""
+            return f"{start}; none of the {self.tried} known mistakes does the same{end}"
         told = "\n  or  ".join(f"{mistake.name}: {mistake.sentence}" for mistake in self.mistakes[:3])
         return f"{start}. It does what a known mistake does {where}:\n      {told}"
 
@@ -102,11 +106,17 @@ def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **opti
         raise ValueError(f"diagnose: there is no op {op!r}; expected one of {', '.join(sorted(all_ops))}")
     right = all_ops[op]
     if inputs:
-        trials = [_Trial(inputs, {key: x for key, x in options.items() if _takes(f, inputs, key)}, options, seed)]
+        trials = [
+            _Trial(inputs, {key: x for key, x in options.items() if _takes(f, inputs, key, others=True)}, options, seed)
+        ]
     else:
         trials = [_Trial(*each, each[1], seed) for each in _drawn(op, seed) if _takes(f, each[0], *each[1])]
     trials, others = _where_it_runs(f, trials)
     wanted = [trial.of_op(right) for trial in trials]
+    remark = ""
+    for trial, results in zip(trials, wanted, strict=True):
+        filled = without_empty_rows(f, op, trial.found, results)
+        trial.found, remark = filled, remark if filled is trial.found else SAID
     names = dict.fromkeys(name for trial, one in zip(trials, wanted, strict=True) for name in (*one, *trial.found))
     comparisons = [_Comparison(trial.found, results, f) for trial, results in zip(trials, wanted, strict=True)]
     differing = [name for name in names if not all(comparison.alike(name) for comparison in comparisons)]
@@ -123,7 +133,7 @@ def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **opti
     differing = [
         name for name in differing if name.removesuffix(_AGAIN) == name or name[: -len(_AGAIN)] not in differing
     ]
-    return Diagnosis(given.name_of(f), op, tuple(found), tuple(differing), len(trials), len(tried))
+    return Diagnosis(given.name_of(f), op, tuple(found), tuple(differing), len(trials), len(tried), remark)
 
 
 def known_mistakes(op: str, seed: int = 0) -> list[Mistake]:
@@ -239,10 +249,11 @@ def _told(x: Any) -> Any:
     return host_copy(x) if is_float_array(x) else given.describe(x)
 
 
-def _takes(f: Callable[..., Any], inputs: Any, *names: str) -> bool:
-    """Whether f can be called with these inputs and options of these names."""
+def _takes(f: Callable[..., Any], inputs: Any, *names: str, others: bool = False) -> bool:
+    """Whether f can be called with these inputs and options of these names. others: it may require more than these."""
     try:
-        inspect.signature(f).bind(*inputs, **dict.fromkeys(names))
+        signature = inspect.signature(f)
+        (signature.bind_partial if others else signature.bind)(*inputs, **dict.fromkeys(names))
     except TypeError:
         return False
     except ValueError:  # it has no signature

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ..trace.foreign import as_numpy
+from ..trace.values import is_float_array
 from ..verify import arguments as given
 from ..verify.catalogue import known_ops
+from ..verify.contract import CHANGED
 from ..verify.foreign import copied_array
 from ..verify.gradients import gradients
 from ..verify.report import Report, Row
@@ -111,10 +114,13 @@ def _wrong(report: Report) -> str:
     """In words, which gradients of inputs and parameters are wrong, and which of other values inside."""
     wrong = [row for row in report.rows if not row.ok]
     given_ones = {row.name for row in report.rows if row.kind != "intermediate"}
+    in_place = [row.name for row in wrong if row.problem.startswith(CHANGED)]
+    wrong = [row for row in wrong if row.problem != CHANGED]
     names = [f"d{row.name}" for row in wrong if row.kind != "intermediate"]
     inside = dict.fromkeys(_without_place(row.name) for row in wrong if row.kind == "intermediate")
     inside = dict.fromkeys(name for name in inside if name.rpartition(".")[2] not in given_ones)
-    told = [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} wrong"] if names else []
+    told = [f"{', '.join(in_place)} {'was' if len(in_place) == 1 else 'were'} changed in place"] if in_place else []
+    told += [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} wrong"] if names else []
     return "; ".join(told + ([f"the gradient of {', '.join(inside)} is wrong"] if inside else []))
 
 
@@ -123,7 +129,7 @@ def _without_place(title: str) -> str:
 
 
 def _told(row: Row) -> str:
-    if not row.checked:
+    if not row.checked or (row.problem and math.isinf(row.error)):  # right numbers, but something else is wrong
         return f"worst: {row.name}: {row.problem or 'wrong'}"
     place = "" if row.where is None else "[" + ", ".join(map(str, row.where)) + "]"
     along = "" if row.where is not None else " along a random direction"
@@ -162,6 +168,6 @@ def _diagnoses(
 def _of_equal_lengths(inputs: tuple[Any, ...]) -> Iterator[list[Any]]:
     """The inputs (..., T, d), cut to the shortest T, if they differ in it."""
     arrays = [copied_array(x) for x in inputs]
-    lengths = {x.shape[-2] for x in arrays if x.ndim > 1}
+    lengths = {x.shape[-2] for x in arrays if is_float_array(x) and x.ndim > 1}
     if len(lengths) > 1:
-        yield [x[..., : min(lengths), :] if x.ndim > 1 else x for x in arrays]
+        yield [x[..., : min(lengths), :] if is_float_array(x) and x.ndim > 1 else x for x in arrays]

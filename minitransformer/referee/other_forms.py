@@ -37,6 +37,7 @@ def of_our_form(f: Any, call: Callable[..., Any], dtype: str) -> Callable[..., A
         return call(*inputs, **options)
 
     function.__name__ = getattr(f, "__name__", type(f).__name__)
+    function.made_by = call.__module__  # type: ignore[attr-defined]  # which adapter
     return marked(function, dtype)
 
 

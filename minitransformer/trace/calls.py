@@ -87,7 +87,11 @@ Group = list[Binding]  # a binding, then each in-place change of its array while
 
 @dataclass(frozen=True)
 class Pair:
-    """A value and its gradient: binding number `occurrence` of `name` in call number `call`."""
+    """A value and its gradient: binding number `occurrence` of `name` in call number `call`.
+
+    order: the serial of the gradient's binding; earlier: what the gradient's name held before, if the name of the value
+    is bound once. Zeros, which wait to be filled, are left out.
+    """
 
     call: int
     name: str
@@ -96,6 +100,8 @@ class Pair:
     value: np.ndarray
     gradient: np.ndarray | None
     why_not: str = ""  # why there is no gradient to compare the value with
+    order: int = -1
+    earlier: tuple[np.ndarray, ...] = ()
 
 
 def label_calls(calls: Sequence[Call]) -> None:
@@ -193,10 +199,15 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
             counts = f"{name} gets {len(values)} values, {gradients[0][0].name} {len(gradients)}"
             why_not = counts if len(values) != len(gradients) else f"{name} has other values in backward"
         for i in range(len(values)) if why_not else partners:
-            value = values[i][0].value.array
-            gradient = None if why_not else gradients[partners[i]][-1].value.array
+            value, title = values[i][0].value.array, _title(values, i)
             assert value is not None
-            found.append(Pair(call.index, name, i, _title(values, i), value, gradient, why_not))
+            if why_not:
+                found.append(Pair(call.index, name, i, title, value, None, why_not))
+                continue
+            *others, last = [binding for group in gradients[: partners[i] + 1] for binding in group]
+            arrays = (binding.value.array for binding in others if len(values) == 1)
+            earlier = tuple(x for x in arrays if x is not None and x.shape == value.shape and x.any())
+            found.append(Pair(call.index, name, i, title, value, last.value.array, "", last.serial, earlier))
     return found
 
 

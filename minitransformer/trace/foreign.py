@@ -9,6 +9,7 @@ link, whichever file of the user its code is in.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import os
 import sys
 import sysconfig
@@ -20,24 +21,32 @@ from typing import Any
 import numpy as np
 
 _LIBRARIES = (str(Path(__file__).parent.parent), sysconfig.get_path("stdlib"), "<frozen", "<string>")
+_OF_ARRAYS = ("numpy", "cupy", "torch", "jax", "jaxlib")
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 def as_numpy(x: Any) -> Any:
-    """A tensor of PyTorch as an array of NumPy, with the same memory if it can; any other value unchanged."""
+    """A tensor of PyTorch as an array of NumPy, with the same memory if it can; any other value unchanged.
+
+    A tensor without numbers of its own is unchanged, too: one on meta, a sparse one, or one inside torch.func, which
+    stands for many.
+    """
     torch: Any = sys.modules.get("torch")
     tensor: Any = x
     if torch is None or not isinstance(x, getattr(torch, "Tensor", ())) or tensor.is_meta:
         return x
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    try:
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    except (RuntimeError, TypeError, NotImplementedError):
+        return x
 
 
 def as_array(x: Any) -> Any:
     """A tensor, or an array of JAX that has numbers, as an array of NumPy; any other value unchanged."""
     jax: Any = sys.modules.get("jax")
-    if jax is not None and isinstance(x, getattr(jax, "Array", ())):
-        return x if isinstance(x, jax.core.Tracer) else np.asarray(x)  # jax.jit and jax.vjp compute with tracers
+    if hasattr(jax, "Array") and not isinstance(x, jax.core.Tracer) and isinstance(x, jax.Array):
+        return np.asarray(x)  # jax.jit and jax.vjp compute with tracers, which have no numbers
     return as_numpy(x)
 
 
@@ -47,9 +56,25 @@ def like(array: Any, x: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def of_a_user(filename: str) -> bool:
-    """Whether a file lies outside Python's libraries, the installed ones and this package."""
-    return not filename.startswith(_LIBRARIES) and not any(part in filename for part in _INSTALLED)
+def of_a_user(filename: str, module: Any) -> bool:
+    """Whether a module's file lies outside Python's libraries, the installed ones and this package.
+
+    An installed package may be in any folder, as after `pip install --target`. Pip's RECORD beside it tells it from a
+    package of the user. The libraries whose arrays we take are never the user's, even as a clone without a RECORD.
+    """
+    if filename.startswith(_LIBRARIES) or any(part in filename for part in _INSTALLED):
+        return False
+    package = str(module).partition(".")[0]
+    path = Path(filename)
+    root = next((folder for folder in path.parents if (folder / package) in path.parents), path.parent)
+    return package not in _OF_ARRAYS and not _has_record(str(root), package)
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_record(root: str, package: str) -> bool:
+    """Whether a distribution installed in this folder has a file of the package."""
+    records = (each.read_text("RECORD") or "" for each in importlib.metadata.distributions(path=[root]))
+    return any(line.startswith((f"{package}/", f"{package}.py,")) for each in records for line in each.splitlines())
 
 
 def function_of(ctx: Any) -> Any:

@@ -111,7 +111,7 @@ class Recorder(Traced):
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
-        if not self._wants(code):
+        if not self._wants(frame):
             return None
         maker = self._maker_of(frame)
         if not (self.in_forward or maker is not None or self.helpers_in_backward):

@@ -59,7 +59,9 @@ def claimed_pullback(result: Any, code: types.CodeType) -> types.FunctionType | 
     the same line of source would share one code object.
     """
     pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
-    while pullback is not (inner := getattr(pullback, "func", getattr(pullback, "__wrapped__", pullback))):
+    while callable(pullback) and pullback is not (
+        inner := getattr(pullback, "func", getattr(pullback, "__wrapped__", pullback))
+    ):
         pullback = inner  # inside a decorator or a functools.partial
     if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
         pullback.__code__ = pullback.__code__.replace()
@@ -93,10 +95,11 @@ class Traced(abc.ABC):
     def __exit__(self, *_: Any) -> None:
         sys.settrace(self._previous)
 
-    def _wants(self, code: types.CodeType) -> bool:
-        """Whether to follow this code. Comprehensions and generators belong to the statement that runs them."""
-        name = code.co_filename
-        if not (of_a_user(name) if self._separate else name == self._file) and not name.startswith(_ROOMS):
+    def _wants(self, frame: types.FrameType) -> bool:
+        """Whether to follow this call. Comprehensions and generators belong to the statement that runs them."""
+        code, name = frame.f_code, frame.f_code.co_filename
+        ours = of_a_user(name, frame.f_globals.get("__name__")) if self._separate else name == self._file
+        if not ours and not name.startswith(_ROOMS):
             return False
         if name == _CHECKS:
             return False
@@ -116,7 +119,7 @@ class Replacement(Traced):
         self.done = False
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        if not self._wants(frame.f_code):
+        if not self._wants(frame):
             return None
         self._calls += 1
         if self._calls - 1 != self._pair.call:

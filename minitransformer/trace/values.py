@@ -14,9 +14,7 @@ CORNER = 8  # rows and columns that are kept of an array that is only summarised
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is an array (or NumPy scalar) of a known library."""
-    if not hasattr(x, "dtype"):
-        return False
+    """Whether x is an array (or NumPy scalar) of a known library. Only its type is read: x may be half built."""
     try:
         device_of(x)
     except TypeError:

@@ -106,6 +106,11 @@ def fresh(argument: Any) -> Any:
     return copy.deepcopy(argument) if isinstance(argument, np.random.Generator) else argument
 
 
+def copied(argument: Any) -> Any:
+    """A copy of the argument if it is an array or a random generator; else the argument itself."""
+    return argument.copy() if is_array(argument) else fresh(argument)
+
+
 def displaced(x: Array, displacement: np.ndarray) -> Array:
     """x + displacement, on the device of x."""
     return to_device(host_copy(x) + displacement, device_of(x).name)

@@ -24,6 +24,8 @@ from .arguments import Named, leaves_of, nearby
 from .differences import Differences
 from .report import Row
 
+CHANGED = "was changed in place"
+
 
 class Contract:
     """A function, its named arguments, its options and the parameters that it owns.
@@ -51,11 +53,14 @@ class Contract:
         # Each argument with floating-point leaves needs a gradient; each parameter has one that backward adds to.
         self.wanted = [name for name, x in arguments if any(is_float_array(leaf) for _, leaf in leaves_of(name, x))]
         self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in owned}
+        self.written: list[str] = []  # the inputs that f has changed; from then on it gets copies
+        self.size = 1.0  # of these and other numbers that are added: rounding would hide a gradient beside larger ones
 
     def call(self, leaves: list[Any] | None = None) -> Any:
         """Call f with fresh copies of the generators, so that every evaluation draws the same random numbers."""
         values = iter([x for _, x in self.leaves] if leaves is None else leaves)
-        inputs = [given.with_leaves(x, lambda _: given.fresh(next(values))) for _, x in self.arguments]
+        lent = given.copied if self.written else given.fresh
+        inputs = [given.with_leaves(x, lambda _: lent(next(values))) for _, x in self.arguments]
         result = self.f(*inputs, **{key: given.fresh(value) for key, value in self.options.items()})
         if isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1]):
             return result
@@ -65,6 +70,7 @@ class Contract:
 
     def in_other_forms(self, rows: list[Row]) -> list[Row]:
         """The rows of `run`, marked where results differ for another memory layout or in float32."""
+        self.size = min(1.0, self._largest(self.results) or 1.0)
         for layout in (given.transposed, given.strided):
             unlike = self._unlike(self._rerun(layout))
             rows = marked(rows, unlike, "it differs when arrays are transposed or have gaps in memory")
@@ -117,7 +123,8 @@ class Contract:
         The parameters' gradients start from nonzero numbers: a pullback must add to them, not overwrite them.
         """
         for key, p in self.owned:
-            p.grad = to_device((scale * self.start[key]).astype(p.value.dtype), device_of(p.value).name)
+            start = scale * self.size * self.start[key]
+            p.grad = to_device(start.astype(p.value.dtype), device_of(p.value).name)
         start = {key: parameter.grad.copy() for key, parameter in self.owned}
         result = backward(dy)
         self.raw = list(result) if isinstance(result, tuple) else [] if result is None else [result]
@@ -126,7 +133,8 @@ class Contract:
         return leaves, {key: parameter.grad - start[key] for key, parameter in self.owned}
 
     def _drawn(self, y: Array) -> Array:
-        return to_device(self.rng.normal(size=y.shape).astype(y.dtype), device_of(y).name)
+        drawn = self.size * self.rng.normal(size=y.shape)
+        return to_device(drawn.astype(y.dtype), device_of(y).name)
 
     def _not_linear(self, y: Array, backward: Callable[..., Any]) -> list[str]:
         """The names of the gradients that do not scale with the upstream gradient, or are not additive in it."""
@@ -154,16 +162,27 @@ class Contract:
         """
         results = self.results if results is None else results
         rtol = max(rtol, foreign.least_rtol(self.f))
-        sizes = [0.1 * self.differences.weighted, *(x for _, x in results[1:] if is_float_array(x))]
-        largest = max(float(abs(host_copy(x)).max(initial=0.0)) for x in sizes)
+        largest = self._largest(results)
         pairs = [(name, x, other) for (name, x), (_, other) in zip(results, others, strict=False) if is_float_array(x)]
         return [name for name, x, other in pairs if not _alike(x, other, rtol, 0.01 * rtol * largest)]
+
+    def _largest(self, results: list[Named]) -> float:
+        """The size of the largest gradient, or of the output if that counts for more."""
+        arrays = [0.1 * self.differences.weighted, *(x for _, x in results[1:] if is_float_array(x))]
+        return max(float(abs(host_copy(x)).max(initial=0.0)) for x in arrays)
 
     def _belongings(self) -> list[Named]:
         """Every array that belongs to the caller: neither f nor its pullback may change it."""
         values = [(key, parameter.value) for key, parameter in self.owned]
         options = [leaf for name, x in self.options.items() for leaf in leaves_of(name, x)]
         return [(name, x) for name, x in [*self.leaves, *options, *values] if is_array(x)]
+
+    def _note_what_is_written(self, before: list[Named]) -> None:
+        """Note which inputs f has changed, and restore their numbers, in new arrays: its output may be in the old."""
+        kept, changed = dict(before), self._changed(before, self._belongings())
+        self.written += [name for name, _ in self.leaves if name in changed]
+        restored = ((name, to_device(kept[name], device_of(x).name)) for name, x in self.leaves if name in changed)
+        self.leaves = list((dict(self.leaves) | dict(restored)).items())
 
     def _copies(self, arrays: list[Named]) -> list[Named]:
         return [(name, host_copy(x)) for name, x in arrays]

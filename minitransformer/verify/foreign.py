@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import random
 import sys
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import numpy as np
 from ..trace.foreign import as_numpy
 from ..trace.values import host_copy, is_float_array, same_numbers
 from . import arguments as given
-from .report import Row
 
 # In float32: a step that rounds little, and the accuracy that differences then have.
 _STEP, _RTOL, _ATOL = 1e-2, 1e-2, 3e-4
@@ -62,25 +60,6 @@ def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> tuple[dict[str,
     coarse = {"step": step, "rtol": rtol, "atol": atol, "eps": float(np.finfo(np.float32).eps)}
     close = f"It computes in float32: errors of a gradient g below {atol:g} + {rtol:g} |g| are not seen."
     return settings | coarse, " ".join(filter(None, [close, note]))
-
-
-def by_other_names(f: Any, rows: list[Row]) -> list[Row]:
-    """The rows; an intermediate is not called wrong for its shape, or if all gradients that f returns are right.
-
-    In others' code dP may be something other than the gradient of P, such as that of all tiles together.
-    """
-    if not getattr(given.inside_partial(f), "separate", False):
-        return rows
-    rows = [
-        dataclasses.replace(row, ok=True, error=0.0, problem=f"not checked: {row.problem}")
-        if row.kind == "intermediate" and not row.ok and not row.checked
-        else row
-        for row in rows
-    ]
-    if not all(row.ok for row in rows if row.kind != "intermediate"):
-        return rows
-    why_not = "not checked: its d... or grad_... seems to belong to something else: all inputs' gradients are right"
-    return [row if row.ok else dataclasses.replace(row, ok=True, error=0.0, problem=why_not) for row in rows]
 
 
 def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:

@@ -25,9 +25,9 @@ from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
 from . import arguments as given  # `arguments` are those of f
-from . import foreign
+from . import blame, foreign
 from .arguments import displaced, leaves_of
-from .contract import Contract, marked
+from .contract import CHANGED, Contract, marked
 from .differences import Differences, Probe
 from .report import Report, Row
 
@@ -98,7 +98,8 @@ def gradients(
         note += given.unlisted(f, owned, check.read) if parameters is None else ""
         if check.f is not f:
             rows = check.with_twin(f, rows)
-    return Report(name or given.name_of(f), tuple(foreign.by_other_names(f, rows)), note.strip())
+        rows = blame.blamed(check, rows)
+    return Report(name or given.name_of(f), tuple(rows), note.strip())
 
 
 class _Check(Contract):
@@ -113,6 +114,7 @@ class _Check(Contract):
         with Recorder(self.f) as recording:
             y, backward = self.call()
         output = host_copy(y)
+        self._note_what_is_written(belongings)
         _require_finite(output, recording)
         (again, _), self.read = given.reading(self.call)
         if not self._changed(belongings, self._belongings()) and not np.array_equal(host_copy(again), output):
@@ -120,7 +122,7 @@ class _Check(Contract):
         self.differences = Differences(output, _upstream(upstream, output, self.dy_rng), self.dy_rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
-        self.upstream = dy
+        self.upstream, self.size = dy, min(1.0, float(abs(self.differences.upstream).max(initial=0.0)) or 1.0)
 
         later, later_backward = self._call_elsewhere()
         recording.in_forward = False
@@ -129,7 +131,9 @@ class _Check(Contract):
         copies = [x.copy() if is_float_array(x) else x for x in returned]
         self.results = self._named(y, copies, added)
         unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
-        changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
+        now = [*self._belongings(), ("the output", y), ("the upstream gradient", dy)]
+        changed = [*self.written, *self._changed(belongings, now)]
+        self._note_what_is_written(belongings)
         not_linear = self._not_linear(y, backward)
         self._pull_back(later_backward, self._drawn(later))
         overwritten = [
@@ -138,17 +142,23 @@ class _Check(Contract):
             if is_float_array(x) and not same_numbers(host_copy(old), x)
         ]
 
+        if changed:  # whatever else is unlike follows from it
+            unlike, not_linear, overwritten = [], [], []
+            self.upstream = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
+
         rows = self._input_rows(copies)
-        pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
+        self.pairs = pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
         checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
+        both = [row.name for row in rows if row.name in changed and not row.ok]
         rows = marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
         why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
         rows = marked(rows, unlike, why, first=True)
         rows = marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
-        return marked(rows, changed, "was changed in place", first=True)
+        rows = marked(rows, changed, CHANGED, first=True)
+        return marked(rows, both, f"{CHANGED}, and its gradient is wrong", first=True)
 
     def _input_rows(self, returned: list[Any]) -> list[Row]:
         if len(self.raw) != len(self.wanted):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
-
-from minitransformer.show.stepper.examples import EXAMPLES
 
 from .conftest import Open
 
@@ -24,18 +20,6 @@ SITE = [
 SCHEMES = ("light", "dark")
 # Two rules that axe leaves out unless asked.
 RULES = {"rules": {name: {"enabled": True} for name in ("label-content-name-mismatch", "target-size")}}
-TEN = (
-    "attention",
-    "softmax",
-    "multi-head",
-    "layer-norm",
-    "ffn",
-    "encoder-layer",
-    "cross-entropy",
-    "embedding",
-    "lstm",
-    "experts",
-)
 
 
 def complaints(page: Page) -> list[tuple[str, str]]:
@@ -82,20 +66,3 @@ def test_the_viewer_is_accessible_with_gradients_and_while_a_cell_is_read(visit:
     page.keyboard.press("g")
     page.locator("#matrix td button").first.focus()
     assert complaints(page) == []
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", TEN)
-def test_every_step_of_an_example_is_accessible(open_page: Open, tmp_path: Path, name: str, scheme: str) -> None:
-    path = tmp_path / f"{name}.html"
-    EXAMPLES[name].record().to_html(path)
-    page = open_page(path, color_scheme=scheme, reduced_motion="reduce")
-    found, seen = {}, set()
-    while page.url not in seen:
-        seen.add(page.url)
-        if wrong := complaints(page):
-            found[page.url.partition("#")[2]] = wrong
-        page.keyboard.press("ArrowRight")
-        page.wait_for_timeout(100)
-    assert found == {} and len(seen) > 5

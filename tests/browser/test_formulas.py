@@ -101,27 +101,6 @@ def test_sentences_are_shown_with_the_names_of_the_view(open_page: Open, multi_h
 
 
 PHONE = {"width": 390, "height": 844}
-WIDE = """
-(steps) => steps.flatMap((step) => {
-  location.hash = `#step=${step}`;
-  dispatchEvent(new Event("hashchange"));
-  return [...document.querySelectorAll("#formula, #sentence, #formulas, #formulas .line")]
-    .filter((element) => element.scrollWidth > element.clientWidth + 1)
-    .map((element) => `${step}: ${element.id || "line"} ${element.textContent.slice(0, 60)}`);
-})
-"""
-
-
-@pytest.mark.parametrize(("width", "large"), [(390, True), (1366, False), (1366, True)])
-def test_formulas_and_sentences_are_not_clipped(
-    open_page: Open, multi_head: tuple[Recording, Path], width: int, large: bool
-) -> None:
-    recording, path = multi_head
-    page = open_page(path, viewport={"width": width, "height": 768})
-    if large:
-        page.keyboard.press("t")
-    steps = [step.index for step in shown_steps(recording)][::4]
-    assert page.evaluate(WIDE, steps) == []
 
 
 def test_formulas_are_in_the_font_of_the_page(open_page: Open, multi_head: tuple[Recording, Path]) -> None:

@@ -11,7 +11,7 @@ from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.steps import Step
 
 from .conftest import Open
-from .reading import arrives, at, current, go, shown_steps, stops, switch
+from .reading import arrives, at, current, go, stops, switch
 
 pytestmark = pytest.mark.browser
 
@@ -156,36 +156,3 @@ def test_the_steps_are_a_tree_of_calls(open_page: Open, decoder_layer: tuple[Rec
     link.click()
     arrives(page, there)
     assert recording.calls[recording.steps[there].call].backward
-
-
-WIDE = """
-(steps) => {
-  const found = [];
-  for (const step of steps) {
-    location.hash = `#step=${step}`;
-    dispatchEvent(new Event("hashchange"));
-    const all = "#formula, #map, #map *:not(.hidden), #path, #formulas, #listing, .line, .line code";
-    for (const element of document.querySelectorAll(all))
-      if (element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline")
-        found.push(`${step}: ${element.tagName} ${element.textContent.slice(0, 40)}`);
-  }
-  return found;
-}
-"""
-
-
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("width", [390, 1366, 1920])
-def test_map_and_code_are_not_clipped(
-    open_page: Open, decoder_layer: tuple[Recording, Path], width: int, large: bool
-) -> None:
-    recording, path = decoder_layer
-    page = open_page(path, viewport={"width": width, "height": 768})
-    if large:
-        page.keyboard.press("t")
-    steps = [step.index for step in shown_steps(recording)][::20]
-    assert page.evaluate(WIDE, steps) == []
-    if page.is_hidden("#listing"):
-        page.keyboard.press("f")
-    page.add_style_tag(content=".line code { white-space: pre }")
-    assert page.evaluate(WIDE, steps) != [] or width == 1920

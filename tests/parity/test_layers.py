@@ -357,67 +357,46 @@ def rotation(length: int, width: int) -> tuple[Any, Any]:
     return angles.cos(), angles.sin()
 
 
-@pytest.mark.usefixtures("in_float64")
-def test_norms_of_queries_and_keys(agree: Agree) -> None:
-    """The attention of Qwen3 in transformers: norms before the rotation, heads that share keys."""
-    rng = np.random.default_rng(0)
-    ours = later.grouped(12, 6, 3, 4, bias=False, turn=later.qk_norm(4, rotary_base=10000.0))
-    config = Qwen3Config(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4)
-    config._attn_implementation = "eager"
-    theirs = Qwen3Attention(config, 0).double()
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
-    names |= {"turn_query.norm.gamma": "q_norm.weight", "turn_key.norm.gamma": "k_norm.weight"}
-    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
-    compare(
-        agree,
-        "MultiHeadAttention, norms of queries and keys",
-        lambda x: ours(x, causal=True),
-        lambda x: theirs(x, rotation(5, 4), hidden)[0],
-        from_theirs(ours, theirs, names, rng),
-        [rng.normal(size=X)],
-        rng,
-    )
+OF_OTHERS: dict[str, tuple[Any, Any, dict[str, Any], Any, dict[str, str]]] = {  # of transformers, ours, other names
+    "norms of queries and keys": (  # before the rotation
+        Qwen3Config, Qwen3Attention, {},
+        lambda: later.grouped(12, 6, 3, 4, bias=False, turn=later.qk_norm(4, rotary_base=10000.0)),
+        {"turn_query.norm.gamma": "q_norm.weight", "turn_key.norm.gamma": "k_norm.weight"},
+    ),
+    "a sink": (
+        GptOssConfig, GptOssAttention, {"attention_bias": True},
+        lambda: later.grouped(12, 6, 3, 4, mix=later.Sink(6)),
+        {"mix.inner.sink": "sinks"},
+    ),
+    "softcapped scores": (
+        Gemma2Config, Gemma2Attention,
+        {"attention_bias": True, "attn_logit_softcapping": 0.7, "query_pre_attn_scalar": 5},
+        lambda: later.grouped(12, 6, 3, 4, mix=later.SoftCapped(0.7, 5**-0.5)),
+        {},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_a_sink(agree: Agree) -> None:
-    """The attention of gpt-oss in transformers, without its rotation: all angles are 0."""
+@pytest.mark.parametrize("part", OF_OTHERS)
+def test_attention_of_a_family(part: str, agree: Agree) -> None:
+    """Heads share keys. gpt-oss and Gemma 2 without their rotation: all angles are 0."""
     rng = np.random.default_rng(0)
-    ours = later.grouped(12, 6, 3, 4, mix=later.Sink(6))
-    config = GptOssConfig(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4, attention_bias=True)
+    kind, attention, options, make, more = OF_OTHERS[part]
+    ours = make()
+    config = kind(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4, **options)
     config._attn_implementation = "eager"
-    theirs = GptOssAttention(config, 0).double()
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "mix.inner.sink": "sinks"}
+    theirs = attention(config, 0).double()
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"} | more
     hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
-    straight = torch.ones(1, 5, 2, dtype=torch.float64), torch.zeros(1, 5, 2, dtype=torch.float64)
+    width = 2 if kind is GptOssConfig else 4
+    straight = torch.ones(1, 5, width, dtype=torch.float64), torch.zeros(1, 5, width, dtype=torch.float64)
+    turns = rotation(5, 4) if kind is Qwen3Config else straight
     compare(
         agree,
-        "MultiHeadAttention, a sink",
+        f"MultiHeadAttention, {part}",
         lambda x: ours(x, causal=True),
-        lambda x: theirs(x, straight, hidden)[0],
-        from_theirs(ours, theirs, names, rng),
-        [rng.normal(size=X)],
-        rng,
-    )
-
-
-@pytest.mark.usefixtures("in_float64")
-def test_softcapped_scores(agree: Agree) -> None:
-    """The attention of Gemma 2 in transformers, without its rotation: all angles are 0."""
-    rng = np.random.default_rng(0)
-    ours = later.grouped(12, 6, 3, 4, mix=later.SoftCapped(0.7, 5**-0.5))
-    sizes = {"hidden_size": 12, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4}
-    config = Gemma2Config(**sizes, attention_bias=True, attn_logit_softcapping=0.7, query_pre_attn_scalar=5)
-    config._attn_implementation = "eager"
-    theirs = Gemma2Attention(config, 0).double()
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
-    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
-    straight = torch.ones(1, 5, 4, dtype=torch.float64), torch.zeros(1, 5, 4, dtype=torch.float64)
-    compare(
-        agree,
-        "MultiHeadAttention, softcapped scores",
-        lambda x: ours(x, causal=True),
-        lambda x: theirs(x, straight, hidden)[0],
+        lambda x: theirs(x, turns, hidden)[0],
         from_theirs(ours, theirs, names, rng),
         [rng.normal(size=X)],
         rng,

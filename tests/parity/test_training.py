@@ -12,22 +12,13 @@ import torch
 import torch.nn.functional as F
 
 from minitransformer import models
-from minitransformer.layers import Parameter
-from minitransformer.training import AdamW, clip_gradient_norm, cosine, warmup_schedule
+from minitransformer.training import AdamW, warmup_schedule
 
 from .counterparts import TorchLanguageModel, TorchTransformer, blocked, copy_weights, t
 
 pytestmark = pytest.mark.parity
 
 Agree = Callable[..., None]
-
-SHAPES = {"weight": (3, 4), "bias": (4,), "table": (5, 2, 3), "gain": (2,)}
-ADAMW: dict[str, dict[str, Any]] = {
-    "defaults": {},
-    "every option": {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3},
-    "no decay": {"weight_decay": 0.0},
-    "no memory": {"betas": (0.0, 0.0)},
-}
 
 
 def torch_adamw(tensors: Iterable[Any], learning_rate: float, decay_vectors: bool, **options: Any) -> Any:
@@ -41,49 +32,6 @@ def torch_adamw(tensors: Iterable[Any], learning_rate: float, decay_vectors: boo
         {"params": vectors, "weight_decay": decay if decay_vectors else 0.0},
     ]
     return torch.optim.AdamW(groups, lr=learning_rate, **options)
-
-
-@pytest.mark.parametrize("decay_vectors", [False, True], ids=["matrices decay", "all decay"])
-@pytest.mark.parametrize("options", ADAMW)
-def test_adamw_alone(options: str, decay_vectors: bool, form: Any, agree: Agree) -> None:
-    """Gradients from 1e-8 to 1e3, one that is always zero, a learning rate of its own at each step."""
-    rng = np.random.default_rng(0)
-    ours = {name: Parameter(rng.normal(size=shape)) for name, shape in SHAPES.items()}
-    theirs = {name: torch.nn.Parameter(t(p.value)) for name, p in ours.items()}
-    optimizer = form(AdamW(ours.items(), 0.02, decay_vectors=decay_vectors, **ADAMW[options]))
-    torch_optimizer = torch_adamw(theirs.values(), 0.02, decay_vectors, **ADAMW[options])
-    for step in range(1, 11):
-        for name, p in ours.items():
-            p.grad[...] = rng.normal(size=p.value.shape) * 10.0 ** rng.uniform(-8, 3, size=p.value.shape)
-            p.grad.flat[0] = 0.0
-            theirs[name].grad = t(p.grad)
-        if step <= 5:  # then the rates of a schedule
-            optimizer.step()
-        else:
-            rate = cosine(step, 0.1, 2, 12)
-            optimizer.step(rate)
-            for group in torch_optimizer.param_groups:
-                group["lr"] = rate
-        torch_optimizer.step()
-        for name, p in ours.items():
-            agree("AdamW", f"{name} after step {step}", p.value, theirs[name])
-
-
-@pytest.mark.parametrize("limit", [0.5, 1e6])
-def test_clip_gradient_norm(limit: float, agree: Agree) -> None:
-    """PyTorch divides by norm + 1e-6, which is taken out here."""
-    rng = np.random.default_rng(0)
-    ours = {name: Parameter(rng.normal(size=shape)) for name, shape in SHAPES.items()}
-    theirs = {name: torch.nn.Parameter(t(p.value)) for name, p in ours.items()}
-    for name, p in ours.items():
-        p.grad[...] = rng.normal(size=p.value.shape)
-        theirs[name].grad = t(p.grad)
-    norm = clip_gradient_norm(ours.items(), limit)
-    torch_norm = torch.nn.utils.clip_grad_norm_(theirs.values(), limit)
-    agree("clip_gradient_norm", "norm", norm, torch_norm)
-    taken_out = (torch_norm + 1e-6) / torch_norm if limit < torch_norm else 1.0
-    for name, p in ours.items():
-        agree("clip_gradient_norm", f"gradient of {name}", p.grad, theirs[name].grad * taken_out)
 
 
 SMALL: dict[str, Any] = {"d_model": 12, "n_heads": 3, "d_ff": 20}

@@ -90,10 +90,10 @@ class Siblings:
         }
 
 
-def listed(links: dict[str, list[Link]], root: str = "../") -> str:
-    """Links as a list, a line for each kind. root: from the page to the site's folder."""
+def listed(links: dict[str, list[Link]]) -> str:
+    """Links of a page in a folder of the site as a list, a line for each kind."""
     lines = "".join(
-        f"<li>{kind}: " + " · ".join(f'<a href="{root}{to}">{titled(text)}</a>' for to, text in found) + "</li>\n"
+        f"<li>{kind}: " + " · ".join(f'<a href="../{to}">{titled(text)}</a>' for to, text in found) + "</li>\n"
         for kind, found in links.items()
         if found
     )
@@ -105,12 +105,12 @@ def titled(title: str) -> str:
     return re.sub(r"\b([a-z])_([a-z])\b", r"<i>\1</i><sub>\2</sub>", html.escape(title))
 
 
-def in_turn(pages: Sequence[Link], here: str, root: str = "../") -> str:
+def in_turn(pages: Sequence[Link], here: str) -> str:
     """Links to the page before and the page after one, in the order of the course."""
     at = [to for to, _ in pages].index(here)
     parts = []
     for rel, i, arrow in (("prev", at - 1, "← {}"), ("next", at + 1, "{} →")):
         if 0 <= i < len(pages):
             to, text = pages[i]
-            parts.append(f'<a rel="{rel}" href="{root}{to}">{arrow.format(html.escape(text))}</a>')
+            parts.append(f'<a rel="{rel}" href="../{to}">{arrow.format(html.escape(text))}</a>')
     return f'<nav class="turn" aria-label="Previous and next">{"".join(parts)}</nav>\n'

@@ -1,0 +1,35 @@
+"""How large the house may grow: three numbers of lines, with slack.
+
+Whoever needs more lines than that removes others, or raises a number on purpose.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import minitransformer
+
+PACKAGE = Path(minitransformer.__file__).parent
+CORE = "arrays ops layers models text training generation".split()
+MOST = {"core": 7_000, "package": 49_000, "tests": 52_000}
+IDEA = 400  # of an idea in a folder of later/
+
+
+def lines_in(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.rglob("*.py"))
+
+
+def test_core_package_and_tests_are_not_too_large() -> None:
+    core = sum(lines_in(PACKAGE / room) for room in CORE)
+    found = {"core": core, "package": lines_in(PACKAGE), "tests": lines_in(Path(__file__).parent)}
+    assert core > 1000 and all(found[part] <= most for part, most in MOST.items()), f"{found}, at most {MOST}"
+    ideas = {path.name: lines_in(path) for path in (PACKAGE / "later").iterdir() if path.is_dir()}
+    assert all(lines <= IDEA for lines in ideas.values()), ideas
+
+
+def test_multi_head_attention_is_one_page() -> None:
+    page = (PACKAGE / "layers" / "attention.py").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 150
+    lines = [node.lineno for node in ast.walk(ast.parse(page)) if isinstance(node, ast.stmt)]
+    assert len(lines) == len(set(lines)), "one statement, one line"

@@ -16,7 +16,10 @@ import pytest
 
 @pytest.fixture(scope="session")
 def check_gradients() -> Callable[..., Any]:
-    """check_gradients(f, *inputs, **options): fails unless every gradient of f is right, and says what is wrong."""
+    """check_gradients(f, *inputs, **options): fails unless every gradient of f is right, and says what is wrong.
+
+    everything=True: it fails as well on what was not checked.
+    """
     from .verify import check_gradients
 
     return check_gradients

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,8 @@ from minitransformer.models import (
     TransformerConfig,
 )
 from minitransformer.published.bart import BartConfig
-from minitransformer.published.gemma2 import Gemma2Config
-from minitransformer.published.gpt_oss import GptOssConfig
+from minitransformer.published.families import FAMILIES
 from minitransformer.published.llama import LlamaConfig
-from minitransformer.published.qwen3 import Qwen3Config
 from minitransformer.published.t5 import T5Config
 from minitransformer.text import END, PAD, START, BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
 
@@ -35,20 +34,24 @@ TEXTS = [*LEARNED, *(each.strip() for each in LEARNED), "two men", "two\x1fmen",
 # What only some can read: unknown characters and words, and special tokens as whole words.
 PERHAPS = ["two Ω men", "womn", "two <start> men", "<end>", "<unknown> <special>", "men <pad> <end>s", "none of these"]
 
-LLAMA = {"kind": LlamaConfig, "tie_output": True}
 _BART = {"kind": BartConfig, "n_positions": 64, "position_offset": 2, "embedding_norm": True}
 _T5 = {"kind": T5Config, "d_head": 8, "buckets": 8, "max_distance": 12}
+
+
+def resized(name: str, vocabulary: int, **sizes: Any) -> Any:
+    """The config of a family's small model, in other sizes."""
+    config = FAMILIES[name].example()[0]
+    window = {} if getattr(config, "window", None) is None else {"window": 9}
+    return dataclasses.replace(config, vocabulary=vocabulary, **window, **sizes)
+
+
 # One model at least of each family that we write, by its name in config.json. What is written is the first family that
 # can hold the model: no text tells a Llama from a Mistral whose window is never left.
 WRITERS: dict[str, dict[str, Any]] = {
-    "gpt2": {},
-    "llama": LLAMA,
-    "mistral": LLAMA | {"window": 9},
-    "qwen2": LLAMA | {"qkv_bias": True},
-    "qwen3": LLAMA | {"kind": Qwen3Config, "n_key_heads": 1},
-    "gemma2": {"kind": Gemma2Config, "window": 9, "query_scalar": 7},
-    "gpt_oss": {"kind": GptOssConfig, "window": 9, "n_experts": 4, "k": 2},
-}
+    name: {"kind": functools.partial(resized, name), "n_key_heads": 1, "tie_output": True}
+    for name, family in FAMILIES.items()
+    if issubclass(family.recipe, LlamaConfig)
+} | {"gpt2": {}}
 TRANSLATORS: dict[str, dict[str, Any]] = {
     "marian": {},
     "pegasus": {"norm_order": "pre"},

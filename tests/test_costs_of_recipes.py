@@ -33,12 +33,10 @@ from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.layers import MultiHeadAttention
 from minitransformer.models import Classifier, EncoderDecoder
 from minitransformer.published.bart import BartConfig
-from minitransformer.published.gemma2 import Gemma2Config
-from minitransformer.published.gpt_oss import GptOssConfig
+from minitransformer.published.families import FAMILIES
 from minitransformer.published.llama import LlamaConfig
-from minitransformer.published.qwen3 import Qwen3Config
 from minitransformer.published.t5 import T5Config
-from minitransformer.published.text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoderConfig
+from minitransformer.published.text_encoder import TextClassifierConfig, TextEncoderConfig
 
 B, T = 3, 8
 SIZES = {"d_model": 12, "n_heads": 6, "d_ff": 20}
@@ -57,20 +55,13 @@ def classifier(config, pooler="tanh", dropout=0.1):
 
 
 RECIPES = {
-    "llama": lambda: LlamaConfig(11, **SIZES, **SHARED).build(RNG(0)),
-    "mistral": lambda: LlamaConfig(11, **SIZES, **SHARED, window=3, tie_output=True, bias=True).build(RNG(0)),
+    **{name: lambda name=name: FAMILIES[name].build(*FAMILIES[name].example(), RNG(0)) for name in FAMILIES},
+    "mistral, biases": lambda: LlamaConfig(11, **SIZES, **SHARED, window=3, tie_output=True, bias=True).build(RNG(0)),
     "llama, dropout, recomputed": lambda: LlamaConfig(
         11, **SIZES, **SHARED, dropout=0.1, attention_dropout=0.2, recompute=True
     ).build(RNG(0)),
-    "qwen3": lambda: Qwen3Config(11, **SIZES, **SHARED).build(RNG(0)),
-    "gemma2": lambda: Gemma2Config(11, **SIZES, **SHARED, window=3).build(RNG(0)),
-    "gpt-oss": lambda: GptOssConfig(11, **SIZES, **SHARED, window=3, n_experts=4, k=2).build(RNG(0)),
-    "t5": lambda: T5Config(11, 11, **SIZES, **SIDES, d_head=3).build(RNG(0)),
     "t5 1.1": lambda: T5Config(
         11, 11, **SIZES, **SIDES, d_head=3, gated=True, activation="gelu_tanh", tie_output=False, scale_logits=False
-    ).build(RNG(0)),
-    "bart": lambda: BartConfig(
-        11, 11, **SIZES, **SIDES, n_positions=16, position_offset=2, embedding_norm=True, logit_bias=True
     ).build(RNG(0)),
     "pegasus": lambda: BartConfig(11, 11, **SIZES, **SIDES, positions="halves", norm_order="pre").build(RNG(0)),
     "alibi": lambda: AlibiLanguageModelConfig(11, max_length=16, n_layers=2, **SIZES).build(RNG(0)),
@@ -80,11 +71,8 @@ RECIPES = {
     "lstm, attention": lambda: RecurrentTranslatorConfig(11, 11, d_model=12).build(RNG(0)),
     "gru, additive": lambda: RecurrentTranslatorConfig(11, 11, 12, cell="gru", attention="additive").build(RNG(0)),
     "rnn": lambda: RecurrentTranslatorConfig(11, 11, d_model=12, cell="rnn", dropout=0.0).build(RNG(0)),
-    "bert": lambda: MaskedLanguageModel(TEXT, RNG(0)),
     "bert, classes": lambda: classifier(TEXT),
-    "albert": lambda: MaskedLanguageModel(ALBERT, RNG(0)),
     "roberta, classes": lambda: classifier(ROBERTA),
-    "distilbert": lambda: MaskedLanguageModel(DISTILBERT, RNG(0)),
     "distilbert, classes": lambda: classifier(DISTILBERT, "relu"),
     "distilbert, classes, no dropout": lambda: classifier(DISTILBERT, "relu", 0.0),
     "bert, classes, no dropout": lambda: classifier(TEXT, dropout=0.0),

@@ -119,6 +119,7 @@ KNOWN_AFTER_ALL = {
     ),
     "drecalled = of_candidate * reset => drecalled = of_candidate": "gru-reset-forgotten",
     "dnew * (h - candidate) => dnew * h": "gru-update-sees-one-term",
+    "product + bias => product - bias": "linear-bias-subtracted",
 }
 
 

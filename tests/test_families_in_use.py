@@ -1,7 +1,8 @@
-"""Qwen3, Gemma 2 and gpt-oss in the commands: `info`, `step` and `generate` on a folder of Hugging Face's layout."""
+"""Each family of decoders in the commands: `info`, `step` and `generate` on a folder of Hugging Face's layout."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,33 +12,46 @@ import pytest
 import tokenizers
 from test_published import run  # noqa: F401  # a fixture
 
+from minitransformer import inspect
 from minitransformer.generation import Sampler, generate
-from minitransformer.later import RollingCache
+from minitransformer.later import RollingCache, Window
 from minitransformer.layers import KeyValueCache
 from minitransformer.models import LanguageModel, from_pretrained, save_pretrained
 from minitransformer.models.language_model import positions_of
-from minitransformer.published.gemma2 import Gemma2Config
-from minitransformer.published.gpt_oss import GptOssConfig
-from minitransformer.published.qwen3 import Qwen3Config
+from minitransformer.published.families import FAMILIES, RECIPES
+from minitransformer.published.llama import LlamaConfig
 from minitransformer.published.tokenizers import PublishedTokenizer
 from minitransformer.show.stepper.command import TextRecording, step_text
+from minitransformer.show.viewer import view
 
 WINDOW, N_LAYERS = 4, 3
 TOKENS = ["<s>", "</s>", *"abcdehmnost .", "at", "th", "the"]
 SIZES: dict[str, Any] = {
     "vocabulary": len(TOKENS), "max_length": 80, "d_model": 12, "n_heads": 4, "n_key_heads": 2, "d_head": 6,
-    "d_ff": 10, "n_layers": N_LAYERS, "window": WINDOW,
+    "d_ff": 10, "n_layers": N_LAYERS, "tie_output": False,
 }  # fmt: skip
-CONFIGS = {
-    "qwen3": Qwen3Config(**SIZES),
-    "gemma2": Gemma2Config(**SIZES, query_scalar=7, score_cap=2.0, logit_cap=3.0, tie_output=False),
-    "gpt_oss": GptOssConfig(**SIZES, n_experts=3, k=2),
+
+
+def in_use(config: Any) -> Any:
+    """Other sizes of a family's small model."""
+    return dataclasses.replace(config, **SIZES, window=None if config.window is None else WINDOW)
+
+
+def windows(model: LanguageModel) -> list[bool]:
+    """Which layers have a window."""
+    return [any(isinstance(part, Window) for _, part in layer.modules()) for layer in model.stack.plain_layers]
+
+
+CONFIGS = {  # of each family that brings a recipe of decoders
+    name: in_use(family.example()[0])
+    for name, family in FAMILIES.items()
+    if name.replace("_", "-") in RECIPES and issubclass(family.recipe, LlamaConfig)
 }
-WITH_WINDOW = {"qwen3": [True, True, True], "gemma2": [True, False, True], "gpt_oss": [True, False, True]}
 each_family = pytest.mark.parametrize("name", CONFIGS)
 TEXT = "the cat sat on the mat."
 SPLIT = "<s>|the| |c|at| |s|at| |o|n| |the| |m|at|."
 IDS = [TOKENS.index(token) for token in SPLIT.split("|")]
+PROMPTS, N_NEW = [IDS[:2], IDS, IDS[:WINDOW], IDS[3:9]], 14
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +64,22 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tokenizer = PublishedTokenizer(bpe, {"bos_token": "<s>", "eos_token": "</s>"}, ends=(1,))
     found = {}
     for name, config in CONFIGS.items():
-        model = config.build(np.random.default_rng(0)).to(dtype="float64")
-        rng = np.random.default_rng(3)
+        found[name] = tmp_path_factory.mktemp(name)
+        save_pretrained(talkative(config), found[name], tokenizer)
+    return found
+
+
+def talkative(config: Any) -> LanguageModel:
+    """A model that says five different tokens after each prompt: one for ever would hide what it forgot."""
+    for seed in range(99):
+        rng = np.random.default_rng(seed)
+        model = config.build(rng).to(dtype="float64")
         for _, parameter in model.parameters():
             parameter.value += rng.normal(0.0, 0.8, parameter.value.shape)
-        found[name] = tmp_path_factory.mktemp(name)
-        save_pretrained(model, found[name], tokenizer)
-    return found
+        texts = [continued(model, prompt, N_NEW) for prompt in PROMPTS]
+        if all(len(set(text)) > 4 and 1 not in text[: WINDOW + 1] for text in texts):  # 1 ends a text
+            return model
+    raise AssertionError(f"no model of {config} says more than the same four tokens")
 
 
 def opened(folders: dict[str, Path], name: str) -> LanguageModel:
@@ -78,13 +101,10 @@ def continued(model: LanguageModel, prompt: list[int], n: int) -> list[int]:
 def test_a_cached_text_is_the_uncached_one(folders: dict[str, Path], name: str) -> None:
     """Over many windows, for prompts shorter and longer than a window, alone and in a batch."""
     model = opened(folders, name)
-    prompts = [IDS[:2], IDS, IDS[:WINDOW], IDS[3:9]]
-    n = 14
-    expected = [continued(model, prompt, n) for prompt in prompts]
-    assert all(len(set(ids)) > 4 for ids in expected)  # one token for ever would hide what was forgotten
-    assert generate(model, prompts, n) == expected
-    assert [generate(model, [prompt], n)[0] for prompt in prompts] == expected
-    sampled = [generate(model, p, n, Sampler([np.random.default_rng(5)])) for p in ([IDS], [IDS])]
+    expected = [continued(model, prompt, N_NEW) for prompt in PROMPTS]
+    assert generate(model, PROMPTS, N_NEW) == expected
+    assert [generate(model, [prompt], N_NEW)[0] for prompt in PROMPTS] == expected
+    sampled = [generate(model, p, N_NEW, Sampler([np.random.default_rng(5)])) for p in ([IDS], [IDS])]
     assert sampled[0] == sampled[1]
 
 
@@ -95,9 +115,9 @@ def test_a_layer_with_a_window_keeps_no_more_than_that(folders: dict[str, Path],
     whole = model(np.array([IDS]))[0]
     pieces = [model(np.array([IDS[a:b]]), cache=cache)[0] for a, b in [(0, 1), (1, 8), (8, 9), (9, 10), (10, len(IDS))]]
     np.testing.assert_allclose(np.concatenate(pieces, axis=1), whole, rtol=0, atol=1e-12)
-    kinds = [RollingCache if window else KeyValueCache for window in WITH_WINDOW[name]]
+    kinds = [RollingCache if window else KeyValueCache for window in windows(model)]
     assert [type(layer) for layer in cache.self_attention] == kinds
-    n_kept = [WINDOW if window else len(IDS) for window in WITH_WINDOW[name]]
+    n_kept = [WINDOW if window else len(IDS) for window in windows(model)]
     assert [layer.read()[0].shape for layer in cache.self_attention] == [(1, 2, n, 6) for n in n_kept]
 
 
@@ -120,7 +140,7 @@ def test_info(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F
     assert run("info", folders[name]).startswith(type(model.config).__name__.removesuffix("Config") + ": vocabulary 18")
     found = json.loads(run("info", "--model", folders[name], "--json", "--length", 9))
     assert found["parameters"] == sum(p.value.size for _, p in model.parameters())
-    assert found["config"]["window"] == WINDOW
+    assert found["config"]["window"] == CONFIGS[name].window
 
 
 @pytest.mark.few(1)
@@ -153,12 +173,28 @@ def test_step(folders: dict[str, Path], name: str, layer: int) -> None:
     n = len(IDS) - 1
     assert whole.shape == (4, n, n)
     behind = np.arange(n)[:, None] - np.arange(n)
-    reach = WINDOW if WITH_WINDOW[name][layer - 1] else n
+    reach = WINDOW if windows(opened(folders, name))[layer - 1] else n
     np.testing.assert_array_equal(whole > 0.0, np.broadcast_to((behind >= 0) & (behind < reach), whole.shape))
     np.testing.assert_allclose(alone.reshape(n, n), whole[2], rtol=1e-12)
     sums = whole.sum(axis=-1)
-    assert sums.min() < 0.9 if name == "gpt_oss" else np.allclose(sums, 1.0)  # a sink takes the rest
+    assert sums.min() < 0.9 if hasattr(CONFIGS[name], "gate_limit") else np.allclose(sums, 1.0)  # a sink takes the rest
     assert sums.max() < 1.0 + 1e-9
+
+
+@each_family
+def test_view_shows_the_weights_of_every_head(folders: dict[str, Path], name: str) -> None:
+    model = opened(folders, name)
+    (maps,) = view(model, IDS).maps
+    np.testing.assert_array_equal(maps.weights, inspect.heads(model, np.array([IDS])).weights[:, 0])
+    assert np.isfinite(maps.gradients).all() and (maps.gradients != 0.0).any(axis=(0, 3, 4)).all()
+
+
+@pytest.mark.slow
+@each_family
+def test_view_and_plot(folders: dict[str, Path], name: str, tmp_path: Path, run: Any) -> None:  # noqa: F811
+    run("view", "--model", folders[name], TEXT, "--html", tmp_path / "a.html")
+    run("plot", "attention", "--model", folders[name], TEXT, "--out", tmp_path / "a.png", "--layer", 1)
+    assert (tmp_path / "a.html").exists() and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -14,8 +15,8 @@ import tokenizers
 from tiers import in_one
 
 from minitransformer import generation, later, layers, models, ops, published, training, verify
-from minitransformer.published import bart, gemma2, gpt_oss, llama, qwen3, t5
 from minitransformer.published import tokenizers as published_tokenizers
+from minitransformer.published.families import RECIPES
 
 ROOMS = ("ops", "layers", "models", "verify", "text", "training", "generation", "later", "published")
 RESULTS = {"Row", "Case"}  # what the package writes for a caller to read
@@ -61,6 +62,11 @@ IDS = np.array([[1, 2, 3]])
 def config(kind, *sizes):
     """A call that builds the model of a configuration."""
     return lambda **flag: kind(*sizes, **SIZES, **flag).build(RNG)
+
+
+def needed(kind):
+    """How many sizes a configuration needs."""
+    return sum(field.default is dataclasses.MISSING for field in dataclasses.fields(kind))
 
 
 def writer():
@@ -133,12 +139,10 @@ CALLS = {
     "later.SoftCapped.__call__": lambda: functools.partial(later.SoftCapped(5.0), *QKV),
     "later.Window.__call__": lambda: functools.partial(later.Window(2), *QKV),
     "later.grouped": lambda: functools.partial(later.grouped, 4, 2, 1),
-    "published.BartConfig": lambda: config(bart.BartConfig, 7, 7),
-    "published.Gemma2Config": lambda: config(gemma2.Gemma2Config, 7, 4),
-    "published.GptOssConfig": lambda: config(gpt_oss.GptOssConfig, 7, 4),
-    "published.LlamaConfig": lambda: config(llama.LlamaConfig, 7, 4),
-    "published.Qwen3Config": lambda: config(qwen3.Qwen3Config, 7, 4),
-    "published.T5Config": lambda: config(t5.T5Config, 7, 7),
+    **{
+        f"published.{recipe.__name__}": lambda recipe=recipe: config(recipe, *[7] * needed(recipe))
+        for recipe in RECIPES.values()
+    },
     "published.TextEncoderConfig": lambda: (
         lambda **flag: published.TextEncoder(published.TextEncoderConfig(7, **SIZES, **flag))
     ),

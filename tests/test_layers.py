@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from tiers import in_one
 
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
-from minitransformer import layers, ops
+from minitransformer import later, layers, ops
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
+from minitransformer.machines.parallel import in_threads
+from minitransformer.machines.parallel.tensor import Cut
 
 F64 = "float64"
 SIZES: dict[str, Any] = {"d_model": 6, "n_heads": 2, "d_ff": 10}
@@ -551,6 +554,29 @@ def turned_by_nothing(heads: np.ndarray, start: int = 0, positions: np.ndarray |
 
 X = f32(2, 3, 4)
 IDS = np.array([[1, 0], [6, 1]])
+
+
+def test_attention_of_its_own_maps_is_the_attention() -> None:
+    whole, x = ordinary(layers.MultiHeadAttention(6, 2, d_k=4, d_v=5)), normal(2, 4, 6)
+    again = layers.MultiHeadAttention.of(2, whole.query, whole.key, whole.value, whole.output, mix=whole.mix)
+    assert (again.d_model, again.d_k, again.d_v) == (6, 4, 5)
+    np.testing.assert_array_equal(again(x)[0], whole(x)[0])
+
+
+def test_heads_of_maps_with_norms_add_up() -> None:
+    """A norm over all heads reads them all, so a head alone still computes them."""
+    normed = [later.Normed(layers.Linear(6, n), layers.RMSNorm(n)) for n in (8, 4)]
+    value, output = layers.Linear(6, 4), layers.Linear(8, 6, bias=False)
+    mix = later.Grouped(layers.ScaledDotProduct())
+    attention = ordinary(layers.MultiHeadAttention.of(4, *normed, value, output, mix=mix))
+    x = normal(2, 5, 6)
+    alone = [attention.head(i) for i in range(4)]
+    np.testing.assert_allclose(sum(each(x)[0] for each in alone), attention(x)[0], rtol=1e-12)
+    assert [each.d_k for each in alone] == [2] * 4
+    with pytest.raises(ValueError, match="cannot be cut"):
+        in_threads(2, functools.partial(Cut, attention))
+
+
 ATTENTION = layers.MultiHeadAttention(4, 2)
 EMBEDDING = layers.Embedding(7, 4)
 LINEAR = layers.Linear(4, 3)
@@ -600,6 +626,14 @@ BAD: dict[str, Bad] = {
     "a mix without a scale": (
         lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
         r"MultiHeadAttention: mix must be a Mix \(layers/sockets\.py\), got <",
+    ),
+    "a map that is none": (
+        lambda: layers.MultiHeadAttention.of(2, *[layers.FeedForward(4, 4)] * 4, mix=ATTENTION.mix), TypeError,
+        r"MultiHeadAttention: each map must be a Map \(layers/sockets\.py\), got <",
+    ),
+    "maps of other widths": (
+        lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5, 4)), mix=ATTENTION.mix),
+        ValueError, r"MultiHeadAttention: maps of 2 heads must give each an equal width, got \(4, 4, 5, 4\)",
     ),
     "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
     "layers as text": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -11,12 +12,15 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from minitransformer import published
+from minitransformer.cli import main
 from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.models import (
     Classifier,
@@ -31,7 +35,7 @@ from minitransformer.models import (
 )
 from minitransformer.models.folder import save
 from minitransformer.published.bart import BartConfig
-from minitransformer.published.families import FAMILIES
+from minitransformer.published.families import FAMILIES, Family
 from minitransformer.published.llama import LlamaConfig
 from minitransformer.training.corpora import LabelledCorpus
 
@@ -380,7 +384,7 @@ def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
         (AlibiTransformerConfig(11, 11, **both).build(), "no family has ALiBi in an encoder and a decoder"),
         (
             MaskedLanguageModel(dataclasses.replace(encoder, width=4)),
-            "no family has all of this together; the nearest is bert, with width=None",
+            "no family has all of this together; the nearest is albert, with shared=True",
         ),
         (
             TextClassifierConfig(11, 9, 6, 2, 8, 2, types=0, n_classes=3).build(),
@@ -519,8 +523,18 @@ def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     exec(code, names)
     assert names["logits"].shape == (1, 5, 512)
     assert all(abs(parameter.grad).max() > 0.0 for _, parameter in names["model"].parameters())
-    listed = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `")))
-    assert set(listed) == FAMILIES.keys()
+
+
+def test_every_file_of_a_family_is_found() -> None:
+    """Families are found by a line of their file; a file that writes that line in another way would be missed."""
+    modules = [importlib.import_module(f"{published.__name__}.{m.name}") for m in iter_modules(published.__path__)]
+    there = [x for module in modules for x in vars(module).values() if isinstance(x, Family)]
+    assert {family.model_type for family in there} <= FAMILIES.keys() and len(FAMILIES) >= 15
+
+
+def test_the_command_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--families"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(FAMILIES)
 
 
 def test_roberta_knows_padding_by_its_id() -> None:

@@ -115,7 +115,10 @@ def problem(doc: str, parameters: list[str], call: Call) -> str:
                 products.append((key, axis, size))
             elif letters.setdefault(axis, size) != size:
                 return f"{key}: {axis} is {letters[axis]} elsewhere and {size} here"
-    for key, axis, size in products:
+    for key, axis, size in products:  # a letter that occurs only in a product is what is missing in the product
+        unknown = [part for part in re.split("[ ·]", axis) if not part.isdigit() and part not in letters]
+        if len(unknown) == 1:
+            letters[unknown[0]] = size // length(axis, letters | {unknown[0]: 1})
         if length(axis, letters) != size:
             return f"{key}: {axis} is {length(axis, letters)} elsewhere and {size} here"
     for key, shape in call.broadcast.items():

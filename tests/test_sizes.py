@@ -30,6 +30,6 @@ def test_core_package_and_tests_are_not_too_large() -> None:
 
 def test_multi_head_attention_is_one_page() -> None:
     page = (PACKAGE / "layers" / "attention.py").read_text(encoding="utf-8")
-    assert len(page.splitlines()) <= 150
+    assert len(page.splitlines()) <= 165
     lines = [node.lineno for node in ast.walk(ast.parse(page)) if isinstance(node, ast.stmt)]
     assert len(lines) == len(set(lines)), "one statement, one line"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from value_checks import CLOSE, rejects
 
 import minitransformer
 from minitransformer import cli, course, later, layers, ops
@@ -88,6 +89,13 @@ def test_norms_around_a_sub_layer():
     update = inner(Q)[0]
     size = np.sqrt((update**2).mean(axis=-1, keepdims=True) + 1e-3)
     np.testing.assert_allclose(later.Normed(inner, norm)(Q)[0], update / size * [1.5, 0.5, 2.0, 1.0], rtol=1e-12)
+
+
+@rejects("softcapped-hidden-before-the-cap")
+def a_hidden_key_has_no_weight_under_a_cap():
+    seen = np.array([True, True, False, True, True])
+    expected = softcapped_attention(Q, K[:, seen], V[:, seen], 0.9)[0]
+    np.testing.assert_allclose(softcapped_attention(Q, K, V, 0.9, seen)[0], expected, **CLOSE)
 
 
 @pytest.mark.few(1)

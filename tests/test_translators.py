@@ -116,7 +116,7 @@ def test_train_resume_translate_and_evaluate(kind: str, tmp_path: Path, capsys: 
 def test_what_cannot_be_is_refused(tmp_path: Path, capsys: Any) -> None:
     assert main(["train", "translate", "--recipe", "recurent", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
-    known = "transformer, t5, bart, alibi-transformer, convolutional, recurrent"
+    known = "transformer, bart, t5, alibi-transformer, convolutional, recurrent"
     assert f"no recipe of translate is called 'recurent'; choose one of {known}" in error
     with pytest.raises(ValueError, match="one of the texts 'additive', 'multiplicative' and 'none', got 'dot'"):
         RecurrentTranslatorConfig(5, 5, attention="dot")

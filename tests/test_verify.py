@@ -1570,7 +1570,7 @@ def test_a_module_that_hides_a_parameter_is_refused(place: str) -> None:
 def test_a_function_that_reads_a_parameter_is_told_that_it_is_not_checked() -> None:
     module = Collects()
     report = verify.gradients(lambda x: module(x), normal(2, 3))
-    assert report.note.startswith("Not checked: Parameter(shape=(3,)") and report.note in str(report)
+    assert "; not checked: Parameter(shape=(3,)" in str(report).partition("\n")[0]
     assert verify.gradients(product, normal(3), normal(3)).note == ""
     given = verify.gradients(lambda x: module(x), normal(2, 3), parameters=[])
     assert given.note == ""  # the caller has chosen

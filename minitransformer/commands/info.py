@@ -13,6 +13,7 @@ from typing import Any
 
 from ..cost import describe
 from ..machines.tasks import RECIPES, TASKS
+from ..published.families import FAMILIES
 from ..published.opening import load
 from ..published.presets import PRESETS
 from . import UsageError
@@ -57,6 +58,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help=f"{', '.join(_MODELS)}; or a preset: {presets}; or published: {', '.join(PRESETS)}; or a path",
     )
     command.add_argument("--model", type=Path, metavar="DIR", help="the same as PATH")
+    command.add_argument("--families", action="store_true", help="list the families of published models")
     command.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
     command.add_argument(
         "--length", type=int, metavar="T", help="tokens in each sequence (default: 128, or max_length if that is less)"
@@ -91,6 +93,9 @@ def _plain(kind: Any) -> type[Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.families:
+        print(*(f"{name:<12}{family.adds}" for name, family in FAMILIES.items()), sep="\n")
+        return 0
     changes = {name: value for name, value in vars(options).items() if name in _fields()}
     if (options.kind is None) == (options.model is None):
         raise UsageError("info needs exactly one of: a kind of model such as LanguageModel, a preset, a path")

@@ -90,6 +90,19 @@ class _Attempt:
                 return f"It is the input {name}, unchanged."
         return ""
 
+    def exchanged(self, i: int) -> str:
+        """The remark on output i if it is right for two inputs in each other's place."""
+        names = self.exercise.arguments
+        for a, b in itertools.combinations(range(len(names)), 2):
+            order = [b if j == a else a if j == b else j for j in range(len(names))]
+            try:
+                values = _run(self.exercise.reference, [tuple(trial[j] for j in order) for trial in self.trials])
+            except Exception:  # these two are not of one kind
+                continue
+            if self.equals(i, values[i]):
+                return f"It is right with {names[a]} and {names[b]} exchanged: the order is {', '.join(names)}."
+        return ""
+
 
 def _run(f: Callable[..., Any], trials: Trials) -> Values:
     values = []
@@ -115,7 +128,7 @@ def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_o
     problem = got if isinstance(got, str) else _problem(got, right)
     said = "" if mistakes or in_order else remark(attempt.got[i], attempt.expected[i], attempt.scales[i], inputs)
     if not (said or mistakes or in_order):
-        said = attempt.unchanged_input(i)
+        said = attempt.unchanged_input(i) or attempt.exchanged(i)
     return Output(
         attempt.exercise.outputs[i],
         False,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import to_device, to_numpy
-from ..layers import Module
+from ..layers import Linear, Module
 from .interventions import Head, place_of
 from .watch import attentions
 
@@ -26,7 +26,8 @@ def circuits(model: Module, head: Head, distance: int = 0) -> tuple[np.ndarray, 
     kind, layer, number = place_of(model, head)
     attention = attentions(model)[kind][layer]
     turn = attention.turn_query
-    if turn is not None and any(turn.parameters()):
+    normed = not all(isinstance(part, Linear) for part in (attention.query, attention.key))
+    if normed or (turn is not None and any(turn.parameters())):
         raise ValueError("circuits: the norm of queries and keys is not linear, so this attention has no QK matrix")
     alone = attention.head(number)
     w_q, w_k, w_v, w_o = (

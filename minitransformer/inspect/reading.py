@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays.backend import Array, to_device, to_numpy
 from ..arrays.boundary import check_shape
 from ..layers import Module
+from ..layers.unread import Discarded
 from ..trace.tracing import textbook_of
 from .watch import Place, Watch, attentions
 
@@ -37,6 +38,9 @@ def heads(model: Module, *inputs: Any, kind: str | None = None, **options: Any) 
 
     with Watch(model, see):
         model(*inputs, **options)
+    if [array.shape[:-1] for array in found["weights"]] != [array.shape[:-1] for array in found["heads"]]:
+        mix = type(attentions(model)[kind][0].mix).__name__
+        raise ValueError(f"heads: {mix} never holds the weights of all keys, so there are none to return")
     return Heads(np.stack(found["weights"]), np.stack(found["heads"]))
 
 
@@ -68,19 +72,12 @@ def attribution(model: Module, dlogits: Array, *inputs: Any, kind: str | None = 
         check_shape("attribution", "dlogits", dlogits, logits.shape)
         try:
             for parameter, _ in grads:
-                parameter.grad = _Nowhere()
+                parameter.grad = Discarded()  # real ones would need as much memory as the model
             backward(dlogits)
         finally:
             for parameter, grad in grads:
                 parameter.grad = grad
     return np.stack([found[place] for place in sorted(found)])
-
-
-class _Nowhere:
-    """Replaces a parameter's gradient and stores nothing: real gradients would need as much memory as the model."""
-
-    def __iadd__(self, gradient: Array) -> _Nowhere:
-        return self
 
 
 def _kind(function: str, model: Module, kind: str | None) -> str:

@@ -1,7 +1,7 @@
 """Watch the heads of a running model through the variables of its forward pass, and replace their values.
 
     heads      in layers.MultiHeadAttention: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
-    weights    in ops.attention and its variants: how much each query takes of each value, (B, H, T_q, T_k)
+    weights    in the op that mixes, whichever it is: how much each query takes of each value, (B, H, T_q, T_k)
     dheads     in the pullback of the first: the gradient of `heads`
 
 The code of the model needs no changes for it.
@@ -9,21 +9,17 @@ The code of the model needs no changes for it.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .. import ops
 from ..arrays.backend import Array
-from ..later.softcap import softcapped_attention
 from ..layers import Decoder, Encoder, Module, MultiHeadAttention
 from ..models import Transformer
 from ..trace.tracing import Traced
 
-_ATTEND = (ops.attention, softcapped_attention)
 Place = tuple[str, int]  # kind of attention, layer
 See = Callable[[Place, str, Array], Array | None]
 
@@ -77,24 +73,23 @@ class Watch(Traced):
     def __enter__(self) -> Watch:
         call = MultiHeadAttention.__call__.__code__
         (pullback,) = (c for c in call.co_consts if isinstance(c, types.CodeType) and c.co_name == "backward")
-        self._names = {
-            call: "heads",
-            **{inspect.unwrap(op).__code__: "weights" for op in _ATTEND},
-            pullback: "dheads",
-        }
+        self._names = {call: "heads", pullback: "dheads"}
         outer = getattr(sys.gettrace(), "__self__", None)
         self._watches: list[Watch] = [*outer._watches, self] if isinstance(outer, Watch) else [self]
         self._running: MultiHeadAttention | None = None
-        self._layer = 0
+        self._layer, self._in_forward = 0, False
         self._of_pullback: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         return super().__enter__()
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        name = self._names.get(frame.f_code)
+        code = frame.f_code
+        mixes = self._in_forward and "weights" in code.co_varnames + code.co_cellvars
+        name = self._names.get(code, "weights" if mixes else None)
         if name is None:
             return None
         if isinstance(frame.f_locals.get("self"), MultiHeadAttention):
             self._running, self._layer = frame.f_locals["self"], _layer_of(frame)
+        self._in_forward = name != "dheads"
         if name == "dheads":  # mix_backward comes from the forward call of this pullback
             self._running, self._layer = self._of_pullback.get(frame.f_locals["mix_backward"], (None, 0))
         waiting = self._running is not None
@@ -109,7 +104,7 @@ class Watch(Traced):
                         self._of_pullback[frame_locals["mix_backward"]] = self._running, self._layer
                     frame_locals[name] = self._exchanged(name, frame_locals[name])
             if event == "return" and name != "weights":
-                self._running = None  # an op called outside a layer belongs to no layer
+                self._running, self._in_forward = None, False  # an op called outside a layer belongs to no layer
             return look
 
         return look

@@ -25,7 +25,7 @@ from .recurrent import Bidirectional, Recurrent, gru_cell, lstm_cell, rnn_cell
 from .relative_bias import RelativeBias, relative_bias
 from .rotary import RotaryPositions, rotary, rotary_turn
 from .rotate import rotate
-from .sandwich import Normed, OffsetRMSNorm
+from .sandwich import Normed, NormedUpdate, OffsetRMSNorm
 from .score_bias import Biased
 from .sink import Sink, sink_attention
 from .softcap import SoftCapped, softcap, softcapped_attention
@@ -48,6 +48,7 @@ __all__ = [
     "Local",
     "MixtureOfExperts",
     "Normed",
+    "NormedUpdate",
     "OffsetRMSNorm",
     "Recurrent",
     "RelativeBias",

@@ -27,6 +27,7 @@ from . import (
     Local,
     MixtureOfExperts,
     Normed,
+    NormedUpdate,
     OffsetRMSNorm,
     Recurrent,
     RelativeBias,
@@ -94,6 +95,14 @@ layer("MultiHeadAttention with a sink", _mixed(lambda: Sink(2)), (2, 3, 6), mask
 layer("MultiHeadAttention with a sink in a window", _mixed(lambda: Window(2, Sink(2), always=1)), (2, 4, 6))
 layer("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (2, 3, 4))
 layer("Normed", lambda: Normed(GatedFeedForward(4, 7), OffsetRMSNorm(4)), (2, 3, 4))
+layer("Normed columns of a map", lambda: Normed(layers.Linear(5, 6), layers.RMSNorm(6)).part(slice(2, 4)), (2, 3, 5))
+layer("NormedUpdate", lambda: NormedUpdate(GatedFeedForward(4, 7), layers.RMSNorm(4)), (2, 3, 4))
+layer(
+    "NormedUpdate with dropout",
+    lambda: NormedUpdate(layers.MultiHeadAttention(4, 2), layers.RMSNorm(4), 0.3),
+    (2, 3, 4),
+    rng=frozen,
+)
 layer("GatedFeedForward", lambda: GatedFeedForward(4, 7), (2, 3, 4))
 
 
@@ -175,6 +184,7 @@ layer_of_every_rank("HeadNorm", lambda: HeadNorm(4), (..., 4))
 layer_of_every_rank("Biased", _MIXING["Biased"], *_MIXED)
 layer_of_every_rank("Sink", _MIXING["Sink"], *_MIXED)
 layer_of_every_rank("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (..., 4))
+layer_of_every_rank("NormedUpdate", lambda: NormedUpdate(GatedFeedForward(4, 6), layers.RMSNorm(4)), (..., 4))
 layer_of_every_rank("Normed", lambda: Normed(GatedFeedForward(4, 6), OffsetRMSNorm(4)), (..., 4))
 layer_of_every_rank("Local", _MIXING["Local"], (..., 5, 4), (..., 5, 4), (..., 5, 3))
 layer_of_every_rank("Window", _MIXING["Window"], (..., 5, 4), (..., 5, 4), (..., 5, 3))

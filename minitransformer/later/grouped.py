@@ -10,6 +10,7 @@ G = 1, this is multi-query attention (Shazeer 2019).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from ..arrays.float16 import in_float32
 from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
 from ..layers.module import generator
 from ..layers.sockets import Mix, Turn
-from ..layers.unread import Unread
 from .around import Around
 
 
@@ -84,9 +84,11 @@ def grouped(
     rng: np.random.Generator | None = None,
     mix: Mix | None = None,
     turn: tuple[Turn | None, Turn | None] = (None, None),
+    around_maps: Callable[[Linear], Any] | None = None,
 ) -> MultiHeadAttention:
     """A MultiHeadAttention whose n_heads query heads share n_key_heads. output_bias: like bias unless given.
 
+    around_maps(map): what takes the place of the maps of queries and of keys, such as a map with a norm after it.
     Raises ValueError where the heads cannot be shared equally.
     """
     if n_heads % n_key_heads:
@@ -97,10 +99,8 @@ def grouped(
     if d_head is None and d_model % n_heads:
         raise ValueError(f"grouped: d_model {d_model} cannot be divided into {n_heads} equal heads; give d_head")
     width = d_model // n_heads if d_head is None else d_head
-    layer = MultiHeadAttention(n_heads, n_heads, 1, 1, bias, 0.0, Unread(), around, turn)
-    layer.d_model, layer.d_k, layer.d_v = d_model, width, width
-    layer.query = Linear(d_model, n_heads * width, bias, rng)
-    layer.key = Linear(d_model, n_key_heads * width, bias, rng)
-    layer.value = Linear(d_model, n_key_heads * width, bias, rng)
-    layer.output = Linear(n_heads * width, d_model, bias if output_bias is None else output_bias, rng)
-    return layer
+    query, key, value = (Linear(d_model, n * width, bias, rng) for n in (n_heads, n_key_heads, n_key_heads))
+    output = Linear(n_heads * width, d_model, bias if output_bias is None else output_bias, rng)
+    if around_maps is not None:
+        query, key = around_maps(query), around_maps(key)
+    return MultiHeadAttention.of(n_heads, query, key, value, output, mix=around, turn=turn)

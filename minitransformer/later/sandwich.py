@@ -1,19 +1,23 @@
-"""A norm before and a norm after each sub-layer, inside the residual connection, as in Gemma 2 (Gemma Team 2024, 2).
+"""A norm after a sub-layer, inside the residual connection, with one before it or without.
 
-    y = x + norm_2(f(norm_1(x)))
+    y = x + norm_2(f(norm_1(x)))      Gemma Team 2024, "Gemma 2", section 2
+    y = x + norm(f(x))                Liu et al. 2022, "Swin Transformer V2", section 3.2
 
-norm_1 is that of `layers.Residual` in pre-norm order; `Normed` is f with norm_2 after it. So every update enters the
-sum with a learned size. Gemma's norms multiply by 1 + γ, so weight decay pulls the gain towards 1, not towards 0.
+norm_1 is that of `layers.Residual` in pre-norm order; `Normed` is f with norm_2 after it; `NormedUpdate` is the second
+line. So every update enters the sum with a learned size. Gemma's norms multiply by 1 + γ, so weight decay pulls the
+gain towards 1, not towards 0.
 """
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback
-from ..layers import Cost, LayerNorm, Module, RMSNorm
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import declared
+from ..layers import Cost, LayerNorm, Module, Residual, RMSNorm
 
 
 class OffsetRMSNorm(RMSNorm):
@@ -25,9 +29,12 @@ class OffsetRMSNorm(RMSNorm):
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
+        self.takes(x, self.gamma.value, self.gamma.value.size, "its width")
         y, norm_backward = self.ops.rms_norm(x, 1.0 + self.gamma.value, self.eps)
+        shape = y.shape
 
         def backward(dy: Array) -> Array:
+            self.returns(dy, shape, self.gamma.value)
             dx, dgain = norm_backward(dy)
             self.gamma.grad += dgain  # the gain is 1 + γ, so they have one gradient
             return dx
@@ -40,14 +47,24 @@ class OffsetRMSNorm(RMSNorm):
 
 
 class Normed(Module):
-    """y = norm(f(x)). f is called as in `layers.Residual`. x, y: (..., D)."""
+    """y = norm(f(x)). f: a sub-layer of `layers.Residual`, or a map, and then this is a map. x, y: (..., D)."""
 
-    def __init__(self, sublayer: Module, norm: LayerNorm | RMSNorm) -> None:
+    def __init__(self, sublayer: Any, norm: LayerNorm | RMSNorm) -> None:
         self.sublayer, self.norm = sublayer, norm
 
-    def __call__(self, x: Array, rng: np.random.Generator | None = None, **how: Any) -> tuple[Array, Pullback]:
+    @property
+    def d_in(self) -> int:
+        """The width of x."""
+        return self.sublayer.d_in
+
+    @property
+    def d_out(self) -> int:
+        """The width of y."""
+        return self.norm.gamma.value.size
+
+    def __call__(self, x: Array, **how: Any) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
-        update, sublayer_backward = self.sublayer(x, rng=rng, **how)
+        update, sublayer_backward = self.sublayer(x, **how)
         y, norm_backward = self.norm(update)
 
         def backward(dy: Array) -> Array:
@@ -59,5 +76,65 @@ class Normed(Module):
 
     def new_cache(self) -> Any:
         """An empty cache for the part that mixes the positions."""
-        mixing: Any = self.sublayer
-        return mixing.new_cache()
+        return self.sublayer.new_cache()
+
+    def part(self, columns: slice) -> Columns:
+        """These columns of y. The norm needs all of f(x), so a copy of the whole computes them."""
+        return Columns(copy.deepcopy(self), columns)
+
+
+class Columns(Module):
+    """y = f(x)[..., columns]: some columns of what a map computes."""
+
+    def __init__(self, whole: Any, columns: slice) -> None:
+        self.whole, self.columns = whole, columns
+
+    def __call__(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx."""
+        all_of_them, whole_backward = self.whole(x)
+        y = all_of_them[..., self.columns]
+
+        def backward(dy: Array) -> Array:
+            of_all = array_module(dy).zeros_like(all_of_them)
+            of_all[..., self.columns] = dy
+            dx = whole_backward(of_all)
+            return dx
+
+        return y, backward
+
+    @property
+    def d_in(self) -> int:
+        """The width of x."""
+        return self.whole.d_in
+
+    @property
+    def d_out(self) -> int:
+        """The width of y."""
+        return len(range(self.whole.d_out)[self.columns])
+
+
+class NormedUpdate(Residual):
+    """y = x + dropout(norm(f(x))): the norm stands inside the residual connection, after f, which reads no memory."""
+
+    @declared("0 <= dropout < 1")
+    def __init__(self, sublayer: Module, norm: LayerNorm | RMSNorm, dropout: float = 0.0) -> None:
+        self.sublayer, self.norm, self.dropout = sublayer, norm, dropout
+
+    def __call__(  # type: ignore[override]  # it reads no memory
+        self, x: Array, *, rng: np.random.Generator | None = None, **how: Any
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx. x, y: (..., D)."""
+        update, sublayer_backward = self.sublayer(x, rng=rng, **how)
+        normalized, norm_backward = self.norm(update)
+        kept, dropout_backward = self.ops.dropout(normalized, self.dropout, rng)
+        y = x + kept
+
+        def backward(dy: Array) -> Array:
+            dkept = dy
+            dnormalized = dropout_backward(dkept)
+            dupdate = norm_backward(dnormalized)
+            dthrough = sublayer_backward(dupdate)
+            dx = dy + dthrough
+            return dx
+
+        return y, backward

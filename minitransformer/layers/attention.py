@@ -8,7 +8,7 @@ are side by side in one matrix, so each is a single product: W_Q, W_K: (D, H·d_
 
     project · split · [turn q and k] · mix q, k, v · merge · project
 
-The paper turns nothing and mixes by scaled dot products; sockets.py says what else fits: a Mix, and a pair of Turns.
+The paper turns nothing and mixes by scaled dot products; sockets.py says what else fits: a Mix, a pair of Turns, Maps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
 from .scaled_dot_product import ScaledDotProduct
-from .sockets import Mix, Turn, fitting
+from .sockets import Map, Mix, Turn, fitting, fitting_maps
 
 
 class MultiHeadAttention(Module):
@@ -53,14 +53,25 @@ class MultiHeadAttention(Module):
             raise ValueError(f"MultiHeadAttention: {reason}; choose another n_heads, or give d_k and d_v")
         if mix is not None and dropout:
             raise ValueError("MultiHeadAttention: the dropout of the weights belongs to `mix`, which is given")
-        rng, self.d_model, self.n_heads = generator(rng), d_model, n_heads
-        self.d_k = d_model // n_heads if d_k is None else d_k
-        self.d_v = d_model // n_heads if d_v is None else d_v
-        self.query = Linear(d_model, n_heads * self.d_k, bias, rng)
-        self.key = Linear(d_model, n_heads * self.d_k, bias, rng)
-        self.value = Linear(d_model, n_heads * self.d_v, bias, rng)
-        self.output = Linear(n_heads * self.d_v, d_model, bias, rng)
-        self.mix: Mix = ScaledDotProduct(dropout=dropout) if mix is None else fitting("mix", Mix, mix)[0]
+        rng = generator(rng)
+        d_k, d_v = (d_model // n_heads if width is None else width for width in (d_k, d_v))
+        maps = [Linear(d_model, n_heads * width, bias, rng) for width in (d_k, d_k, d_v)]
+        output = Linear(n_heads * d_v, d_model, bias, rng)
+        mix = ScaledDotProduct(dropout=dropout) if mix is None else mix
+        self._hold(n_heads, (*maps, output), mix, turn)
+
+    @classmethod
+    def of(cls, n_heads: int, *maps: Map, mix: Mix, turn: Any = (None, None)) -> MultiHeadAttention:
+        """Attention of four maps: query, key, value, output. There may be fewer heads of keys, if `mix` takes that."""
+        attention = cls.__new__(cls)
+        attention._hold(n_heads, maps, mix, turn)
+        return attention
+
+    def _hold(self, n_heads: int, maps: tuple[Map, ...], mix: Mix, turn: tuple[Turn | None, Turn | None]) -> None:
+        self.query, self.key, self.value, self.output = fitting_maps(n_heads, *maps)
+        self.d_model, self.n_heads = self.query.d_in, n_heads
+        self.d_k, self.d_v = self.query.d_out // n_heads, self.output.d_in // n_heads
+        self.mix: Mix = fitting("mix", Mix, mix)[0]
         self.turn_query, self.turn_key = fitting("turn", Turn, *turn)
 
     def __call__(
@@ -108,7 +119,7 @@ class MultiHeadAttention(Module):
         return y, backward
 
     def project(
-        self, projection: Linear, x: Array, width: int, turn: Turn | None = None, start: int = 0, positions: Any = None
+        self, projection: Map, x: Array, width: int, turn: Turn | None = None, start: int = 0, positions: Any = None
     ) -> tuple[Array, Pullback]:
         """Project x, split it into heads, and turn them: (..., T, D) to (..., H, T, width)."""
         projected, projection_backward = projection(x)
@@ -126,8 +137,8 @@ class MultiHeadAttention(Module):
     def cost(self, batch: int, length: int) -> Cost:
         """What the parts cost. Kept besides: the input and the merged heads."""
         maps = [part.cost(batch, length) for part in (self.query, self.key, self.value, self.output)]
-        turns = [(self.turn_query, self.query.weight), (self.turn_key, self.key.weight)]
-        turned = [turn.cost(batch * w.value.shape[1] // self.d_k, length) for turn, w in turns if turn is not None]
+        turns = [(self.turn_query, self.query), (self.turn_key, self.key)]
+        turned = [turn.cost(batch * part.d_out // self.d_k, length) for turn, part in turns if turn is not None]
         mixed = self.mix.cost(batch, length, self.n_heads, self.d_k, self.d_v)
         return sum((*maps, *turned, mixed), Cost(kept=batch * length * (self.d_model + self.n_heads * self.d_v)))
 
@@ -138,7 +149,7 @@ class MultiHeadAttention(Module):
     def head(self, i: int) -> MultiHeadAttention:
         """Head i alone, from 0 on, with copies of its part of each matrix. y = sum_i head(i)(x) + b_O."""
         check_index("MultiHeadAttention.head", i, self.n_heads)
-        shared = i * (self.key.weight.value.shape[1] // self.d_k) // self.n_heads  # the keys and values that it reads
+        shared = i * (self.key.d_out // self.d_k) // self.n_heads  # the keys and values that it reads
         k, v = (slice(shared * d, (shared + 1) * d) for d in (self.d_k, self.d_v))
         alone = copy.copy(self)
         alone.n_heads, alone.mix = 1, self.mix.head(i)

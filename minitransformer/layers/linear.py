@@ -26,6 +26,16 @@ class Linear(Module):
         self.weight = Parameter(generator(rng).uniform(-limit, limit, (d_in, d_out)).astype(np.float32, copy=False))
         self.bias = Parameter(np.zeros(d_out, np.float32)) if bias else None
 
+    @property
+    def d_in(self) -> int:
+        """The width of x."""
+        return self.weight.value.shape[0]
+
+    @property
+    def d_out(self) -> int:
+        """The width of y."""
+        return self.weight.value.shape[1]
+
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         self.takes(x, self.weight.value, len(self.weight.value), "d_in")

@@ -47,11 +47,13 @@ class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
     The module finds the parameters and modules among its attributes, also those in lists, tuples and dicts and in
-    lists of these, in the order they were set. It computes with `self.ops`: the textbook ops, whose checks are left to
-    `takes`, unless `fast.accelerate` made the module or `to` made it float16.
+    lists of these: first `named_by`, then the others in the order they were set. So a parameter that several parts
+    share has the name that it has in `named_by`. It computes with `self.ops`: the textbook ops, whose checks are left
+    to `takes`, unless `fast.accelerate` made the module or `to` made it float16.
     """
 
     ops: Any = ops.trusting
+    named_by: str = ""  # the attribute that names what others share with it
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Return `(output, backward)`; every module defines its own."""
@@ -62,7 +64,7 @@ class Module:
         yield from ((name, item) for name, item in self._attributes() if isinstance(item, Module))
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
-        for name, attribute in vars(self).items():
+        for name, attribute in sorted(vars(self).items(), key=lambda item: item[0] != self.named_by):
             yield from _items(name, attribute)
 
     def modules(self, path: str = "") -> Iterator[tuple[str, Module]]:

@@ -1,4 +1,4 @@
-"""What a part needs to fit into one of the two sockets of multi-head attention: a module with these methods.
+"""What a part needs to fit into one of the sockets of multi-head attention: a module with these methods.
 
 project · split · [turn q and k] · mix q, k, v · merge · project
 """
@@ -11,6 +11,28 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from .cost import Cost
+
+
+@runtime_checkable
+class Map(Protocol):
+    """Projects to queries, to keys or to values, or projects the merged heads; as Linear does."""
+
+    @property
+    def d_in(self) -> int:
+        """The width of x."""
+
+    @property
+    def d_out(self) -> int:
+        """The width of y."""
+
+    def __call__(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx. x: (..., d_in); y: (..., d_out)."""
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """What a call with batch sequences of length tokens costs. The input is counted by the attention."""
+
+    def part(self, rows: slice = ..., columns: slice = ...) -> Map:
+        """A copy that reads only these numbers of x, or gives only these of y."""
 
 
 @runtime_checkable
@@ -64,3 +86,14 @@ def fitting(name: str, socket: Any, *parts: Any) -> tuple[Any, ...]:
         if part is not None and not isinstance(part, socket):
             raise TypeError(f"MultiHeadAttention: {name} must be a {socket.__name__} (layers/sockets.py), got {part}")
     return parts
+
+
+def fitting_maps(n_heads: int, *maps: Any) -> tuple[Any, ...]:
+    """The maps of queries, keys, values and the merged heads, in which each head must have the same width."""
+    query, key, value, output = fitting("each map", Map, *maps)
+    d_k, d_v = query.d_out // n_heads, output.d_in // n_heads
+    n_key_heads = key.d_out // max(1, d_k)
+    widths = query.d_out, key.d_out, value.d_out, output.d_in
+    if widths != (n_heads * d_k, n_key_heads * d_k, n_key_heads * d_v, n_heads * d_v):
+        raise ValueError(f"MultiHeadAttention: maps of {n_heads} heads must give each an equal width, got {widths}")
+    return maps

@@ -1,4 +1,4 @@
-"""Initial values that nobody reads: for a model whose parameters are replaced before it computes anything."""
+"""In the place of values and of gradients that nobody reads: they take no memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backend import Array
+
 
 class Unread(np.random.Generator):
-    """Draws zeros that take no memory, in place of random numbers.
+    """Draws zeros that take no memory: for a model whose parameters are replaced before it computes anything.
 
     at_most: how many numbers may be drawn; more raise ValueError, before a model of hostile sizes takes memory.
     """
@@ -29,3 +31,16 @@ class Unread(np.random.Generator):
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         """As normal."""
         return self.normal(low, high, size)
+
+
+class Discarded:
+    """In the place of a gradient that nobody reads: what is added to it, or to a part of it, takes no memory."""
+
+    def __iadd__(self, gradient: Array) -> Discarded:
+        return self
+
+    def __getitem__(self, part: Any) -> Discarded:
+        return self
+
+    def __setitem__(self, part: Any, gradient: Any) -> None:
+        pass

@@ -13,12 +13,7 @@ from ..later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfi
 from ..later.convolutional import ConvolutionalConfig
 from ..later.recurrent_translator import RecurrentTranslatorConfig
 from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from ..published.bart import BartConfig
-from ..published.gemma2 import Gemma2Config
-from ..published.gpt_oss import GptOssConfig
-from ..published.llama import LlamaConfig
-from ..published.qwen3 import Qwen3Config
-from ..published.t5 import T5Config
+from ..published import families
 from ..tasks import TASKS as PLAIN
 from ..tasks import Task
 from . import stored_text
@@ -29,12 +24,7 @@ RECIPES: dict[str, type[Any]] = {
     "transformer": TransformerConfig,
     "gpt2": LanguageModelConfig,
     "classifier": ClassifierConfig,
-    "llama": LlamaConfig,
-    "qwen3": Qwen3Config,
-    "gemma2": Gemma2Config,
-    "gpt-oss": GptOssConfig,
-    "t5": T5Config,
-    "bart": BartConfig,
+    **families.RECIPES,
     "alibi-gpt2": AlibiLanguageModelConfig,
     "alibi-transformer": AlibiTransformerConfig,
     "convolutional": ConvolutionalConfig,

@@ -22,6 +22,7 @@ class EncoderDecoder(Module):
     """source: (B, T_src) ids; target: (B, T) ids; logits: (B, T, V) for the next token of the target."""
 
     config: Any
+    named_by = "target_tokens"
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None

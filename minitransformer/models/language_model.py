@@ -93,11 +93,13 @@ class LanguageModelConfig:
 class LanguageModel(Module):
     """ids to logits for the token after each. ids: (B, T) with T up to max_length; logits: (B, T, vocabulary)."""
 
+    named_by = "tokens"
+
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
         """config: a LanguageModelConfig, or another whose `parts(rng)` are those of a decoder-only model."""
         parts = parts_of("LanguageModel", config, LanguageModelConfig, LanguageModelParts, rng)
         self.config = config
-        self.tokens = parts.embed.tokens  # before `embed`, so that saved models have the table under this name
+        self.tokens = parts.embed.tokens
         self.embed, self.stack, self.output = parts.embed, parts.stack, parts.output
 
     def new_cache(self) -> Cache:

@@ -122,7 +122,7 @@ class Transformer(EncoderDecoder):
         parts = parts_of("Transformer", config, TransformerConfig, TransformerParts, rng)
         check_shared("Transformer", config)
         self.config = config
-        self.target_tokens = parts.embed_target.tokens  # first: saved models have the table under this name
+        self.target_tokens = parts.embed_target.tokens
         self.embed_source, self.embed_target = parts.embed_source, parts.embed_target
         self.encoder, self.decoder = parts.encoder, parts.decoder
         self.output = parts.output

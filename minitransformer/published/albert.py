@@ -59,4 +59,9 @@ def names(config: TextEncoderConfig) -> str:
     return NAMES + bert.masked(config, "predictions", MASKED_NAMES)
 
 
-FAMILY = Family("albert", "albert", classes("Albert", ENCODERS | bert.PRETRAINED), ours, theirs, names)
+FAMILY = Family(
+    "albert", "albert", classes("Albert", ENCODERS | bert.PRETRAINED), ours, theirs, names,
+    recipe=TextEncoderConfig,
+    adds="as BERT; one layer used many times, a narrow token table with a projection",
+    small=bert.SMALL | {"embedding_size": 7, "num_hidden_layers": 3},
+)  # fmt: skip

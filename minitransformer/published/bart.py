@@ -229,7 +229,16 @@ def names(config: BartConfig) -> str:
     return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
 
 
-def _family(model_type: str, body: str, words: str, particular: dict[str, Any], theirs: Any = _theirs) -> Family:
+_SMALL = {
+    "vocab_size": 13, "d_model": 12, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 8,
+    "decoder_ffn_dim": 8, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 16, "pad_token_id": 1,
+    "bos_token_id": None, "eos_token_id": None, "forced_eos_token_id": None, "decoder_start_token_id": 2,
+}  # fmt: skip
+
+
+def _family(
+    model_type: str, body: str, words: str, particular: dict[str, Any], adds: str, theirs: Any = _theirs
+) -> Family:
     return Family(
         model_type,
         "model",
@@ -237,9 +246,21 @@ def _family(model_type: str, body: str, words: str, particular: dict[str, Any], 
         lambda fields, head, stored: _ours(fields, stored, particular),
         theirs,
         names,
+        recipe=BartConfig,
+        adds=adds,
+        small=_SMALL,
     )
 
 
-BART = _family("bart", "BartModel", "BartForConditionalGeneration", _OF_BART)
-PEGASUS = _family("pegasus", "PegasusModel", "PegasusForConditionalGeneration", _OF_PEGASUS)
-MARIAN = _family("marian", "MarianModel", "MarianMTModel", _OF_MARIAN, _marian_theirs)
+_BIASED = "a bias of the logits"
+FAMILIES = (
+    _family(
+        "bart",
+        "BartModel",
+        "BartForConditionalGeneration",
+        _OF_BART,
+        f"learned positions, a norm after the embedding, {_BIASED}",
+    ),
+    _family("pegasus", "PegasusModel", "PegasusForConditionalGeneration", _OF_PEGASUS, f"pre-norm order, {_BIASED}"),
+    _family("marian", "MarianModel", "MarianMTModel", _OF_MARIAN, _BIASED, _marian_theirs),
+)

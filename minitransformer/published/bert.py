@@ -83,4 +83,13 @@ def names(config: TextEncoderConfig) -> str:
     return NAMES + POOLER + masked(config, "cls.predictions", MASKED_NAMES)
 
 
-FAMILY = Family("bert", "bert", classes("Bert", ENCODERS | PRETRAINED), ours, theirs, names)
+SMALL = {
+    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 2,
+    "max_position_embeddings": 16, "pad_token_id": 1,
+}  # fmt: skip
+FAMILY = Family(
+    "bert", "bert", classes("Bert", ENCODERS | PRETRAINED), ours, theirs, names,
+    recipe=TextEncoderConfig,
+    adds="learned positions, token types and a pooler",
+    small=SMALL,
+)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,9 @@ from ..verify.catalogue.case import Random, Setup, call, case, frozen, layer, or
 from ..verify.catalogue.models import SMALL, language_model, transformer
 from ..verify.catalogue.ranks import layer_of_every_rank
 from .bart import BartConfig
-from .gemma2 import Gemma2Config
-from .gpt_oss import GptOssConfig
+from .families import FAMILIES, RECIPES
 from .llama import LlamaConfig
 from .position_tables import HalvesPositions, OffsetPositions
-from .qwen3 import Qwen3Config
 from .t5 import T5Config
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 
@@ -53,15 +52,17 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
     return build
 
 
-_enter(
-    "LanguageModel with shared key heads and rotation",
-    language_model(LlamaConfig, n_key_heads=1, rotary_base=50.0, window=3, recompute=True),
-)
-_enter("LanguageModel with norms of queries and keys", language_model(Qwen3Config, n_key_heads=1, rotary_base=50.0))
-_GEMMA_2: dict[str, Any] = {"query_scalar": 3, "score_cap": 1.5, "logit_cap": 2.0, "rotary_base": 50.0, "window": 2}
-_enter("LanguageModel with softcapped scores and logits", language_model(Gemma2Config, n_key_heads=1, **_GEMMA_2))
-_GPT_OSS: dict[str, Any] = {"n_experts": 3, "k": 2, "gate_limit": 0.9, "rotary_base": 50.0, "window": 2}
-_enter("LanguageModel with sinks and experts", language_model(GptOssConfig, n_key_heads=1, **_GPT_OSS))
+def _decoder(config: Any) -> Callable[..., Any]:
+    """Smaller sizes of a family's small model, whose queries share one head of keys."""
+    return lambda n, **sizes: replace(config, vocabulary=n, n_key_heads=1, d_head=2, **sizes)
+
+
+for _name, _recipe in RECIPES.items():
+    if issubclass(_recipe, LlamaConfig):
+        _small = _decoder(FAMILIES[_name.replace("-", "_")].example()[0])
+        _enter(f"LanguageModel as {_name} has it", language_model(_small))
+        _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_small)))
+        _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_small)))
 _enter(
     "Transformer with relative positions and scaled logits",
     transformer(T5Config, buckets=6, d_head=3, recompute=True),
@@ -71,6 +72,14 @@ _enter(
     transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, recompute=True),
 )
 _enter("TextEncoder", _encoder_of_text(TextEncoder))
+
+
+def _read_and_pooled(r: Random) -> Setup:
+    model = ordinary(TextEncoder(TextEncoderConfig(7, dropout=0.0, max_length=6, n_layers=1, **SMALL)), r)
+    return call(r, model.with_pooled, np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), module=model)
+
+
+_enter("TextEncoder and its pool", _read_and_pooled)
 _enter("TextEncoder that counts the real tokens", _encoder_of_text(TextEncoder, count_real=True, types=0))
 _enter("MaskedLanguageModel", _encoder_of_text(MaskedLanguageModel))
 _enter(
@@ -96,9 +105,4 @@ def _text_encoder(r: Random) -> Setup:
     return Setup(model, (IDS,), {"mask": REAL}, model, alone, False)
 
 
-_enter("LanguageModel with a cache and rotation", with_cache(small(LlamaConfig, rotary_base=50.0)))
-_enter("LanguageModel with a cache and QK norms", with_cache(small(Qwen3Config, rotary_base=50.0)))
-_enter("LanguageModel with a cache and softcapped scores", with_cache(small(Gemma2Config, **_GEMMA_2)))
-_enter("LanguageModel with a cache, sinks and experts", with_cache(small(GptOssConfig, **_GPT_OSS)))
-_enter("LanguageModel with rotation, padded on the left", padded(small(LlamaConfig, rotary_base=50.0)))
 _enter("TextEncoder padded on the left", _text_encoder)

@@ -55,4 +55,12 @@ embeddings.position_ids                        -
 """
 
 
-FAMILY = Family("distilbert", "distilbert", classes("DistilBert", ENCODERS), ours, theirs, NAMES, class_pooler="relu")
+FAMILY = Family(
+    "distilbert", "distilbert", classes("DistilBert", ENCODERS), ours, theirs, NAMES,
+    class_pooler="relu",
+    recipe=TextEncoderConfig,
+    adds="as BERT; without token types",
+    small={
+        "vocab_size": 13, "dim": 12, "n_heads": 3, "hidden_dim": 8, "n_layers": 2, "max_position_embeddings": 16,
+    },
+)  # fmt: skip

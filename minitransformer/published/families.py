@@ -1,11 +1,30 @@
-"""Families of published models. Each has a translation of its config, in both directions, and a table of names."""
+"""Families of published models, found by looking: a file here that assigns FAMILY, or FAMILIES, is a family's."""
 
-from . import albert, bart, bert, distilbert, gemma2, gpt2, gpt_oss, llama, qwen3, roberta, t5
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
 from .family import Family
 
-_ENCODERS = bert.FAMILY, roberta.FAMILY, distilbert.FAMILY, albert.FAMILY
-_WRITERS = gpt2.FAMILY, llama.LLAMA, llama.MISTRAL, llama.QWEN2, qwen3.FAMILY, gemma2.FAMILY, gpt_oss.FAMILY
-_TRANSLATORS = t5.FAMILY, bart.BART, bart.PEGASUS, bart.MARIAN
-FAMILIES: dict[str, Family] = {family.model_type: family for family in _ENCODERS + _WRITERS + _TRANSLATORS}
+_IS_A_FAMILY = re.compile(r"^FAMIL(Y|IES) = ", re.MULTILINE)
 
-__all__ = ["FAMILIES", "Family"]
+
+def _found() -> Iterator[Family]:
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if _IS_A_FAMILY.search(path.read_text(encoding="utf-8")):  # no other file can be imported from here
+            module = import_module(f"{__package__}.{path.stem}")
+            yield from getattr(module, "FAMILIES", None) or [module.FAMILY]
+
+
+FAMILIES: dict[str, Family] = {family.model_type: family for family in _found()}
+RECIPES: dict[str, type[Any]] = {}  # what families bring to those of the core, each under its first family's name
+for _family in FAMILIES.values():
+    _brings = hasattr(_family.recipe, "build") and _family.recipe.__module__.startswith(f"{__package__}.")
+    if _brings and _family.recipe not in RECIPES.values():
+        RECIPES[_family.model_type.replace("_", "-")] = _family.recipe
+
+__all__ = ["FAMILIES", "RECIPES", "Family"]

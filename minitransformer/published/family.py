@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +36,8 @@ def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
 class Family:
     """One family. model_type: as in config.json. prefix: what precedes the body's names in a model with a head.
 
+    recipe: the class of its configs. adds: what it adds to the Transformer of 2017, in a few words. small: the fields
+    of a small model's config.json, with all that the family adds; checks and tests are drawn from it.
     architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
     names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier.
@@ -48,6 +50,14 @@ class Family:
     theirs: Callable[[Any], dict[str, Any]]
     names: str | Callable[[Any], str]
     class_pooler: str = "tanh"
+    recipe: type[Any] = field(kw_only=True)
+    adds: str = field(kw_only=True)
+    small: Mapping[str, Any] = field(kw_only=True)
+
+    def example(self, head: str | None = None) -> tuple[Config, str]:
+        """The config of a small model, and its head, by default the one that predicts tokens."""
+        head = head or (WORDS if WORDS in self.architectures.values() else MASKED)
+        return self.read(Fields(self.small), head, {}), head
 
     def read(self, fields: Fields, head: str, stored: Stored) -> Config:
         """Our config of a config.json with this head. Raises ValueError for one that we cannot build."""

@@ -5,16 +5,17 @@ Capped scores and logits, norms before and after each sub-layer, a window in lay
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, Window, grouped, rotary_turn
+from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, rotary_turn
 from ..later.softcap import CappedOutput
-from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, ScaledDotProduct
+from ..layers import Residual, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
 from . import llama
+from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
 
@@ -35,28 +36,25 @@ class Gemma2Config(llama.LlamaConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Gemma 2."""
-        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-        output = tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng)
 
         def norm() -> OffsetRMSNorm:
-            return OffsetRMSNorm(d, self.norm_eps)
+            return OffsetRMSNorm(self.d_model, self.norm_eps)
 
-        def residual(sublayer: Module) -> Residual:
-            return Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout)
-
-        def layer(i: int) -> EncoderLayer:
+        def mix(i: int) -> Any:
             how = self.query_scalar**-0.5, self.attention_dropout
-            mix: Any = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
-            mix = mix if self.window is None or i % 2 else Window(self.window, mix)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
-            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
-            return EncoderLayer.of(residual(attention), residual(feed_forward))
+            capped = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
+            return capped if i % 2 else within(self.window, capped)
 
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, scale=d**0.5, dropout=self.dropout),
-            stack=Encoder.of([layer(i) for i in range(self.n_layers)], norm(), self.recompute),
-            output=output if self.logit_cap is None else CappedOutput(output, self.logit_cap),
+        return decoder(
+            self,
+            rng,
+            norm=norm,
+            mix=mix,
+            turn=lambda: rotary_turn(self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
+            scale=self.d_model**0.5,
+            output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
         )
 
 
@@ -74,20 +72,20 @@ def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
     """The config of Gemma 2's config.json."""
     fields = Fields({**_DEFAULTS, **fields.document})
     fields.only(use_bidirectional_attention=False)
-    alike = asdict(llama.mistral_ours(fields, head, stored))
-    every_second(fields, alike["n_layers"])
+    sizes = llama.sizes(fields, head)
+    every_second(fields, sizes["n_layers"])
     own = fields.read(FIELDS)
     for their, (our, default) in _CAPS.items():  # null is no cap
         own[our] = fields.positive(their, default) if fields.document.get(their, default) is not None else None
-    return Gemma2Config(**(alike | own | {"qkv_bias": own["bias"]}))
+    return Gemma2Config(**(sizes | own))
 
 
 def theirs(config: Gemma2Config) -> dict[str, Any]:
     """Gemma 2's config.json."""
-    alike = llama.mistral_theirs(config)
-    del alike["hidden_act"]
+    sizes = llama.written_sizes(config)
+    del sizes["hidden_act"]
     caps = {their: getattr(config, our) for their, (our, _) in _CAPS.items()}
-    return {**alike, **written(config, FIELDS), **caps}
+    return {**sizes, **written(config, FIELDS), **caps}
 
 
 NAMES = """
@@ -110,4 +108,12 @@ norm                                   =  stack.final_norm
 """
 
 
-FAMILY = Family("gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES)
+FAMILY = Family(
+    "gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES,
+    recipe=Gemma2Config,
+    adds="softcapped scores and logits, norms before and after each sub-layer, a window in every second layer",
+    small=llama.SMALL | {  # a width whose root is exact, since others round it to float32
+        "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
+        "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5,
+    },
+)  # fmt: skip

@@ -52,4 +52,12 @@ h.*.attn.masked_bias  -
 """
 
 
-FAMILY = Family("gpt2", "transformer", {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS}, ours, theirs, NAMES)
+FAMILY = Family(
+    "gpt2", "transformer", {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS}, ours, theirs, NAMES,
+    recipe=LanguageModelConfig,
+    adds="pre-norm order, a causal stack alone",
+    small={
+        "vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
+        "eos_token_id": None,
+    },
+)  # fmt: skip

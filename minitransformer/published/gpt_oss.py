@@ -5,16 +5,17 @@ A learned sink in each head, a window in layers 1, 3, 5, ..., experts in place o
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..later import Sink, Window, grouped, rotary_turn
+from ..later import Sink, rotary_turn
 from ..later.clamped_experts import ClampedExperts
-from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm
+from ..layers import RMSNorm
 from ..models.language_model import LanguageModelParts
 from . import llama
+from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
 
@@ -36,23 +37,14 @@ class GptOssConfig(llama.LlamaConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of gpt-oss."""
-        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
-
-        def layer(i: int) -> EncoderLayer:
-            sink: Any = Sink(h)
-            mix = sink if self.window is None or i % 2 else Window(self.window, sink)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
-            experts = ClampedExperts(d, self.d_ff, self.n_experts, self.k, self.gate_alpha, self.gate_limit, rng)
-            return EncoderLayer.of(residual(attention), residual(experts))
-
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of([layer(i) for i in range(self.n_layers)], RMSNorm(d, self.norm_eps), self.recompute),
-            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        experts = self.n_experts, self.k, self.gate_alpha, self.gate_limit
+        return decoder(
+            self,
+            rng,
+            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
+            mix=lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
+            turn=lambda: rotary_turn(self.rotary_base),
+            feed_forward=lambda: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
         )
 
 
@@ -76,15 +68,14 @@ def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
     if "quantization_config" in fields.document:
         raise ValueError("quantization_config is not supported: unpack the experts first")
     fields = Fields({**_DEFAULTS, **fields.document})
-    alike = asdict(llama.mistral_ours(fields, head, stored))
-    every_second(fields, alike["n_layers"])
-    own = fields.read(FIELDS)
-    return GptOssConfig(**(alike | own | {"qkv_bias": own["bias"]}))
+    sizes = llama.sizes(fields, head)
+    every_second(fields, sizes["n_layers"])
+    return GptOssConfig(**sizes, **fields.read(FIELDS))
 
 
 def theirs(config: GptOssConfig) -> dict[str, Any]:
     """gpt-oss's config.json."""
-    return {**llama.mistral_theirs(config), **written(config, FIELDS)}
+    return {**llama.written_sizes(config), **written(config, FIELDS)}
 
 
 NAMES = (
@@ -102,4 +93,9 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 )
 
 
-FAMILY = Family("gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES)
+FAMILY = Family(
+    "gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES,
+    recipe=GptOssConfig,
+    adds="a sink in each head, a window in every second layer, experts; no scaled angles (yarn), no packed experts",
+    small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
+)  # fmt: skip

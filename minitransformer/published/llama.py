@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Window, grouped, rotary_turn
-from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
+from ..later import GatedFeedForward, rotary_turn
+from ..layers import RMSNorm, ScaledDotProduct
 from ..models.language_model import LanguageModel, LanguageModelParts
+from .decoder import decoder, within
 from .family import BODY, WRITERS, Family, Stored, classes
 from .fields import Fields, written
 
@@ -67,32 +68,22 @@ class LlamaConfig:
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Llama."""
-        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
-
-        def layer() -> EncoderLayer:
-            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
-            mix = mix if self.window is None else Window(self.window, mix)
-            attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary_turn(self.rotary_base))
-            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.bias, rng)
-            return EncoderLayer.of(residual(attention), residual(feed_forward))
-
-        layers = [layer() for _ in range(self.n_layers)]
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.recompute),
-            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        return decoder(
+            self,
+            rng,
+            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
+            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
+            turn=lambda: rotary_turn(self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
         )
 
 
-def _ours(fields: Fields, head: str, **particular: Any) -> LlamaConfig:
+def sizes(fields: Fields, head: str) -> dict[str, Any]:
+    """What the config.json of every family like Llama has, under our names."""
     found = fields.read(FIELDS)
     found["tie_output"] |= head == BODY
     width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
-    return LlamaConfig(**found, d_head=width, rotary_base=_rotary_base(fields), **particular)
+    return {**found, "d_head": width, "rotary_base": _rotary_base(fields)}
 
 
 def _rotary_base(fields: Fields) -> float:
@@ -112,7 +103,8 @@ def _rotary_base(fields: Fields) -> float:
     return base
 
 
-def _theirs(config: LlamaConfig) -> dict[str, Any]:
+def written_sizes(config: LlamaConfig) -> dict[str, Any]:
+    """The fields of a config.json that every family like Llama has."""
     return {
         **written(config, FIELDS),
         "head_dim": config.d_head,
@@ -127,26 +119,26 @@ def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     bias = fields.flag("attention_bias", False)
     if bias != fields.flag("mlp_bias", False):
         raise ValueError("attention_bias and mlp_bias must be equal: here either all maps have biases or none do")
-    return _ours(fields, head, bias=bias)
+    return LlamaConfig(**sizes(fields, head), bias=bias)
 
 
 def llama_theirs(config: LlamaConfig) -> dict[str, Any]:
     """Llama's config.json."""
-    return {**_theirs(config), "attention_bias": config.bias, "mlp_bias": config.bias}
+    return {**written_sizes(config), "attention_bias": config.bias, "mlp_bias": config.bias}
 
 
 def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     """The config of Mistral's config.json."""
-    return _ours(fields, head, bias=False, window=fields.size_or_none("sliding_window"))
+    return LlamaConfig(**sizes(fields, head), window=fields.size_or_none("sliding_window"))
 
 
 def mistral_theirs(config: LlamaConfig) -> dict[str, Any]:
     """Mistral's config.json."""
-    return {**_theirs(config), "sliding_window": config.window}
+    return {**written_sizes(config), "sliding_window": config.window}
 
 
-def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
-    """The config of Qwen2's config.json."""
+def window_of_qwen(fields: Fields) -> int | None:
+    """The window of all layers of a Qwen, if it has one."""
     window = None
     if fields.flag("use_sliding_window", False):
         window = fields.size_or_none("sliding_window")
@@ -155,14 +147,19 @@ def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     kind = "full_attention" if window is None else "sliding_attention"
     if any(layer != kind for layer in fields.document.get("layer_types") or ()):
         raise ValueError(f"layer_types must all be {kind!r}")
-    return _ours(fields, head, bias=False, qkv_bias=True, window=window)
+    return window
+
+
+def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Qwen2's config.json."""
+    return LlamaConfig(**sizes(fields, head), qkv_bias=True, window=window_of_qwen(fields))
 
 
 def qwen2_theirs(config: LlamaConfig) -> dict[str, Any]:
     """Qwen2's config.json."""
     kind = "full_attention" if config.window is None else "sliding_attention"
     return {
-        **_theirs(config),
+        **written_sizes(config),
         "use_sliding_window": config.window is not None,
         "sliding_window": config.window,
         "max_window_layers": config.n_layers if config.window is None else 0,
@@ -188,6 +185,29 @@ layers.*.self_attn.rotary_emb.inv_freq -
 """
 
 
-LLAMA = Family("llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES)
-MISTRAL = Family("mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES)
-QWEN2 = Family("qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES)
+SMALL = {
+    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+    "intermediate_size": 8, "num_hidden_layers": 2, "max_position_embeddings": 32, "bos_token_id": None,
+    "eos_token_id": None, "pad_token_id": None, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+}  # fmt: skip
+WINDOW_OF_QWEN = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
+FAMILIES = (
+    Family(
+        "llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
+        small=SMALL,
+    ),
+    Family(
+        "mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="as Llama; a window",
+        small=SMALL | {"sliding_window": 3},
+    ),
+    Family(
+        "qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="as Llama; biases of queries, keys and values",
+        small=SMALL | WINDOW_OF_QWEN,
+    ),
+)  # fmt: skip

@@ -65,9 +65,9 @@ def from_pretrained(directory: str | os.PathLike[str]) -> Any:
 
     directory: the folder, or a .gguf file of Llama's kind; its numbers are unpacked to float32.
 
-    Returns a TextEncoder, MaskedLanguageModel or Classifier (bert, roberta, distilbert, albert), a LanguageModel
-    (gpt2, llama, mistral, qwen2, qwen3, gemma2, gpt_oss) or a Transformer (t5, bart, pegasus, marian). A body without a
-    head uses its table of tokens as the head; `hidden` and `encode` need no head. float16 and bfloat16 become float32.
+    Returns a TextEncoder, MaskedLanguageModel or Classifier, a LanguageModel, or a Transformer, as the family and the
+    head have it; `minitransformer info --families` lists the families. A body without a head uses its table of tokens
+    as the head; `hidden` and `encode` need no head. float16 and bfloat16 become float32.
 
     Raises FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
     something we do not have, or where a tensor is missing, unknown or of another shape. No code in a folder is run.

@@ -5,15 +5,16 @@ RMSNorm of each head's queries and keys, before the rotation, in place of Qwen2'
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Window, grouped, qk_norm
-from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
+from ..later import GatedFeedForward, qk_norm
+from ..layers import RMSNorm, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
 from . import llama
+from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields
 
@@ -24,33 +25,20 @@ class Qwen3Config(llama.LlamaConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Qwen3."""
-        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
-
-        def layer() -> EncoderLayer:
-            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
-            mix = mix if self.window is None else Window(self.window, mix)
-            turn = qk_norm(width or 1, self.norm_eps, self.rotary_base)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=turn)
-            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
-            return EncoderLayer.of(residual(attention), residual(feed_forward))
-
-        layers = [layer() for _ in range(self.n_layers)]
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.recompute),
-            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        return decoder(
+            self,
+            rng,
+            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
+            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
+            turn=lambda: qk_norm(self.d_head or 1, self.norm_eps, self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
         )
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> Qwen3Config:
     """The config of Qwen3's config.json."""
-    alike = asdict(llama.qwen2_ours(Fields({"head_dim": 128} | dict(fields.document)), head, stored))
-    bias = fields.flag("attention_bias", False)
-    return Qwen3Config(**(alike | {"bias": bias, "qkv_bias": bias}))
+    sizes = llama.sizes(Fields({"head_dim": 128, **fields.document}), head)
+    return Qwen3Config(**sizes, bias=fields.flag("attention_bias", False), window=llama.window_of_qwen(fields))
 
 
 def theirs(config: Qwen3Config) -> dict[str, Any]:
@@ -67,4 +55,9 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 )
 
 
-FAMILY = Family("qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES)
+FAMILY = Family(
+    "qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES,
+    recipe=Qwen3Config,
+    adds="as Llama; norms of queries and keys",
+    small=llama.SMALL | llama.WINDOW_OF_QWEN,
+)  # fmt: skip

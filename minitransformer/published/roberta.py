@@ -59,4 +59,9 @@ def names(config: TextEncoderConfig) -> str:
     return bert.NAMES + own + bert.masked(config, "lm_head", MASKED_NAMES)
 
 
-FAMILY = Family("roberta", "roberta", classes("Roberta", ENCODERS), ours, theirs, names)
+FAMILY = Family(
+    "roberta", "roberta", classes("Roberta", ENCODERS), ours, theirs, names,
+    recipe=TextEncoderConfig,
+    adds="as BERT; positions that count the real tokens, from the padding's id + 1",
+    small=bert.SMALL,
+)  # fmt: skip

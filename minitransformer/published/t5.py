@@ -207,4 +207,13 @@ def names(config: T5Config) -> str:
     return NAMES + encoder + decoder + MEMORY
 
 
-FAMILY = Family("t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names)
+FAMILY = Family(
+    "t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names,
+    recipe=T5Config,
+    adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
+    small={
+        "vocab_size": 13, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 8, "num_layers": 2, "pad_token_id": 1,
+        "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 12,
+    },
+)  # fmt: skip

@@ -26,7 +26,7 @@ from ..verify.inside import model_gradients
 from . import weight_files
 from .family import Pretrained
 from .pretrained import TARGET_TOKENIZER, from_pretrained, is_published
-from .text_encoder import MaskedLanguageModel, TextEncoder
+from .text_encoder import MaskedLanguageModel
 from .tokenizers import PublishedTokenizer, load_published
 
 _BATCH = 32  # texts that are read at once
@@ -148,17 +148,7 @@ def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callabl
         return functools.partial(model.loss, ids, wanted, mask)
     if isinstance(model, Classifier):
         return functools.partial(model.loss, ids, xp.zeros(len(ids), dtype=ids.dtype), mask)
-    return functools.partial(_read_and_pool, model, ids, mask)
-
-
-def _read_and_pool(model: TextEncoder, ids: Array, mask: Array | None) -> tuple[Array, Pullback]:
-    hidden, hidden_backward = model(ids, mask)
-    pooled, pool_backward = model.pool(hidden, mask)
-
-    def backward(dy: Array) -> None:
-        hidden_backward(dy[:, 1:] + pool_backward(dy[:, 0]))
-
-    return array_module(hidden).concatenate([pooled[:, None], hidden], axis=1), backward
+    return functools.partial(model.with_pooled, ids, mask)
 
 
 def check_model(

@@ -184,6 +184,19 @@ class TextEncoder(EncoderOnly):
 
     __call__ = EncoderOnly.hidden
 
+    def with_pooled(self, ids: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
+        """Return (rows, backward): the vector for the whole text, then those of its tokens, (B, 1 + T, D)."""
+        hidden, hidden_backward = self(ids, mask)
+        pooled, pool_backward = self.pool(hidden, mask)
+        rows = array_module(hidden).concatenate([pooled[:, None], hidden], axis=1)
+
+        def backward(drows: Array) -> None:
+            dpooled = drows[:, 0]
+            dhidden = drows[:, 1:] + pool_backward(dpooled)
+            hidden_backward(dhidden)
+
+        return rows, backward
+
 
 class MaskedLanguageModel(EncoderOnly):
     """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""

@@ -1,4 +1,4 @@
-"""Families that cannot be opened, and the part of their mathematics that is missing here."""
+"""Families that cannot be opened, unless a file here is theirs; and the part of their mathematics that is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ UNKNOWN = {
     "mpt": "ALiBi without any biases, those of LayerNorm included",
     "mt5": _NAME.format("t5"),
     "olmo": "LayerNorm without γ and β",
-    "olmo2": "norms only after the sub-layers, inside the residual connections, and norms of queries and keys",
     "olmoe": f"{_EXPERTS}, norms of queries and keys",
     "opt": "a language model's learned positions that begin at row 2 of their table",
     "phi": f"{_PART}, {_SIDE_BY_SIDE}",

@@ -11,17 +11,18 @@ import numpy as np
 from ..arrays.backend import Array, to_numpy
 from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
-from .other_forms import Inputs, checked_output, library, of_our_form, ran
+from .other_forms import Inputs, library, nothing_returned, of_our_form, ran, require_width
 
 
 def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any]:
     """A function of our form, (*arrays, **options) -> (output, backward), that runs f on jax arrays.
 
-    f: any function of jax arrays that returns one, also with jax.custom_vjp or jax.jit; backward is its jax.vjp. An
-    argument may be a dict or list of arrays, as parameters often are. It runs in float64, which is enabled in JAX for
-    the call. `step` shows the lines of f and of a custom_vjp, except those that jax.jit compiles. dtype: "float32" for
-    code that computes only in float32; it is then checked as closely as that allows. Raises ImportError without jax,
-    and later ValueError or TypeError if f does not run, or returns no array.
+    f: any function of jax arrays that returns one, or several, also with jax.custom_vjp or jax.jit; backward is its
+    jax.vjp, and several outputs come back as one long array. Second derivatives are not checked. An argument may be a
+    dict or list of arrays, as parameters often are. It runs in float64, which is enabled in JAX for the call. `step`
+    shows the lines of f and of a custom_vjp, except those that jax.jit compiles. dtype: "float32" for code that
+    computes only in float32; it is then checked as closely as that allows. Raises ImportError without jax, and later
+    ValueError or TypeError if f does not run, or returns no array.
     """
     jax = library("jax", "jax")
     if not callable(f):
@@ -38,19 +39,30 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
         array = np.array(x)
         return array.astype(np.float64) if single and array.dtype.kind == "f" else array
 
+    def joined(name: str, returned: Any) -> Any:
+        """The floating-point outputs as one array: the only one as it is, several end to end."""
+        leaves = [x for x in jax.tree_util.tree_leaves(returned) if hasattr(x, "dtype")]
+        floats = [x for x in leaves if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)]
+        if not floats:
+            raise nothing_returned(name, returned)
+        made.shapes = [x.shape for x in floats]
+        return floats[0] if len(floats) == 1 else jax.numpy.concatenate([x.ravel() for x in floats])
+
     def call(*inputs: Any, **options: Any) -> Any:
         name = given.name_of(made)
         with _float64(jax):
             arrays = Inputs(inputs, to_jax, to_jax)
 
-            def of_leaves(*leaves: Any) -> Any:
+            def returned_for(*leaves: Any) -> Any:
                 rest = iter(leaves)
                 own = (given.with_leaves(x, lambda x: next(rest) if is_float_array(x) else to_jax(x)) for x in inputs)
                 return f(*own, **{key: given.with_leaves(x, to_jax) for key, x in options.items()})
 
-            returned = ran(name, "forward", lambda: of_leaves(*arrays.leaves))
-            y = back(returned) if hasattr(returned, "dtype") else returned
-        checked_output(name, y, inputs, single, "from_jax")
+            def of_leaves(*leaves: Any) -> Any:
+                return joined(name, returned_for(*leaves))
+
+            y = back(joined(name, ran(name, "forward", lambda: returned_for(*arrays.leaves))))
+        require_width(name, y, inputs, single, "from_jax")
 
         def backward(dy: Array) -> Any:
             with _float64(jax):
@@ -69,7 +81,7 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
 
         return y, backward
 
-    made = of_our_form(f, call, dtype)
+    made: Any = of_our_form(f, call, dtype)
     return made
 
 

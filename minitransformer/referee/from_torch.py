@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,18 @@ from ..arrays.backend import Array, to_numpy
 from ..trace.foreign import as_numpy
 from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
-from .other_forms import Foreign, Inputs, add_to, checked_output, library, marked, of_our_form, ran
+from .other_forms import Foreign, Inputs, Outputs, add_to, flat, library, marked, nothing_returned, of_our_form, ran
 
 
 def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[..., Any]:
     """A function of our form, (*arrays, **options) -> (output, backward), that runs f on tensors.
 
-    f: any function of tensors that returns a tensor; a torch.autograd.Function or its `apply`; or a torch.nn.Module,
-    whose parameters are then checked as well (f itself is not changed). In a torch.autograd.Function whose forward and
+    f: any function of tensors that returns a tensor, or several in a tuple, list or dict; a torch.autograd.Function or
+    its `apply`; or a torch.nn.Module, whose parameters are then checked as well (f itself is not changed). Several
+    outputs come back as one long array, so that each has a random upstream gradient; the report names those that
+    autograd cannot follow, and parameters that get no gradient. In a torch.autograd.Function whose forward and
     backward are Python, the local variables are recorded, and each `x` is checked against its `dx` or `grad_x`.
+    Second derivatives are not checked: torch.autograd.gradgradcheck does that.
 
     dtype: "float32" for code that computes only in float32; it is then checked as closely as that allows. device:
     where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises ImportError without
@@ -42,9 +45,9 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     def call(*inputs: Any, **options: Any) -> Any:
         how = _Torch(torch, given.name_of(made), dtype, device)
         arrays = Inputs(inputs, how.leaf, how.constant)
-        y = how.run(lambda: run(*arrays.converted, **how.constants(options)), inputs)
-        pull = how.pullback(y, arrays.leaves)
-        return how.back(y), lambda dy: arrays.gradients(iter(pull(dy)))
+        y, pull = how.run(lambda: run(*arrays.converted, **how.constants(options)), inputs, arrays.leaves)
+        made.left_out, made.shapes = how.left_out, how.shapes
+        return y, lambda dy: arrays.gradients(iter(pull(dy)))
 
     made: Any = of_our_form(owner if function else f, call, dtype)
     if function:
@@ -58,16 +61,25 @@ class _Torch:
     def __init__(self, torch: Any, name: str, dtype: str, device: str) -> None:
         self.torch, self.name, self.device = torch, name, device
         self.single = dtype == "float32"
+        self.left_out: dict[str, str] = {}
+        self.shapes: list[tuple[int, ...]] = []
 
     def constant(self, x: Any) -> Any:
-        """A tensor with the numbers of an array, in the same memory if it can; any other value unchanged."""
+        """A tensor with the numbers of an array, in the same memory if it can; any other value unchanged.
+
+        Its strides are those of the array: a kernel that ignores them must be seen.
+        """
         if not is_array(x):
             return x
         x = np.asarray(to_numpy(x))
-        if not (x.flags.writeable and x.flags.c_contiguous):
+        if not x.flags.writeable or min(x.strides, default=0) < 0:
             x = np.array(x, order="C")
-        tensor = self.torch.from_numpy(x).to(self.device)
-        return tensor.float() if self.single and tensor.is_floating_point() else tensor
+        source = self.torch.from_numpy(x)
+        dtype = self.torch.float32 if self.single and source.is_floating_point() else source.dtype
+        if source.is_contiguous() or (self.device == "cpu" and dtype == source.dtype):
+            return source.to(self.device, dtype)
+        gaps = self.torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=self.device)
+        return gaps.copy_(source)
 
     def leaf(self, x: Array) -> Any:
         """The same, as a tensor whose gradient is wanted."""
@@ -82,16 +94,29 @@ class _Torch:
         array: np.ndarray = as_numpy(tensor)
         return array.astype(np.float64) if self.single else array
 
-    def run(self, run: Callable[[], Any], inputs: tuple[Any, ...]) -> Any:
-        """The tensor that f returns."""
+    def run(
+        self, run: Callable[[], Any], inputs: tuple[Any, ...], leaves: list[Any]
+    ) -> tuple[np.ndarray, Callable[[Array], list[np.ndarray]]]:
+        """(what f returns as one array, pullback to the leaves); fills left_out with what autograd cannot follow."""
         with self.torch.enable_grad():
-            y = self._ran("forward", run)
-        if getattr(y, "is_meta", False):
+            returned = self._ran("forward", run)
+        found = dict(flat("output", returned, lambda x: isinstance(x, self.torch.Tensor)))
+        if any(y.is_meta for y in found.values()):
             raise ValueError(f"{self.name}: its output lives on the device meta, which has no numbers")
-        checked_output(self.name, as_numpy(y), inputs, self.single, "from_torch")
-        if not y.requires_grad:
+        found = {title: y for title, y in found.items() if y.is_floating_point()}
+        if not found:
+            raise nothing_returned(self.name, returned)
+        followed = {title: y for title, y in found.items() if y.requires_grad}
+        if not followed:
             raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
-        return y
+        others = [title for title in found if title not in followed]
+        self.left_out = dict.fromkeys(others, "autograd does not follow it")
+        self.left_out |= _held_elsewhere([*followed.values()], leaves)
+        arrays = [as_numpy(y) for y in followed.values()]
+        outputs = Outputs(self.name, arrays, inputs, self.single, "from_torch")
+        self.shapes = outputs.shapes
+        pull = self._pullback([*followed.values()], outputs, leaves)
+        return outputs.joined.astype(np.float64) if self.single else outputs.joined, pull
 
     def _ran(self, what: str, run: Callable[[], Any]) -> Any:
         threads = self.torch.get_num_threads()
@@ -106,16 +131,13 @@ class _Torch:
         finally:
             self.torch.set_num_threads(threads)
 
-    def pullback(self, y: Any, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
-        """From the gradient of y to those of the leaves; zero where autograd finds no path."""
+    def _pullback(self, ys: list[Any], outputs: Outputs, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
+        """From the gradient of the outputs to those of the leaves; zero where autograd finds no path."""
 
         def pull(dy: Array) -> list[np.ndarray]:
-            grads = self._ran(
-                "backward",
-                lambda: self.torch.autograd.grad(
-                    y, leaves, self.constant(dy).to(y.dtype), retain_graph=True, allow_unused=True
-                ),
-            )
+            given_ones = [self.constant(part).to(y.dtype) for part, y in zip(outputs.gradients(dy), ys, strict=True)]
+            how = {"retain_graph": True, "allow_unused": True}
+            grads = self._ran("backward", lambda: self.torch.autograd.grad(ys, leaves, given_ones, **how))
             return [
                 self.back(self.torch.zeros_like(x) if grad is None else grad)
                 for x, grad in zip(leaves, grads, strict=True)
@@ -124,16 +146,39 @@ class _Torch:
         return pull
 
 
+def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:
+    """The tensors that learn and are not among the leaves, from autograd's graph: f holds them, as a closure does."""
+    known, found = {id(x) for x in leaves}, dict[str, str]()
+    nodes, seen = [y.grad_fn for y in ys], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        x = getattr(node, "variable", None)
+        if x is not None and id(x) not in known:
+            found[f"a parameter of shape {tuple(x.shape)}"] = (
+                "which f holds; give the module itself, or give it by position"
+            )
+        nodes += [before for before, _ in node.next_functions]
+    return found
+
+
 class _Module(Foreign):
     """A torch.nn.Module as a module of ours. Its own parameters and buffers stay unchanged."""
 
     def __init__(self, torch: Any, module: Any, dtype: str, device: str) -> None:
-        learned = {key: p for key, p in module.named_parameters() if p.requires_grad}
-        fixed = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        if empty := next((key for key, x in fixed.items() if x.is_meta), None):
+        parameters = dict(module.named_parameters())
+        everything = {**parameters, **dict(module.named_buffers())}
+        if empty := next((key for key, x in everything.items() if x.is_meta), None):
             raise ValueError(f"from_torch: {empty} lives on the device meta, which has no numbers")
-        super().__init__(type(module).__name__, {key: as_numpy(p) for key, p in learned.items()})
-        self._fixed = {key: as_numpy(x).copy() for key, x in fixed.items() if key not in learned}
+        learned = {key: as_numpy(p) for key, p in parameters.items() if p.requires_grad}
+        fixed = {key: as_numpy(x).copy() for key, x in everything.items() if key not in learned}
+        held = {key: x for key, x in fixed.items() if is_float_array(x)}
+        super().__init__(type(module).__name__, learned, held)
+        self._fixed = {key: x for key, x in fixed.items() if key not in held}
+        self._frozen = dict.fromkeys([key for key in parameters if key not in learned], "requires_grad is False")
+        self._frozen |= dict.fromkeys(_plain_tensors(torch, module), "a plain tensor, not a torch.nn.Parameter")
         self._torch, self._module, self._how = torch, module, (dtype, device)
         self.__signature__ = inspect.signature(module.forward)
         marked(self, dtype)
@@ -145,11 +190,13 @@ class _Module(Foreign):
         tensors = {key: how.leaf(parameter.value) for key, parameter in self.owned.items()}
         kind = next((x.dtype for x in [*arrays.leaves, *tensors.values()]), None)
         fixed = {key: how.constant(x.copy()) for key, x in self._fixed.items()}
-        fixed = {key: x.to(kind) if x.is_floating_point() else x for key, x in fixed.items()}
+        fixed |= {key: how.constant(parameter.value.copy()).to(kind) for key, parameter in self.held.items()}
         functional_call, state = self._torch.func.functional_call, {**tensors, **fixed}
-        options = how.constants(options)
-        y = how.run(lambda: functional_call(self._module, state, tuple(arrays.converted), options), inputs)
-        pull = how.pullback(y, [*arrays.leaves, *tensors.values()])
+        options, leaves = how.constants(options), [*arrays.leaves, *tensors.values()]
+        y, pull = how.run(
+            lambda: functional_call(self._module, state, tuple(arrays.converted), options), inputs, leaves
+        )
+        self.left_out, self.shapes = self._frozen | how.left_out, how.shapes
         dtypes = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
 
         def backward(dy: Array) -> Any:
@@ -159,7 +206,17 @@ class _Module(Foreign):
                 add_to(parameter, grad)
             return returned
 
-        return how.back(y), backward
+        return y, backward
+
+
+def _plain_tensors(torch: Any, module: Any) -> Iterator[str]:
+    """The names of floating-point tensors in a module that are neither parameters nor buffers."""
+    own = vars(torch.nn.Module()).keys()
+    known = {id(x) for x in (*module.parameters(), *module.buffers())}  # LSTM has a list of its parameters as well
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            found = flat(f"{path}.{name}" if path else name, value, torch.is_tensor) if name not in own else ()
+            yield from (title for title, x in found if x.is_floating_point() and id(x) not in known)
 
 
 def _without_context(function: Any) -> inspect.Signature:

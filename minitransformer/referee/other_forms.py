@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from ..arrays.backend import Array, device_of, to_device
 from ..layers import Module, Parameter
-from ..trace.values import is_array, is_float_array
+from ..trace.values import is_float_array
 from ..verify import arguments as given
 
 PRECISIONS = ("float64", "float32")
@@ -91,11 +92,57 @@ class Inputs:
         return result[0] if len(result) == 1 else result or None
 
 
-def checked_output(name: str, y: Any, inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
-    """Require a floating-point array; unless `single`, one as wide as the widest of the inputs."""
-    if not is_float_array(y):
-        choose = f"; choose one part with {adapter}(lambda ...: f(...)[0])" if isinstance(y, tuple | list) else ""
-        raise TypeError(f"{name} must return one floating-point array, got {given.describe(y)}{choose}")
+def flat(name: str, x: Any, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """Each value in x that is wanted, also in dicts, lists and tuples there, with a name such as output[0]['lse']."""
+    if wanted(x):
+        yield name, x
+    elif isinstance(x, dict | list | tuple):
+        for key, part in x.items() if isinstance(x, dict) else enumerate(x):
+            yield from flat(f"{name}[{key!r}]", part, wanted)
+
+
+class Outputs:
+    """The floating-point outputs of one call as one array: the only one as it is, several end to end."""
+
+    def __init__(self, name: str, found: list[np.ndarray], inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
+        self.shapes = [x.shape for x in found]
+        for x in found:
+            require_width(name, x, inputs, single, adapter)
+        self.joined = found[0] if len(found) == 1 else np.concatenate([x.ravel() for x in found])
+
+    def gradients(self, dy: Array) -> list[Array]:
+        """The upstream gradient of each output, laid out in memory with gaps if `dy` has gaps."""
+        if len(self.shapes) == 1:
+            return [dy]
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        parts = [part.reshape(shape) for part, shape in zip(np.split(dy, ends), self.shapes, strict=True)]
+        if dy.flags.c_contiguous:
+            return parts
+        return [given.transposed(x) if x.ndim > 1 else given.strided(x) for x in parts]
+
+
+def first_output(f: Any) -> Any:
+    """f with the first of its outputs alone, if the last call of f returned several; ops have one."""
+    shapes = getattr(f, "shapes", [])
+    if len(shapes) < 2:
+        return f
+    end = math.prod(shapes[0])
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        y, backward = f(*inputs, **options)
+        return y[:end].reshape(shapes[0]), lambda dy: backward(np.append(dy, np.zeros(y.size - end, y.dtype)))
+
+    return of_our_form(f, call, f.precision)
+
+
+def nothing_returned(name: str, returned: Any) -> TypeError:
+    """The error for a function without a floating-point output."""
+    hint = "; let forward return it, as in `return self.output`" if returned is None else ""
+    return TypeError(f"{name} must return a floating-point array, or several, got {given.describe(returned)}{hint}")
+
+
+def require_width(name: str, y: Array, inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
+    """Unless `single`, require an output as wide as the widest of the inputs."""
     floats = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
     widest = max(floats, key=lambda dtype: dtype.itemsize, default=y.dtype)
     if not single and y.dtype.itemsize < widest.itemsize:
@@ -113,15 +160,18 @@ def add_to(parameter: Parameter, gradient: np.ndarray) -> None:
 class Foreign(Module):
     """An object with parameters that somebody else wrote, as a module of ours: see `from_torch` and `from_pair`."""
 
-    def __init__(self, name: str, parameters: dict[str, np.ndarray]) -> None:
+    def __init__(self, name: str, parameters: dict[str, np.ndarray], held: dict[str, np.ndarray] | None = None) -> None:
+        """parameters: what it learns; held: other floating-point numbers that it computes with."""
         self.__name__ = name
-        self.owned = {key: Parameter(np.array(value, dtype=np.float64)) for key, value in parameters.items()}
+        self.owned = {key: as_parameter(value) for key, value in parameters.items()}
+        self.held = {key: as_parameter(value) for key, value in (held or {}).items()}
+        self.left_out: dict[str, str] = {}  # what is not checked, and why
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield (name, Parameter), with the names from the original object."""
         yield from self.owned.items()
 
 
-def plain(x: Any) -> Any:
-    """An argument that is not a floating-point array, unchanged."""
-    return x.copy() if is_array(x) else x
+def as_parameter(value: Any) -> Parameter:
+    """A parameter in float64."""
+    return Parameter(np.array(value, dtype=np.float64))

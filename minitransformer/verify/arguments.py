@@ -183,24 +183,22 @@ def reading(run: Callable[[], Any]) -> tuple[Any, list[Parameter]]:
             Parameter.__getattribute__ = before  # type: ignore[method-assign]
 
 
-def unlisted(f: Any, owned: list[tuple[str, Parameter]], read: list[Parameter]) -> str:
-    """A note on the parameters that f reads and that are not checked; "" if there are none.
+def unlisted(f: Any, owned: list[tuple[str, Parameter]], read: list[Parameter]) -> list[tuple[str, str]]:
+    """The parameters that f reads and that are not checked, each with the reason.
 
     Raises TypeError if f is a module, which must know its own.
     """
     known = {id(parameter) for _, parameter in owned}
     missing = [parameter for parameter in read if id(parameter) not in known]
     if not missing:
-        return ""
+        return []
     which = ", ".join(map(repr, missing[:3])) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     if owner_of(f) is not None:
         raise TypeError(
             f"verify: {name_of(f)} reads {which}, which its parameters() does not list; keep each parameter in an "
             "attribute of the module, or in a list, tuple or dict there"
         )
-    return (
-        f" Not checked: {which}, which {name_of(f)} reads; give the module itself, or parameters={{name: parameter}}."
-    )
+    return [(which, f"which {name_of(f)} reads; give the module itself, or parameters={{name: parameter}}")]
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .pattern import located, pattern
 from .report import Entries, Row
 
 Probe = Callable[[np.ndarray], np.ndarray]  # a displacement of one array to the output of f
@@ -110,10 +111,20 @@ class Differences:
         if value.size > self.entrywise:
             row = self._along_directions(name, kind, gradient, probe)
             if not (self.entries_at_kinks and (row.kinks or (not row.ok and self._pieces_meet(value, probe)))):
-                return row
+                return self._with_pattern(row, gradient, probe)
             entries = self._entry_by_entry(name, kind, value, gradient, probe)
-            return row if entries.ok and not row.ok and entries.full is None else entries
-        return self._entry_by_entry(name, kind, value, gradient, probe)
+            row = row if entries.ok and not row.ok and entries.full is None else entries
+            return self._with_pattern(row, gradient, probe)
+        return self._with_pattern(self._entry_by_entry(name, kind, value, gradient, probe), gradient, probe)
+
+    def _with_pattern(self, row: Row, gradient: np.ndarray, probe: Probe) -> Row:
+        """The row; if it is wrong, with the pattern in which it is and, where it has no entry yet, its worst one."""
+        if row.ok or 10 * row.kinks > gradient.size:  # at a kink a central difference is only one of the slopes
+            return row
+        if row.full is not None:
+            said = pattern(f"d{row.name}", row.full.by_hand, row.full.numerical)
+            return dataclasses.replace(row, pattern=said)
+        return located(row, gradient, self.upstream, self.step, probe) if self.entries_at_kinks else row
 
     def _along_directions(self, name: str, kind: str, hand: np.ndarray, probe: Probe) -> Row:
         checked = f"{self.directions} direction" + "s" * (self.directions > 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layers import Parameter
 from ..trace.foreign import as_numpy
 from ..trace.values import host_copy, is_float_array, same_numbers
 from . import arguments as given
@@ -33,10 +34,15 @@ def arrays_for(f: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     if any(getattr(leaf, "is_meta", False) for leaf in leaves):
         raise ValueError(f"verify: {given.name_of(f)} is given a tensor on the device meta, which has no numbers")
     other = next((leaf for leaf in leaves if copied_array(leaf) is not leaf), None)
-    if other is not None and not getattr(given.inside_partial(f), "separate", False):
+    if other is not None and not is_separate(f):
         adapter = "from_torch" if type(other).__module__.startswith("torch") else "from_jax"
         raise TypeError(f"verify: {given.name_of(f)} is given a {type(other).__name__}; wrap it: verify.{adapter}(f)")
     return tuple(given.with_leaves(x, copied_array) for x in inputs)
+
+
+def is_separate(f: Any) -> bool:
+    """Whether an adapter made f of a function of others."""
+    return bool(getattr(given.inside_partial(f), "separate", False))
 
 
 def precision_of(f: Any) -> str:
@@ -51,15 +57,35 @@ def least_rtol(f: Any) -> float:
 
 def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """The settings for differences, made coarser where f computes in float32, and a note on what these cannot see."""
-    unchecked = getattr(f, "unchecked", [])
-    note = f"Not checked, because no place for their gradients was found: {', '.join(unchecked)}." if unchecked else ""
     if precision_of(f) == "float64":
-        return settings, note
+        return settings, ""
     step, rtol = max(settings["step"], _STEP), max(settings["rtol"], _RTOL)
     atol = max(settings["atol"] or 0.0, _ATOL)
     coarse = {"step": step, "rtol": rtol, "atol": atol, "eps": float(np.finfo(np.float32).eps)}
     close = f"It computes in float32: errors of a gradient g below {atol:g} + {rtol:g} |g| are not seen."
-    return settings | coarse, " ".join(filter(None, [close, note]))
+    return settings | coarse, close
+
+
+def at_work(f: Any, inputs: list[Any], options: dict[str, Any]) -> None:
+    """Let an adapter that must see f run once do so, such as `from_pair` of an object, to find its gradients."""
+    look = getattr(given.inside_partial(f), "at_work", None)
+    if look is not None:
+        look(inputs, options)
+
+
+def held_by(f: Any) -> list[tuple[str, Parameter]]:
+    """Numbers that a module of others computes with and does not learn."""
+    return list(getattr(given.owner_of(f), "held", {}).items())
+
+
+def found_by(f: Any) -> str:
+    """Where an adapter found gradients that have no usual name."""
+    return str(getattr(given.inside_partial(f), "found", ""))
+
+
+def left_out(f: Any) -> list[tuple[str, str]]:
+    """(what an adapter did not check, why)."""
+    return list(getattr(given.inside_partial(f), "left_out", {}).items())
 
 
 def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:

@@ -24,8 +24,8 @@ from ..trace.calls import Pair
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
+from . import anew, blame, foreign
 from . import arguments as given  # `arguments` are those of f
-from . import blame, foreign
 from .arguments import displaced, leaves_of
 from .contract import CHANGED, Contract, marked
 from .differences import Differences, Probe
@@ -71,35 +71,56 @@ def gradients(
     a large array is then checked entry by entry, one of more than 4096 entries at 1024 of them. progress: iterates over
     the list of checks of parameters and intermediates. Raises ValueError for NaN in an input, parameter or output, or
     if f is random by a generator that is not an argument; TypeError if f does not return (array, backward), or is a
-    module that does not list a parameter it reads. A note names those that other f read.
+    module that does not list a parameter it reads.
+
+    If all is right, arrays that are constant or one-hot are drawn anew, since they hide terms, and the gradients are
+    compared once more (anew.py). The first line of the report names what was not checked, such as parameters that f
+    reads and does not own; `report.assert_ok(everything=True)` fails on it. Second derivatives are not checked.
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     """
-    for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
-        check_number("verify.gradients", setting, number)
-    check_flags("verify.gradients", entries_at_kinks=entries_at_kinks, intermediates=intermediates)
-    check_integers("verify.gradients", directions=directions, entrywise=entrywise, seed=seed)
-    check_positive("verify.gradients", step=step, directions=directions)
     given.check_callable("verify.gradients", f)
-    if min(atol or 0.0, rtol) < 0.0:
-        raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
+    check_flags("verify.gradients", intermediates=intermediates)
+    check_integers("verify.gradients", seed=seed)
+    settings: dict[str, Any] = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise}
+    settings |= {"directions": directions, "entries_at_kinks": entries_at_kinks}
+    _check_settings(**settings)
     wide = (given.with_leaves(x, given.to_float64) for x in foreign.arrays_for(f, inputs))
     arguments = list(zip(given.input_names(f, inputs), wide, strict=True))
+    foreign.at_work(f, [x for _, x in arguments], options)
     owned = given.parameters_of(f, parameters)
     leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
-    settings: dict[str, Any] = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise}
-    settings |= {"directions": directions, "entries_at_kinks": entries_at_kinks}
     settings, note = foreign.as_close_as_it_computes(f, settings)
-    with given.parameters_as(given.to_float64, *(parameter for _, parameter in owned)):
+    held = foreign.held_by(f)
+    with given.parameters_as(given.to_float64, *(parameter for _, parameter in [*owned, *held])):
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
         rows = check.in_other_forms(rows)
-        note += given.unlisted(f, owned, check.read) if parameters is None else ""
+        left_out = given.unlisted(f, [*owned, *held], check.read) if parameters is None else []
         if check.f is not f:
             rows = check.with_twin(f, rows)
         rows = blame.blamed(check, rows)
-    return Report(name or given.name_of(f), tuple(rows), note.strip())
+        second = anew.SecondLook([])
+        if all(row.ok for row in rows):
+            look = functools.partial(check.rows_elsewhere, upstream, settings, intermediates)
+            second = anew.second_look(look, arguments, [*owned, *held], seed)
+    note = " ".join(filter(None, [note, foreign.found_by(f), second.note]))
+    left_out += second.left_out + foreign.left_out(f)
+    moved = tuple(x for _, x in second.arguments)
+    return Report(name or given.name_of(f), tuple(second.rows or rows), note, tuple(left_out), moved)
+
+
+def _check_settings(
+    atol: float | None, rtol: float, step: float, entrywise: int, directions: int, entries_at_kinks: bool
+) -> None:
+    for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
+        check_number("verify.gradients", setting, number)
+    check_flags("verify.gradients", entries_at_kinks=entries_at_kinks)
+    check_integers("verify.gradients", directions=directions, entrywise=entrywise)
+    check_positive("verify.gradients", step=step, directions=directions)
+    if min(atol or 0.0, rtol) < 0.0:
+        raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
 
 
 class _Check(Contract):
@@ -159,6 +180,19 @@ class _Check(Contract):
         rows = marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         rows = marked(rows, changed, CHANGED, first=True)
         return marked(rows, both, f"{CHANGED}, and its gradient is wrong", first=True)
+
+    def rows_elsewhere(
+        self,
+        upstream: Array | None,
+        settings: dict[str, Any],
+        intermediates: bool,
+        arguments: list[given.Named],
+        finely: bool,
+    ) -> list[Row]:
+        """The rows of f with other arguments: as finely as here, or along a few directions."""
+        again = _Check(self.textbook, arguments, self.options, self.owned, self.seed)
+        settings = settings if finely else settings | anew.COARSE
+        return blame.blamed(again, again.run(upstream, settings, intermediates and finely, iter))
 
     def _input_rows(self, returned: list[Any]) -> list[Row]:
         if len(self.raw) != len(self.wanted):

@@ -39,6 +39,7 @@ class Row:
     kinks: int = 0
     hidden: int = 0
     problem: str = ""
+    pattern: str = ""  # in a sentence, where and how a wrong gradient differs: see pattern.py
     full: Entries | None = field(default=None, repr=False, compare=False)
 
     def entries(self) -> Entries:
@@ -80,6 +81,8 @@ class Report:
     name: str
     rows: tuple[Row, ...] = field(default_factory=tuple)
     note: str = ""  # what the check cannot see
+    left_out: tuple[tuple[str, str], ...] = ()  # (what has no row, although f uses it; why)
+    inputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)  # if not those given: see anew.py
 
     @property
     def ok(self) -> bool:
@@ -106,12 +109,32 @@ class Report:
         """The rows of one kind: "input", "parameter" or "intermediate"."""
         return tuple(row for row in self.rows if row.kind == kind)
 
-    def assert_ok(self) -> None:
-        """Raise AssertionError, with the table, unless `ok`."""
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The names of what was not checked, those of intermediates excepted."""
+        rows = [row.name for row in self.rows if row.ok and row.problem and row.kind != "intermediate"]
+        return (*rows, *(name for name, _ in self.left_out))
+
+    def assert_ok(self, everything: bool = False) -> None:
+        """Raise AssertionError, with the table, unless `ok`; with `everything`, also if something is `unchecked`."""
         if not self.ok:
             raise AssertionError(f"{self._verdict()}\n{self}")
+        if everything and self.unchecked:
+            raise AssertionError(f"{self.name}: not everything was checked: {', '.join(self.unchecked)}\n{self}")
 
     def _verdict(self) -> str:
+        return self._of_rows() + self.but
+
+    @property
+    def but(self) -> str:
+        """What was left out, in words: "; not checked: gamma, beta (requires_grad is False)"; "" if nothing was."""
+        reasons: dict[str, list[str]] = {}
+        for name, why in self.left_out:
+            reasons.setdefault(why, []).append(name)
+        told = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+        return f"; not checked: {told}" if told else ""
+
+    def _of_rows(self) -> str:
         wrong = [row for row in self.rows if not row.ok]
         if not self.rows:
             return f"{self.name}: nothing to check"
@@ -135,6 +158,7 @@ class Report:
             "max_error": _in_json(self.max_error),
             "max_error_by_kind": {kind: _in_json(error) for kind, error in errors.items()},
             "rows": [row.as_dict() for row in self.rows],
+            "not_checked": [{"name": name, "why": why} for name, why in self.left_out],
         }
 
     def __str__(self) -> str:

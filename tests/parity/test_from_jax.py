@@ -216,7 +216,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda x: jax.device_put(x, jax.devices("gpu:9")[0]), "forward does not run: .*gpu:9"),
     (torn, "torn: the forward pass of its custom_vjp returns a different output from the function"),
     (counting, "counting gives a different output .* it keeps state from run to run"),
-    (lambda x: (x, x), r"must return one floating-point array, got .* choose one part with from_jax"),
+    (lambda x: (x > 0.0, [3]), "must return a floating-point array, or several, got"),
     (lambda x: x.missing, "<lambda>: forward does not run: AttributeError"),
     (3, "expected a function, got 3"),
 ]
@@ -226,3 +226,27 @@ BAD: list[tuple[Any, str]] = [
 def test_what_cannot_be_checked_says_why(f: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         verify.gradients(from_jax(f), X)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_functions_of_several_outputs_are_checked_whole(forgets: bool) -> None:
+    @jax.custom_vjp
+    def with_log(x: Any) -> Any:
+        return {"weights": jax.nn.softmax(x), "log": jax.nn.logsumexp(x, axis=-1), "ids": jnp.argmax(x, -1)}
+
+    def backward(weights: Any, d: Any) -> Any:
+        dx = weights * (d["weights"] - (d["weights"] * weights).sum(-1, keepdims=True))
+        return (dx if forgets else dx + weights * d["log"][:, None],)
+
+    with_log.defvjp(lambda x: (with_log(x), jax.nn.softmax(x)), backward)
+    assert verify.gradients(from_jax(with_log), X)["x"].ok is not forgets
+
+
+def test_a_mistake_that_ones_hide_is_seen() -> None:
+    @jax.custom_vjp
+    def scaled(x: Any, gain: Any) -> Any:
+        return x * gain**2
+
+    scaled.defvjp(lambda x, gain: (scaled(x, gain), (x, gain)), lambda c, d: (d * c[1], 2.0 * (d * c[0] * c[1]).sum(0)))
+    report = verify.gradients(from_jax(scaled), X, np.ones(4))
+    assert not report["x"].ok and report["gain"].ok and "because gain is constant" in report.note

@@ -340,7 +340,8 @@ def test_a_mistake_in_tiles_is_named_and_nothing_else_blamed(
         verify.check_gradients(lambda q, k, v: wrong_one.apply(q, k, v, causal), q, k, v, op="attention")
     first, second, *rest = str(raised.value).splitlines()
     assert first.startswith(f"the function: {wrong}") and second.endswith(f"({named}) Its output is {output}.")
-    assert ("With as many keys as queries" in second) == (causal and keys > 13)
+    read = "With as many keys as queries" in second or "its mask begins at the first key" in rest[0]
+    assert read == (causal and keys > 13)
     assert [line for line in rest if "TiledAttention.p" in line] == [P_IS_ANOTHER]  # grad_p is right
     assert first.endswith("; the gradient of TiledAttention.s is wrong") == (lacks != "scale")
     assert len([line for line in rest if "TiledAttention.s[" in line]) == (10 if causal else 16)
@@ -450,7 +451,7 @@ class Counting(Noisy):
 BAD: list[tuple[Any, str]] = [
     (torch.nn.Dropout(), "Dropout gives a different output .* it draws random numbers of its own"),
     (counting, "counting gives a different output .* it keeps state from run to run"),
-    (lambda x: (x, x), r"must return one floating-point array, got .* choose one part with from_torch\(lambda"),
+    (lambda x: (x > 0.0, [3]), "must return a floating-point array, or several, got"),
     (lambda x: x.detach() * 2.0, "autograd cannot follow it; it may use detach, no_grad or NumPy inside"),
     (lambda x: x.missing, "<lambda>: forward does not run: AttributeError: 'Tensor' object has no attribute 'missing'"),
     (lambda x: x.numpy() + 1.0, "forward does not run: RuntimeError: Can't call numpy"),
@@ -515,3 +516,169 @@ def test_what_ours_computes_in_torch_is_diagnosed() -> None:
     f = from_torch(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1.0))
     assert [m.name for m in verify.diagnose(f, "attention", q, k, v).mistakes] == ["attention-not-scaled"]
     assert ops.attention is not None
+
+
+# ------------------------------------------------------------- strides, what is not checked, numbers that hide, outputs
+
+
+class Flat(torch.autograd.Function):
+    """Kernels that read memory as if it were contiguous, in forward or in backward."""
+
+    where = ""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        x = torch.as_strided(x, x.shape, (x.shape[1], 1)) if Flat.where == "forward" else x
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        dy = torch.as_strided(dy, dy.shape, (dy.shape[1], 1)) if Flat.where == "backward" else dy
+        return 2.0 * ctx.saved_tensors[0] * dy
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("where", ["", "forward", "backward"])
+def test_kernels_that_ignore_strides_are_rejected(where: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flat, "where", where)
+    report = verify.gradients(from_torch(Flat, dtype=dtype), X)
+    assert report.ok is (not where) and ("when arrays are transposed or have gaps" in str(report)) is bool(where)
+
+
+def test_code_that_refuses_a_layout_is_not_wrong_but_its_backward_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    verify.gradients(from_torch(lambda x: torch.tanh(x.view(6, 2))), X).assert_ok(everything=True)
+    monkeypatch.setattr(Flat, "where", "backward")
+    assert not verify.gradients(from_torch(lambda x: Flat.apply(x.view(6, 2))), X).ok
+
+
+class OwnNorm(torch.nn.Module):
+    """LayerNorm whose γ and β learn, are frozen, plain tensors or buffers."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        for name, value in (("gamma", torch.linspace(0.5, 1.5, 4)), ("beta", torch.zeros(4))):
+            if kind == "buffer":
+                self.register_buffer(name, value.double())
+            else:
+                own = value.double()
+                setattr(
+                    self, name, own if kind == "plain" else torch.nn.Parameter(own, requires_grad=kind == "learned")
+                )
+
+    def forward(self, x: Any) -> Any:
+        return F.layer_norm(x, (4,), self.gamma, self.beta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("frozen", "; not checked: gamma, beta (requires_grad is False)"),
+        ("plain", "; not checked: gamma, beta (a plain tensor, not a torch.nn.Parameter)"),
+        ("learned", ""),
+        ("buffer", ""),  # by design a number that nobody learns
+    ],
+)
+def test_what_a_module_does_not_learn_stands_in_the_first_line(kind: str, said: str) -> None:
+    report = verify.gradients(from_torch(OwnNorm(kind)), X)
+    assert report.ok and str(report).partition("\n")[0].endswith(said)
+    assert ("gamma" in report.unchecked) is bool(said)
+    if said:
+        with pytest.raises(AssertionError, match=r"not everything was checked: .*gamma, beta"):
+            verify.check_gradients(OwnNorm(kind), torch.tensor(X), everything=True)
+
+
+def test_a_module_that_lists_its_parameters_twice_and_returns_its_state_is_checked_whole() -> None:
+    report = verify.check_gradients(torch.nn.LSTM(4, 2, batch_first=True), torch.tensor(X)[None], everything=True)
+    assert len(report.of_kind("parameter")) == 4
+
+
+def test_parameters_that_a_function_holds_stand_in_the_first_line() -> None:
+    linear = torch.nn.Linear(4, 2).double()
+    report = verify.gradients(from_torch(lambda x: linear(x)), X)
+    shapes = {"a parameter of shape (2, 4)", "a parameter of shape (2,)"}
+    assert report.ok and shapes <= set(report.unchecked)
+    assert "(which f holds; give the module itself" in str(report).partition("\n")[0]
+    assert not shapes & set(verify.gradients(from_torch(linear), X).unchecked)
+
+
+class Outside(torch.autograd.Function):
+    """LayerNorm with γ outside the sums."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, gamma: Any) -> Any:
+        r = (x.var(-1, keepdim=True, correction=0) + 1e-5).rsqrt()
+        h = (x - x.mean(-1, keepdim=True)) * r
+        ctx.save_for_backward(h, r, gamma)
+        return h * gamma
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        h, r, gamma = ctx.saved_tensors
+        dx = gamma * r * (dy - dy.mean(-1, keepdim=True) - h * (dy * h).mean(-1, keepdim=True))
+        return dx, (dy * h).reshape(-1, dy.shape[-1]).sum(0)
+
+
+@pytest.mark.parametrize("kind", ["learned", "frozen", "buffer"])
+def test_a_mistake_that_ones_hide_is_seen(kind: str) -> None:
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if kind == "buffer":
+                self.register_buffer("gamma", torch.ones(4))
+            else:
+                self.gamma = torch.nn.Parameter(torch.ones(4), requires_grad=kind == "learned")
+
+        def forward(self, x: Any) -> Any:
+            return Outside.apply(x, self.gamma)
+
+    module = Module()
+    report = verify.gradients(from_torch(module), X)
+    assert not report["x"].ok and "because gamma is constant or one-hot" in report.note
+    assert torch.equal(module.gamma, torch.ones(4))
+    assert not verify.gradients(from_torch(Outside), X, np.ones(4))["x"].ok
+
+
+class WithLog(torch.autograd.Function):
+    """Softmax and its logarithm of the sum, as attention kernels return it; forgets: dlog."""
+
+    forgets = False
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        log = torch.logsumexp(x, -1)
+        weights = torch.exp(x - log[:, None])
+        ctx.save_for_backward(weights)
+        return weights, log
+
+    @staticmethod
+    def backward(ctx: Any, dweights: Any, dlog: Any) -> Any:
+        (weights,) = ctx.saved_tensors
+        dx = weights * (dweights - (dweights * weights).sum(-1, keepdim=True))
+        return dx if WithLog.forgets else dx + weights * dlog[:, None]
+
+
+def test_functions_of_several_outputs_are_checked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_dict = from_torch(lambda x: {"weights": WithLog.apply(x)[0], "rest": [WithLog.apply(x)[1], None, 3]})
+    detached = from_torch(lambda x: (lambda weights, log: (weights, log.detach()))(*WithLog.apply(x)))
+    for f in (from_torch(WithLog), as_dict):
+        assert verify.gradients(f, X).ok
+    verify.check_gradients(WithLog.apply, torch.tensor(X, dtype=torch.float32))
+    monkeypatch.setattr(WithLog, "forgets", True)
+    for f in (from_torch(WithLog), as_dict):
+        assert not verify.gradients(f, X)["x"].ok
+    report = verify.gradients(detached, X)
+    assert report.ok and "; not checked: output[1] (autograd does not follow it)" in str(report).partition("\n")[0]
+
+
+def test_gaps_in_memory_reach_every_output() -> None:
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return 2.0 * x, 3.0 * x
+
+        @staticmethod
+        def backward(ctx: Any, one: Any, two: Any) -> Any:
+            return 2.0 * one + 3.0 * torch.as_strided(two, two.shape, (two.shape[1], 1))
+
+    assert "when arrays are transposed or have gaps" in verify.gradients(from_torch(Two), X)["x"].problem

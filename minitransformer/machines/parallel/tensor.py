@@ -40,9 +40,11 @@ class Cut(Module):
         self.part: Any = copy.deepcopy(whole)
         if isinstance(whole, MultiHeadAttention):
             turns = (part for part in (whole.turn_query, whole.turn_key) if part is not None)
-            if not whole.mix.alike or any(any(part.parameters()) for part in turns):
+            maps = (whole.query, whole.key, whole.value, whole.output)
+            plain = all(isinstance(part, Linear) for part in maps) and not any(any(part.parameters()) for part in turns)
+            if not whole.mix.alike or not plain:
                 raise ValueError("Cut: attention with a position bias, query and key norms or a sink cannot be cut")
-            n_key_heads = whole.key.weight.value.shape[1] // whole.d_k
+            n_key_heads = whole.key.d_out // whole.d_k
             counts = {"heads of queries": whole.n_heads, "heads of keys": n_key_heads}
             self.part.n_heads //= group.size
         else:

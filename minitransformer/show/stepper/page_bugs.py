@@ -26,6 +26,7 @@ from .paper import inlined
 from .steps import Step, Steps
 
 NUMBERS = 40_000  # a recording with more numbers than this has no mistakes unless they are asked for
+MOST = 48  # mistakes that a page offers, unless they are asked for: a longer menu is not read
 ROOM = 500_000  # limit for the number of mistakes times the numbers of the recording
 TOLERANCE = 1e-9  # relative to 1 + |right|: two numbers that differ by less differ by rounding alone
 
@@ -90,14 +91,15 @@ def _running_code(target: str) -> Any:
 
 
 def _fitting(recording: Steps, mistakes: Sequence[Mistake]) -> list[Mistake]:
-    """As many mistakes as there is room for, taken in turns from all functions, in their original order."""
+    """As many mistakes as there is room for, the classics first, then in turns from all functions; in their order."""
     arrays = [bound.value.array for step in recording.steps for bound in step.bound if bound.value.array is not None]
     numbers = sum(array.size for array in arrays)
     if numbers > NUMBERS:
         return []
     by_target = [list(group) for _, group in itertools.groupby(mistakes, lambda mistake: mistake.target)]
     in_turns = [m for round_ in itertools.zip_longest(*by_target) for m in round_ if m is not None]
-    kept = {mistake.name for mistake in in_turns[: ROOM // max(numbers, 1)]}
+    in_turns.sort(key=lambda mistake: mistake.name not in CLASSICS)
+    kept = {mistake.name for mistake in in_turns[: min(MOST, ROOM // max(numbers, 1))]}
     return [mistake for mistake in mistakes if mistake.name in kept]
 
 

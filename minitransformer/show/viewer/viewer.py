@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import to_device, to_numpy
-from ...layers.unread import Unread
+from ...layers.unread import Discarded, Unread
 from ...models import Classifier, LanguageModel, Transformer
 from ...published import MaskedLanguageModel
 from ...trace.recorder import Recorder
@@ -198,13 +198,6 @@ def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
     return checked
 
 
-class _Unwanted:
-    """Replaces a parameter's gradient, which no page shows: what is added to it is discarded and takes no memory."""
-
-    def __iadd__(self, gradient: Any) -> _Unwanted:
-        return self
-
-
 def _copy(model: Model) -> Model:
     """The model with the same values, no gradients and no recomputing: a backward pass runs once and changes none."""
     config: Any = model.config
@@ -213,7 +206,7 @@ def _copy(model: Model) -> Model:
     copy: Any = type(model)(config, Unread())
     values = {name: parameter.value for name, parameter in model.parameters()}
     for name, parameter in copy.parameters():
-        parameter.value, parameter.grad = values[name], _Unwanted()
+        parameter.value, parameter.grad = values[name], Discarded()
     return copy
 
 

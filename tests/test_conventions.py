@@ -1,0 +1,215 @@
+"""Code that follows another convention than ours is right, and the report says which; patterns of what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import later, ops, verify
+from minitransformer.verify.pattern import apart, pattern
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).normal(size=shape)
+
+
+def around(op: Any, to: Any = lambda *x: x, back: Any = lambda *dx: dx, out: Any = lambda y: y, **options: Any) -> Any:
+    """An op behind another convention. to: to the op's arguments; back: from its gradients; out: its own inverse."""
+
+    def f(*inputs: np.ndarray) -> Any:
+        result, backward = op(*to(*inputs), **options)
+
+        def pullback(upstream: np.ndarray) -> Any:
+            found = backward(out(upstream))
+            found = back(*(found if isinstance(found, tuple) else (found,)))
+            return found if len(found) > 1 else found[0]
+
+        return out(result), pullback
+
+    return f
+
+
+def swap(x: np.ndarray) -> np.ndarray:
+    return x.swapaxes(1, 2)
+
+
+QKV = draw(2, 3, 5, 4), draw(2, 3, 7, 4), draw(2, 3, 7, 6)
+MASK = np.random.default_rng(3).random((5, 7)) < 0.6
+MASK[:, 0] = True
+X, GAMMA, BETA = draw(4, 6), 1.5 + draw(6) ** 2, draw(6)
+IDS = np.array([1, 0, 4, 2])
+LOGITS = draw(4, 5)
+
+
+def with_mask(to: Any, mask: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
+    return around(ops.attention, lambda q, k, v, m: (q, k, v, to(m))), (*QKV, mask)
+
+
+def additive(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: np.ndarray) -> Any:
+    return ops.attention(q, k, v, bias=bias)
+
+
+def one_hot(logits: np.ndarray, targets: np.ndarray) -> Any:
+    return ops.cross_entropy(logits, targets.argmax(-1))
+
+
+CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
+    "it is causal": ("attention", around(ops.attention, causal=True), QKV),
+    "its mask begins at the first key": (
+        "attention",
+        around(ops.attention, lambda q, k, v: (q, k, v, np.tril(np.ones((5, 7), bool)))),
+        QKV,
+    ),
+    "heads come after the positions": (
+        "attention",
+        around(ops.attention, lambda *x: map(swap, x), lambda *dx: tuple(map(swap, dx)), swap),
+        tuple(map(swap, QKV)),
+    ),
+    "serves a group": (
+        "attention",
+        around(
+            ops.attention,
+            lambda q, k, v: (q, np.repeat(k, 3, 1), np.repeat(v, 3, 1)),
+            lambda dq, dk, dv: (dq, dk.sum(1, keepdims=True), dv.sum(1, keepdims=True)),
+        ),
+        (QKV[0], QKV[1][:, :1], QKV[2][:, :1]),
+    ),
+    "its mask is 1 where a query may attend": ("attention", *with_mask(lambda m: m > 0, MASK.astype(int))),
+    "its mask is True where a query may not attend": ("attention", *with_mask(lambda m: ~m, ~MASK)),
+    "its mask is 1 where a query may not attend": ("attention", *with_mask(lambda m: m == 0, (~MASK).astype(int))),
+    "its mask is added to the scores": ("attention", additive, (*QKV, np.where(MASK, 0.0, -np.inf))),
+    "stored as (out, in)": (
+        "linear",
+        around(ops.linear, lambda x, w, b: (x, w.T, b), lambda dx, dw, db: (dx, dw.T, db)),
+        (X, draw(3, 6), draw(3)),
+    ),
+    "matrices of one row or column": (
+        "layer_norm",
+        around(
+            ops.layer_norm,
+            lambda x, g, b: (x, g[0], b[0]),
+            lambda dx, dg, db: (dx, dg[None], db[None]),
+        ),
+        (X, GAMMA[None], BETA[None]),
+    ),
+    "it multiplies by 1 + γ": ("rms_norm", around(ops.rms_norm, lambda x, g: (x, 1.0 + g)), (X, GAMMA)),
+    "it has no γ": ("rms_norm", around(ops.rms_norm, lambda x: (x, np.ones(6)), lambda dx, dg: (dx,)), (X,)),
+    "its ε is 1e-06": ("layer_norm", around(ops.layer_norm, eps=1e-6), (X, GAMMA, BETA)),
+    "GELU by tanh": ("gelu", around(ops.gelu, approximate="tanh"), (X,)),
+    "it sums the losses": ("cross_entropy", around(ops.cross_entropy, reduction="sum"), (LOGITS, IDS)),
+    "its targets are one-hot": ("cross_entropy", one_hot, (LOGITS, np.eye(5, dtype=int)[IDS])),
+    "its classes are the second axis": (
+        "cross_entropy",
+        around(ops.cross_entropy, lambda z, t: (swap(z), t), lambda dz: (swap(dz),)),
+        (draw(2, 5, 4), IDS.reshape(1, 4).repeat(2, 0)),
+    ),
+    "it ignores another index": (
+        "cross_entropy",
+        around(ops.cross_entropy, ignore_index=-1),
+        (LOGITS, np.array([1, -1, 4, 2])),
+    ),
+    "its pairs are neighbours": ("rotary", around(later.rotary, interleaved=True), (X,)),
+}
+
+
+@pytest.mark.parametrize("sentence", CASES)
+def test_a_convention_is_read_and_named(sentence: str) -> None:
+    op, f, inputs = CASES[sentence]
+    assert sentence in verify.check_gradients(f, *inputs, op=op).note
+
+
+def test_without_another_convention_the_note_names_none() -> None:
+    assert verify.check_gradients(around(ops.attention), *QKV, op="attention").note == ""
+
+
+def test_what_differs_is_told_by_how_much_and_where() -> None:
+    wide = around(ops.layer_norm, eps=0.5)
+    with pytest.raises(AssertionError, match=r"The output is off by up to \d\.\d+: \[\d, \d\] is -?[\d.]+; expected: "):
+        verify.check_gradients(wide, X, GAMMA, BETA, op="layer_norm")
+    assert verify.check_gradients(wide, X, GAMMA, BETA, op="layer_norm", eps=0.5).ok
+    assert verify.check_gradients(wide, X, GAMMA, BETA, op="layer_norm", op_options={"eps": 0.5}).ok
+
+
+def test_what_cannot_be_compared_is_said_so_with_the_reason() -> None:
+    with pytest.raises(AssertionError, match=r"nothing could be compared with attention: .* attention"):
+        verify.check_gradients(ops.relu, X + 5.0, op="attention")
+
+
+def test_a_table_in_float32_is_right_and_said() -> None:
+    def f(x: np.ndarray) -> Any:
+        angles = np.arange(4)[:, None] * 10000.0 ** (-np.arange(0, 6, 2) / 6)
+        cos, sin = (table.astype(np.float32).astype(np.float64) for table in (np.cos(angles), np.sin(angles)))
+        y, backward = later.rotate(x, cos, sin)
+        return y, lambda dy: backward(dy)[0]
+
+    assert "something inside computes in float32" in verify.check_gradients(f, X, op="rotary").note
+
+
+def test_two_mistakes_in_two_gradients_are_both_named() -> None:
+    def f(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> Any:
+        y, backward = ops.linear(x, weight, bias)
+
+        def wrong(dy: np.ndarray) -> Any:
+            dx, dweight, dbias = backward(dy)
+            return dx, dweight / len(x), dbias + dy.sum() - dbias
+
+        return y, wrong
+
+    found = verify.diagnose(f, "linear", X, draw(6, 3), draw(3))
+    assert {mistake.name for mistake in found.mistakes} >= {"linear-dweight-mean", "linear-dbias-over-everything"}
+    assert found.shared == "each its part"
+
+
+def test_a_large_array_shows_its_worst_entry_and_the_place() -> None:
+    def f(x: np.ndarray) -> Any:
+        y, backward = ops.softmax(x)
+
+        def wrong(dy: np.ndarray) -> np.ndarray:
+            dx = backward(dy)
+            dx[17:] = 0.0  # as if the last tile were left out
+            return dx
+
+        return y, wrong
+
+    with pytest.raises(AssertionError) as raised:
+        verify.check_gradients(f, draw(20, 5), op="softmax")
+    text = str(raised.value)
+    assert "dx is wrong only in rows 17 to 19 (the last), where it is zero: [17:20, :]." in text
+    assert "along a random direction" not in text
+
+
+RIGHT = draw(4, 6)
+ABOVE = RIGHT * np.tril(np.ones((4, 6)))
+PATTERNS = {
+    "dx is zero everywhere": 0.0 * RIGHT,
+    "dx is the right one with the wrong sign.": -RIGHT,
+    "dx is 2.5 times the right one.": 2.5 * RIGHT,
+    "dx is off by one number in each row": RIGHT + draw(4, 1),
+    "dx is off by a factor in each row, from 2 to 5.": RIGHT * np.arange(2.0, 6.0)[:, None],
+    "dx is off by a factor in each column, from 2 to 7.": RIGHT * np.arange(2.0, 8.0),
+    "dx is wrong only above the diagonal, where it is zero.": ABOVE,
+    "dx is wrong only in column 2: [:, 2].": RIGHT + np.eye(6)[2],
+    "dx is wrong only in rows 1 to 2: [1:3, :].": RIGHT + np.array([0.0, 1.0, 1.0, 0.0])[:, None],
+}
+
+
+@pytest.mark.parametrize("said", PATTERNS)
+def test_a_pattern_in_a_sentence(said: str) -> None:
+    assert pattern("dx", PATTERNS[said], RIGHT).startswith(said)
+
+
+def test_no_pattern_is_no_sentence() -> None:
+    assert pattern("dx", draw(4, 6, seed=1), RIGHT) == pattern("dx", RIGHT, RIGHT) == ""
+    assert pattern("dx", draw(5, 5).T, draw(5, 5)) == "dx is right but for a transpose of its last two axes."
+    heads = np.stack([RIGHT, RIGHT + 1.0, RIGHT])
+    assert pattern("dx", heads, np.stack([RIGHT] * 3)) == "dx is wrong only in index of axis 0 1: [1, :, :]."
+    assert apart("it", RIGHT[0], RIGHT).startswith("it has the shape (6,); expected: (4, 6)")
+
+
+def test_arguments_in_another_order_are_told_in_an_exercise() -> None:
+    from minitransformer import course
+
+    found = str(course.check("softmax_backward", lambda dy, y: y * (dy - (dy * y).sum(-1, keepdims=True))))
+    assert "It is right with y and dy exchanged: the order is y, dy." in found

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.machines import checkpoint
-from minitransformer.machines.trainer import read_log
+from minitransformer.machines.run_folder import read_log
 
 RANKS = 3
 SMALL = "train lm --n-layers 1 --d-model 8 --n-heads 2 --d-ff 8 --max-length 8 --batch-rows 4 --warmup 1 --textbook"

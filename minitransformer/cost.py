@@ -40,7 +40,7 @@ import numpy as np
 from .arrays.boundary import check_sizes
 from .layers import Cost, Module
 from .layers.cost import Costs
-from .layers.module import Unread
+from .layers.unread import Unread
 
 
 @dataclass(frozen=True)

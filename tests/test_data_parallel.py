@@ -7,14 +7,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from minitransformer.layers import Module
-from minitransformer.machines import buckets, checkpoint
-from minitransformer.machines import trainer as loop
+from minitransformer.machines import buckets, checkpoint, run_folder
 from minitransformer.machines.flat import in_order, side_by_side
 from minitransformer.machines.parallel import in_threads
 from minitransformer.machines.parallel.group import ALONE, same_everywhere
 from minitransformer.machines.pieces import InPieces
+from minitransformer.machines.run_folder import read_log
 from minitransformer.machines.sharded import ShardedOptimizer
-from minitransformer.machines.trainer import read_log
 from minitransformer.machines.workers import share
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.published.t5 import T5Config
@@ -238,7 +237,7 @@ def losses(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_checkpoint_of_four_ranks_goes_on_with_any_number(tmp_path, sharded, monkeypatch):
-    monkeypatch.setattr(loop, "write_figure", lambda *_: None)  # drawing takes longer than all training
+    monkeypatch.setattr(run_folder, "write_figure", lambda *_: None)  # drawing takes longer than all training
     trainer(tmp_path / "one").run()
 
     def begun(group, folder):

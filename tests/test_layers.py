@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -915,3 +916,31 @@ def test_a_view_of_one_number_has_a_gradient_of_its_own() -> None:
     parameter.grad += 1.0
     np.testing.assert_array_equal(parameter.grad, np.ones((2, 3)))
     np.testing.assert_array_equal(parameter.value, np.ones((2, 3)))
+
+
+def test_who_only_computes_outputs_takes_no_memory_for_gradients() -> None:
+    """Generation with a published model needs its values alone."""
+    layer = layers.Linear(300, 400).to(dtype="float32")
+    x = np.ones((2, 300), np.float32)
+    layer(x)
+    tracemalloc.start()
+    try:
+        y, backward = layer(x)
+        before = tracemalloc.get_traced_memory()[0]
+        assert before < 300 * 400 * 4 / 10
+        backward(np.ones_like(y))
+        assert tracemalloc.get_traced_memory()[0] - before >= 300 * 400 * 4
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(layer.weight.grad, 2.0)
+
+
+def test_a_gradient_is_like_the_value_that_it_belongs_to() -> None:
+    parameter = Parameter(np.broadcast_to(np.float32(0.0), (2, 3)))
+    parameter.grad[0, 0] = 1.0
+    assert parameter.grad.sum() == 1.0 and parameter.grad.flags.owndata
+    assert parameter.part((slice(None), 0)).grad.tolist() == [0.0, 0.0]
+    layer = layers.Linear(2, 3)
+    layer.weight.grad += 1.0
+    layer.to(dtype="float64")
+    assert layer.weight.grad.dtype == np.float64 and not layer.weight.grad.any()

@@ -18,7 +18,7 @@ from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.arrays.declared import op
 from minitransformer.fast import accelerate
 from minitransformer.layers import Cache, FeedForward, KeyValueCache, Module
-from minitransformer.layers.module import Unread
+from minitransformer.layers.unread import Unread
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,

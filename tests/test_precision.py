@@ -30,7 +30,7 @@ from minitransformer.verify.catalogue import CASES
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """They take longer than the steps that they show, and have tests of their own."""
-    monkeypatch.setattr("minitransformer.machines.trainer.write_figure", lambda path, figure: None)
+    monkeypatch.setattr("minitransformer.machines.run_folder.write_figure", lambda path, figure: None)
 
 
 # ---- The ops. ----

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from minitransformer.machines import checkpoint
-from minitransformer.machines.trainer import read_log
+from minitransformer.machines.run_folder import read_log
 
 pytestmark = pytest.mark.slow
 MPICH = importlib.metadata.distribution("mpich")

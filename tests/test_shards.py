@@ -10,9 +10,8 @@ import pytest
 
 from minitransformer.cli import main
 from minitransformer.machines import shards
-from minitransformer.machines.trainer import read_log
+from minitransformer.machines.run_folder import read_log
 from minitransformer.text import load_tokenizer
-from minitransformer.training import corpora
 from minitransformer.training.corpora import TextCorpus
 
 SMALL = "--n-layers 1 --d-model 8 --n-heads 2 --d-ff 8 --max-length 8 --batch-rows 4 --warmup 1 --steps 4".split()
@@ -120,8 +119,7 @@ def test_what_cannot_be_prepared_is_refused_in_one_line(tmp_path, text, capsys):
         shards.Shards(tmp_path)
 
 
-def test_batches_of_windows_are_those_of_one_draw(monkeypatch):
-    monkeypatch.setattr(corpora, "_AT_ONCE", 7)
+def test_batches_of_windows_are_those_of_one_draw():
     corpus = TextCorpus(list(range(1000)), length=5, rows=3)
     wanted = np.random.default_rng(4).integers(0, 995, (66, 3))
     batches = corpus.batches(np.random.default_rng(4))

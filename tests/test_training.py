@@ -27,8 +27,8 @@ from minitransformer.layers import Linear
 from minitransformer.machines import checkpoint
 from minitransformer.machines.finite import first_not_finite
 from minitransformer.machines.pieces import InPieces
+from minitransformer.machines.run_folder import read_log
 from minitransformer.machines.settings import OPTIMIZERS
-from minitransformer.machines.trainer import read_log
 from minitransformer.machines.workers import FlatWorker, replica
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.models.folder import load as load_model

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from minitransformer.cli import main
 from minitransformer.layers import Parameter
 from minitransformer.machines import checkpoint, files
-from minitransformer.machines.trainer import read_log
+from minitransformer.machines.run_folder import read_log
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.text import WordTokenizer
 from minitransformer.training import Trainer, TrainingSettings, Workers

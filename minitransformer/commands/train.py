@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..layers.module import Unread
+from ..layers.unread import Unread
 from ..machines.files import locked
 from ..machines.parallel.group import Group
 from ..machines.parallel.launch import joined

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays.backend import Array
 from ..machines.threads import blas_threads, together
-from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
+from .blocks import Learned, compiled, takes
 
 FEW = 8  # rows
 LARGE, LEAST_SIDE = 1 << 18, 256  # least numbers in a matrix (more than a core's cache), and least rows and columns
@@ -42,23 +42,20 @@ def product(x: Array, weight: Array) -> Array:
     return y
 
 
-def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
+def cached_layer(x: Array, layer: Any, learned: Learned, cache: Any) -> Array | None:
     """A pre-norm EncoderLayer on one new token of each sequence; see encoder_layer in layers.py. x, y: (N, 1, D)."""
-    given = values_of(parameters_of(layer))
-    weights, biases, vectors = given[:6], given[6:12], given[12:]
     if layer.self_attention.order != "pre" or not cache.length:
         return None
     if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
         return None
     (n, _, width), n_heads, buffers = x.shape, layer.self_attention.sublayer.n_heads, cache.buffers()
-    loops = _loops_for(*given, *buffers) if takes(x, *given, *buffers) else None
+    loops = _loops_for(*buffers) if takes(x, *buffers) else None
     activation = layer.feed_forward.sublayer.activation
-    eps = eps_of(layer)
-    if not loops or activation not in loops.CURVES or not values_fit(given, width, n_heads) or eps is None:
+    if not loops or activation not in loops.CURVES:
         return None
     if any(b.shape != (n, n_heads, b.shape[-2], width // n_heads) for b in buffers):
         return None
-    n_hidden = biases[4].size
+    weights, norms, n_hidden = learned.weights, learned.norms, learned.n_hidden
 
     keys, values = cache.make_room(x.reshape(n, n_heads, 1, -1))
     length = cache.length + 1
@@ -71,11 +68,11 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
         sum(weight.size for weight in weights) + 2 * n * length * width,
         loops.layer,
         np.ascontiguousarray(x[:, 0]),
-        vectors[::2],
-        vectors[1::2],
-        eps,
+        norms[::2],
+        norms[1::2],
+        learned.eps,
         weights,
-        biases,
+        learned.biases,
         loops.CURVES[activation],
         keys,
         values,

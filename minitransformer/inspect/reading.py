@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.backend import Array, to_device, to_numpy
 from ..arrays.boundary import check_shape
 from ..layers import Module
-from ..layers.module import Discarded
+from ..layers.unread import Discarded
 from ..trace.tracing import textbook_of
 from .watch import Place, Watch, attentions
 

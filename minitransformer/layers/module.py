@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import ops
-from ..arrays.backend import Array, array_module, device_of, get_device, to_device, to_numpy
+from ..arrays.backend import Array, array_module, device_of, to_device, to_numpy
 from ..arrays.boundary import check_floats, check_generator, check_gradient, check_last, check_same_device
 from .cost import Cost
 
@@ -26,14 +26,17 @@ class Parameter:
 
     def __init__(self, value: np.ndarray) -> None:
         self.value: Array = to_device(value)
-        unread = value.size > 1 and not any(value.strides) and value.flat[0] == 0.0  # of `Unread`: it takes no memory
-        self.grad: Array = value if unread else array_module(self.value).zeros(value.shape, dtype=value.dtype)
+
+    @functools.cached_property
+    def grad(self) -> Array:
+        """Zeros, until a backward pass adds to them. They are made when first asked for: who only reads needs none."""
+        return array_module(self.value).zeros(self.value.shape, dtype=self.value.dtype)
 
     def part(self, at: Any) -> Parameter:
         """A copy of the part value[at], with a gradient of zero."""
         part = copy.copy(self)
         part.value = self.value[at].copy()
-        part.grad = array_module(part.value).zeros_like(part.value)
+        vars(part).pop("grad", None)  # that of the whole
         return part
 
     def __repr__(self) -> str:
@@ -132,7 +135,7 @@ class Module:
             name = device_of(parameter.value).name if device is None else device
             value = to_device(parameter.value, name)
             parameter.value = value if dtype is None else value.astype(dtype)
-            parameter.grad = get_device(name).xp.zeros_like(parameter.value)
+            vars(parameter).pop("grad", None)  # made again, like the new value, when asked for
         return self
 
     def state(self) -> dict[str, np.ndarray]:
@@ -175,42 +178,6 @@ def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, 
         raise ValueError(f"this state does not fit {owner}: " + "; ".join(problems[:5]) + more)
     for name, target in targets.items():
         target[...] = to_device(found[name].astype(target.dtype), device_of(target).name)
-
-
-class Unread(np.random.Generator):
-    """Draws zeros that take no memory: for a model whose parameters are replaced before it computes anything.
-
-    at_most: how many numbers may be drawn; more raise ValueError, before a model of hostile sizes takes memory.
-    """
-
-    def __init__(self, at_most: float | None = None) -> None:
-        super().__init__(np.random.PCG64(0))
-        self.left = at_most
-
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Zeros that all share one number in memory."""
-        if self.left is not None:
-            self.left -= math.prod((size,) if isinstance(size, int) else size)
-            if self.left < 0:
-                raise ValueError("these sizes ask for more numbers than the file holds")
-        return np.broadcast_to(np.float32(0.0), size)
-
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
-        """As normal."""
-        return self.normal(low, high, size)
-
-
-class Discarded:
-    """In the place of a gradient that nobody reads: what is added to it, or to a part of it, takes no memory."""
-
-    def __iadd__(self, gradient: Array) -> Discarded:
-        return self
-
-    def __getitem__(self, part: Any) -> Discarded:
-        return self
-
-    def __setitem__(self, part: Any, gradient: Any) -> None:
-        pass
 
 
 def generator(rng: np.random.Generator | None) -> np.random.Generator:

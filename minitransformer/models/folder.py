@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.files import forms_of, naming, read_arrays, read_json, write, write_arrays
-from ..layers.module import Unread
+from ..layers.unread import Unread
 from .classifier import Classifier, ClassifierConfig
 from .earlier import PACKAGE, known, recipe_of
 from .encoder_decoder import EncoderDecoder

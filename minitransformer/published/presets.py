@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..layers.module import Unread
+from ..layers.unread import Unread
 from .families import FAMILIES
 from .family import BODY, WORDS, Pretrained
 from .fields import Fields

@@ -21,9 +21,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..arrays.backend import array_module, to_device, to_numpy
+from ..arrays.backend import to_device, to_numpy
 from ..arrays.files import naming, write, write_arrays
-from ..layers.module import Unread
+from ..layers.unread import Unread
 from ..models.transformer import Transformer, TransformerConfig
 from ..text import Tokenizer
 from . import gguf, llama_gguf
@@ -172,7 +172,6 @@ def _fill(layout: Layout, stored: Mapping[str, Tensor]) -> None:
         values = place.split(stored[place.theirs].read())
         for (_, parameter), value in zip(place.ours, values, strict=True):
             parameter.value = to_device(value.astype(np.float64 if wide else np.float32, copy=False))
-            parameter.grad = array_module(parameter.value).zeros(value.shape, dtype=parameter.value.dtype)
 
 
 def save_pretrained(

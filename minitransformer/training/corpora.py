@@ -26,7 +26,6 @@ from ..models import Classifier, EncoderDecoder, LanguageModel
 from ..text.vocabulary import END, PAD, START, padded
 
 _MOST = 1 << 24  # tokens in a batch
-_AT_ONCE = 1 << 12  # batches that are drawn together
 
 
 class Stored(Protocol):
@@ -104,11 +103,11 @@ class TextCorpus:
         self.length, self.rows = length, rows
 
     def batches(self, rng: np.random.Generator | None) -> Sequence[np.ndarray]:
-        """The starts of the windows of each batch. They are computed on demand."""
+        """The starts of the windows of each batch."""
         if rng is None:
             return _Consecutive(len(self.ids) - 1, self.length, self.rows)
         n_batches = max(1, (len(self.ids) - 1) // (self.length * self.rows))
-        return _Random(rng, n_batches, self.rows, len(self.ids) - self.length)
+        return list(rng.integers(0, len(self.ids) - self.length, (n_batches, self.rows)))
 
     def count(self, rows: np.ndarray) -> int:
         """The number of tokens in the windows that have a successor in the text."""
@@ -138,30 +137,6 @@ class _Consecutive(Sequence[np.ndarray]):
         if first >= self._whole:
             return np.array([self._whole * self._length])
         return np.arange(first, min(first + self._rows, self._whole)) * self._length
-
-
-class _Random(Sequence[np.ndarray]):
-    """rng.integers(0, limit, (n, rows)), of which only a part is in memory at any time."""
-
-    def __init__(self, rng: np.random.Generator, n: int, rows: int, limit: int) -> None:
-        self._rng, self._n, self._rows, self._limit = rng, n, rows, limit
-        self._begin = rng.bit_generator.state
-        self._drawn, self._first = np.empty((0, rows), np.int64), 0  # batches first, first + 1, ...
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, i: Any) -> Any:
-        if not 0 <= i < self._n:
-            raise IndexError(i)
-        if i < self._first:
-            self._rng.bit_generator.state = self._begin
-            self._drawn, self._first = self._drawn[:0], 0
-        while i >= self._first + len(self._drawn):
-            self._first += len(self._drawn)
-            some = min(_AT_ONCE, self._n - self._first)
-            self._drawn = self._rng.integers(0, self._limit, (some, self._rows))
-        return self._drawn[i - self._first].copy()
 
 
 class LabelledCorpus:

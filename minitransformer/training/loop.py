@@ -4,8 +4,8 @@
     clip_gradients(worker, clip)                               make gradients of a larger norm shorter
     optimizer.step(rate)                                       move
 
-`train` is this loop and nothing more. The command `train` makes these calls in machines/trainer.py, and adds what a
-long run needs: a folder, validation, resuming, float16, and batches that threads and ranks share.
+`train` is this loop and nothing more. The command `train` makes these calls in machines/training_step.py, and adds
+what a long run needs: a folder, validation, resuming, float16, and batches that threads and ranks share.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import to_device, to_numpy
-from ...layers.module import Discarded, Unread
+from ...layers.unread import Discarded, Unread
 from ...models import Classifier, LanguageModel, Transformer
 from ...published import MaskedLanguageModel
 from ...trace.recorder import Recorder

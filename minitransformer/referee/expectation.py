@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ..arrays.boundary import check_flags
 from ..trace.foreign import as_numpy
 from ..trace.values import is_array
 from ..verify import arguments as given
@@ -54,6 +55,7 @@ def check_gradients(
     does not exist, and if f does not run.
     """
     __tracebackhide__ = True
+    check_flags("check_gradients", everything=everything)
     if op is not None and op not in known_ops():
         raise ValueError(f"check_gradients: there is no op {op!r}; expected one of {', '.join(sorted(known_ops()))}")
     for_f, for_op = _split(f, op, options)

@@ -80,6 +80,8 @@ class Differences:
         """The row; if it is wrong, with the pattern in which it is and, where it has no entry yet, its worst one."""
         if not row.is_wrong or 10 * row.kinks > gradient.size:  # at a kink a difference is only one of the slopes
             return row
+        if row.full is None and row.where is not None:
+            return row
         if row.full is not None:
             said = pattern(f"d{row.name}", row.full.by_hand, row.full.numerical)
             return dataclasses.replace(row, pattern=said)

@@ -20,20 +20,34 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from .report import Row
 from .slopes import Around, Slope, Verdict, constant, scale_of
 
-if TYPE_CHECKING:
-    from .differences import Differences
-
 _NEARBY = 96  # random points beside a kink
 _HALF_CIRCLES = 3
 _ON_EACH = (33, 257)  # points: a few first, because most slopes are far inside the bounds
 _BLOCKS = 256  # directions, each of some entries, that look for what is smooth in an array with kinks
+
+
+class Judge(Protocol):
+    """What compares a slope by hand with f's differences, and how finely: Differences is one."""
+
+    rng: np.random.Generator
+    step: float
+    directions: int
+
+    def agrees(self, hand: float, numerical: float, around: Around) -> bool:
+        """Whether the two slopes are equal, within the tolerance."""
+
+    def judge(self, around: Around, hand: float, direction: np.ndarray, step: float) -> Verdict:
+        """Whether `hand` is the slope along the direction."""
+
+    def error(self, hand: float, numerical: float) -> float:
+        """How far the two are apart, in a measure that a table can show."""
 
 
 class Kinks(NamedTuple):
@@ -47,7 +61,7 @@ class Kinks(NamedTuple):
 
 
 def at_kink(
-    how: Differences, around: Around, look: Callable[[float], Slope], hand: float, first: Slope, several: bool
+    how: Judge, around: Around, look: Callable[[float], Slope], hand: float, first: Slope, several: bool
 ) -> Verdict | None:
     """Whether `hand` is between the slopes to the right and to the left; None if this is no kink.
 
@@ -71,13 +85,13 @@ def at_kink(
     return Verdict(first.central, True, hidden=True, error=first.gap) if unclear else None
 
 
-def jumps(how: Differences, around: Around, direction: np.ndarray) -> bool:
+def jumps(how: Judge, around: Around, direction: np.ndarray) -> bool:
     """Whether the gap between the two sides grows as the step shrinks."""
     long, short = around.seen_again([around.slope(direction, step) for step in (how.step, 0.01 * how.step)])
     return not short.is_finite or (short.is_bent and short.gap > 10.0 * long.gap)
 
 
-def pieces_meet(how: Differences, around: Around) -> bool:
+def pieces_meet(how: Judge, around: Around) -> bool:
     """Whether f has other slopes beside the point, however near, along a direction that has only one at it.
 
     An example is the median of three equal numbers, which does not change if one of them does.
@@ -94,7 +108,7 @@ def pieces_meet(how: Differences, around: Around) -> bool:
     return least > 0.0 and least > 0.5 * apart(0.1 * how.step) and not jumps(how, around, direction)
 
 
-def is_possible(how: Differences, around: Around, row: Row, kinks: Kinks) -> Verdict:
+def is_possible(how: Judge, around: Around, row: Row, kinks: Kinks) -> Verdict:
     """Whether the slope of an entry is one that f has near the point, where other entries are at kinks as well."""
     if int((kinks.bends != 0.0).sum()) < 2:
         return Verdict(row.numerical, False, True)
@@ -103,7 +117,7 @@ def is_possible(how: Differences, around: Around, row: Row, kinks: Kinks) -> Ver
     return _possible(how, around, row.hand, unit, kinks)
 
 
-def with_several(how: Differences, around: Around, row: Row, kinks: Kinks) -> Row:
+def with_several(how: Judge, around: Around, row: Row, kinks: Kinks) -> Row:
     """The row, wrong if the gradient is wrong along a direction that moves several entries at once."""
     at_kinks = kinks.bends != 0.0
     directions = [abs(how.rng.normal(size=at_kinks.shape))] if at_kinks.size > 1 else []
@@ -134,7 +148,7 @@ def with_several(how: Differences, around: Around, row: Row, kinks: Kinks) -> Ro
     return row
 
 
-def smooth_apart(how: Differences, around: Around, hand: np.ndarray) -> np.ndarray:
+def smooth_apart(how: Judge, around: Around, hand: np.ndarray) -> np.ndarray:
     """The flat indices of the entries that must be looked at one by one: those at kinks, and those that are wrong.
 
     Entries are moved in blocks, and a block that is smooth and right is done. Equal numbers are neighbours in them,
@@ -160,12 +174,12 @@ def smooth_apart(how: Differences, around: Around, hand: np.ndarray) -> np.ndarr
     return np.concatenate([*left, *blocks, np.array([], dtype=int)])
 
 
-def _possible(how: Differences, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict:
+def _possible(how: Judge, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict:
     found = _nearby(how, around, hand, direction, kinks)
     return found if found.ok else _one_by_one(how, around, hand, direction, kinks) or found
 
 
-def _nearby(how: Differences, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict:
+def _nearby(how: Judge, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict:
     """Whether `hand` is between the slopes along `direction` that f has near the point.
 
     A function that is bent up along some entries and down along others may have its smallest and largest slope
@@ -184,7 +198,7 @@ def _nearby(how: Differences, around: Around, hand: float, direction: np.ndarray
     return Verdict(nearest, False, True)
 
 
-def _one_by_one(how: Differences, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict | None:
+def _one_by_one(how: Judge, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict | None:
     """Whether `hand` is possible if each kink takes a slope by itself; None if the kinks depend on each other."""
     aside = direction * np.sign(kinks.bends)
     aside = aside / (np.linalg.norm(aside) or 1.0)
@@ -202,7 +216,7 @@ def _one_by_one(how: Differences, around: Around, hand: float, direction: np.nda
 
 
 def _bounds(
-    how: Differences, around: Around, direction: np.ndarray, start: np.ndarray, top: np.ndarray, points: int
+    how: Judge, around: Around, direction: np.ndarray, start: np.ndarray, top: np.ndarray, points: int
 ) -> tuple[float, float]:
     """s - M and s + P, summed over the outputs, on the half circle from -start over top to start."""
     near, step = 0.1 * how.step, 0.001 * how.step
@@ -225,7 +239,7 @@ def _bounds(
     return lowest, highest
 
 
-def _beside(how: Differences, kinks: Kinks) -> np.ndarray:
+def _beside(how: Judge, kinks: Kinks) -> np.ndarray:
     """A random direction of length 1 that moves the entries at kinks."""
     place = how.rng.normal(size=kinks.hand.shape) * scale_of(kinks.value) * (kinks.bends != 0.0)
     found: np.ndarray = place / (np.linalg.norm(place) or 1.0)

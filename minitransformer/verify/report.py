@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.boundary import check_flags
+
 HIDDEN = "rounding hides it: shift f towards 0, scale its inputs or its output, or compute in float64"
 
 
@@ -134,6 +136,7 @@ class Report:
 
     def assert_ok(self, everything: bool = False) -> None:
         """Raise AssertionError, with the table, unless `ok`; with `everything`, also if something is `unchecked`."""
+        check_flags("assert_ok", everything=everything)
         if not self.ok:
             raise AssertionError(f"{self._verdict()}\n{self}")
         if everything and self.unchecked:

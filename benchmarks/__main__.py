@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from minitransformer.arrays.files import write
+from minitransformer.core.arrays.files import write
 
 from . import growth, kernels, machine, report
 from .cases import CARD_CASES, CASES, Case, named

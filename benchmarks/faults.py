@@ -26,8 +26,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from minitransformer.machines import checkpoint
-from minitransformer.machines.run_folder import read_log
+from minitransformer.run.machines import checkpoint
+from minitransformer.run.machines.run_folder import read_log
 
 RANKS = 3
 SMALL = "train lm --n-layers 1 --d-model 8 --n-heads 2 --d-ff 8 --max-length 8 --batch-rows 4 --warmup 1 --textbook"
@@ -38,7 +38,7 @@ import minitransformer
 if "{version}":
     minitransformer.__version__ = "{version}"
 from minitransformer.cli import main
-from minitransformer.machines.parallel import launch
+from minitransformer.run.machines.parallel import launch
 launch.PATIENCE = {patience}
 sys.exit(main())
 """

@@ -1,8 +1,8 @@
 """Which heads of a real language model do induction, and do they matter? python -m benchmarks.induction --model FILE
 
-Each head gets a score on random texts that repeat (minitransformer/inspect/scores.py). Then, on fresh texts, the loss
-on the second copy is measured with all heads, without the highest ones, and without as many others drawn at random,
-from the same layers and from anywhere.
+Each head gets a score on random texts that repeat (minitransformer/school/inspect/scores.py). Then, on fresh texts, the
+loss on the second copy is measured with all heads, without the highest ones, and without as many others drawn at
+random, from the same layers and from anywhere.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from minitransformer import inspect
-from minitransformer.arrays.files import write
-from minitransformer.machines.files import write_figure
+from minitransformer.core.arrays.files import write
 from minitransformer.models import LanguageModel, from_pretrained
+from minitransformer.run.machines.locks import write_figure
 
 
 def measure(

@@ -14,9 +14,9 @@ import threadpoolctl
 
 from minitransformer import fast
 from minitransformer import ops as written
-from minitransformer.fast.blocks import numpy_only
 from minitransformer.layers import Cache, Encoder, FeedForward, Parameter
-from minitransformer.machines.memory import keep_freed_memory
+from minitransformer.run.fast.row_blocks import numpy_only
+from minitransformer.run.machines.freed_memory import keep_freed_memory
 from minitransformer.training import Accelerate, AdamW, as_written
 
 from .samples import spread

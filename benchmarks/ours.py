@@ -9,9 +9,9 @@ import threadpoolctl
 
 from minitransformer.fast import accelerate, ops
 from minitransformer.layers import Cache, FeedForward
-from minitransformer.machines.memory import keep_freed_memory
-from minitransformer.machines.pieces import InPieces
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.machines.freed_memory import keep_freed_memory
+from minitransformer.run.machines.pieces import InPieces
 from minitransformer.training import AdamW, Workers
 
 

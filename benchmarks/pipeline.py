@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer.arrays.files import write
-from minitransformer.machines.parallel import Group, idle_share, in_threads, one_forward_one_backward, stage_of
-from minitransformer.machines.parallel.pipeline import Turn
+from minitransformer import plots
+from minitransformer.core.arrays.files import write
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.show import plots
+from minitransformer.run.machines.parallel import Group, idle_share, in_threads, one_forward_one_backward, stage_of
+from minitransformer.run.machines.parallel.pipeline import Turn
 
 from .__main__ import png
 

@@ -23,7 +23,7 @@ PROGRAMS = ("ours", "theirs")
 def ours(file: Path, count: int) -> Callable[[], list[int]]:
     from minitransformer.fast import accelerate
     from minitransformer.generation import generate
-    from minitransformer.published.tasks import load_published_writer
+    from minitransformer.run.published_models import load_published_writer
 
     model, tokenizer = load_published_writer(file)
     fast, ids = accelerate(model), tokenizer.encode(PROMPT)

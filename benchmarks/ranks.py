@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer.machines.parallel import Group, cut, in_threads, one_forward_one_backward, stage_of
-from minitransformer.machines.parallel.group import ALONE
-from minitransformer.machines.parallel.ring import Ring
-from minitransformer.machines.pieces import InPieces
-from minitransformer.machines.sharded import ShardedOptimizer
+from minitransformer.core.training.corpora import TextCorpus
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.machines.parallel import Group, cut, in_threads, one_forward_one_backward, stage_of
+from minitransformer.run.machines.parallel.group import ALONE
+from minitransformer.run.machines.parallel.ring import Ring
+from minitransformer.run.machines.pieces import InPieces
+from minitransformer.run.machines.sharded import ShardedOptimizer
 from minitransformer.training import AdamW, Workers
-from minitransformer.training.corpora import TextCorpus
 
 GPT2 = 124_439_808  # parameters
 LATENCY = 25e-6  # seconds for a message between machines, an assumption
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--run", choices=RUNS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        from minitransformer.machines.parallel import mpi
+        from minitransformer.run.machines.parallel import mpi
 
         group = mpi.world()
         with threadpool_limits(1, "blas"):

@@ -28,7 +28,7 @@ import minitransformer
 from minitransformer import models
 
 PACKAGE = Path(minitransformer.__file__).parent
-LOADED_BY = {"lesson.py": "course", "example.py": "show"}  # what arrays/rooms.py finds for one room alone
+LOADED_BY = {"lesson.py": "course", "example.py": "show"}  # what core/arrays/rooms.py finds for one room alone
 Graph = dict[str, set[str]]
 
 

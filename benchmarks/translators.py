@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from minitransformer.arrays.files import write
+from minitransformer.core.arrays.files import write
 from minitransformer.fast import accelerate
 from minitransformer.generation import greedy
-from minitransformer.later.convolutional import ConvolutionalConfig
-from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
-from minitransformer.machines.files import write_figure
+from minitransformer.ideas.before.convolutional import ConvolutionalConfig
+from minitransformer.ideas.before.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.models import EncoderDecoder, TransformerConfig
+from minitransformer.run.machines.locks import write_figure
 from minitransformer.text import END, PAD, START, NumberTask, english, german, padded
 from minitransformer.training import AdamW, clip_gradient_norm
 

@@ -13,8 +13,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from minitransformer import ops, verify
-from minitransformer.show.colours import ABOVE, BELOW
-from minitransformer.trace.recorder import Recorder
+from minitransformer.check.trace.recorder import Recorder
+from minitransformer.school.show.colours import ABOVE, BELOW
 
 NAMES = ("q", "k", "v", "scores", "weights", "output")
 LINES = (  # what appears, and the line that computes it

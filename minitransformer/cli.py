@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
     if "seed" in options and options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be at least 0, got {options.seed}")
     if "device" in options:
-        from .arrays.backend import get_device  # here, because it imports NumPy
+        from .core.arrays.backend import get_device  # here, because it imports NumPy
 
         try:
             options.device = get_device(options.device).name

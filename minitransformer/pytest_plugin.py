@@ -20,6 +20,6 @@ def check_gradients() -> Callable[..., Any]:
 
     everything=True: it fails as well on what was not checked.
     """
-    from .verify import check_gradients
+    from .check.referee.expectation import check_gradients
 
     return check_gradients

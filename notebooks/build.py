@@ -12,13 +12,13 @@ come out the same each time, its numbers may differ. With `tags=["samples"]` all
 may differ by rounding alone (`_agree`).
 
 Lines "#: name: answer; name: answer" in a cell of text say what its prediction should be. The teacher's notebook keeps
-them without showing them, and the site compares a reader's answer with them (minitransformer/show/site/predictions.py
+them without showing them, and the site compares a reader's answer with them (minitransformer/school/show/site/predictions.py
 lists the kinds). The student's has none.
 
 Marks make the slides: what stands between ⟦ and ⟧ in a text, and the outputs of a cell of code with
 `tags=["slide"]`; with `tags=["slide-code"]` the code as well. The notebooks do not show the marks. A slide has the
 heading above it, what is marked, and one output; a question has a slide of its own
-(minitransformer/show/site/slides.py).
+(minitransformer/school/show/site/slides.py).
 
 A cell that draws ends in plt.show(), or else the value of its last line is shown as well. Stored pictures have no text
 beside them, may differ in their pixels, and must be there: `flaws` counts and decodes them.

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.fast.large_cases import LARGE
+from minitransformer.check.verify.catalogue import Setup, known_ops
+from minitransformer.check.verify.mistakes import MISTAKES, Mistake
+from minitransformer.run.fast.large_cases import LARGE
 from minitransformer.verify import CASES, gradients
-from minitransformer.verify.catalogue import Setup, known_ops
-from minitransformer.verify.mistakes import MISTAKES, Mistake
 
 OPS = known_ops()
-# The ops of ideas in folders of their own, by name: each with its folder in later/, whose name its test file has, too.
-IDEAS = {name: path[2] for name, f in OPS.items() if (path := f.__module__.split("."))[1] == "later" and len(path) == 4}
+# The ops of ideas in folders of their own, by name: each with its folder in ideas/, whose name its test file has, too.
+IDEAS = {name: path[3] for name, f in OPS.items() if (path := f.__module__.split("."))[1] == "ideas" and len(path) == 5}
 # sinusoidal_positions returns a table, and no pullback; the others have tests of their own.
 TABLED = set(OPS) - {"sinusoidal_positions", *IDEAS}
 # A case's name, and the op that it is about. The first case of each op looks at every entry.

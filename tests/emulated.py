@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.arrays.strict import StrictArray
+from minitransformer.core.arrays.strict import StrictArray
 
 GXX = shutil.which("g++")
 HEADERS = Path(__file__).parent / "emulator"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer import later, ops
+from minitransformer import ideas, ops
 
 LN2 = math.log(2.0)
 Given = Mapping[str, Any]
@@ -236,8 +236,8 @@ def cost_and_path(g: Given) -> dict[str, Any]:
 def step_of_an_lstm(g: Given) -> dict[str, Any]:
     f, i, candidate = (math.log(g[name]) for name in "fig")
     sums = np.array([i, f, candidate, 0.0])
-    new = later.lstm_cell(sums, np.array([0.0, g["c"]]), np.zeros((1, 4)))[0][1]
-    up, down = (later.lstm_cell(sums, np.array([0.0, g["c"] + h]), np.zeros((1, 4)))[0][1] for h in (0.5, -0.5))
+    new = ideas.lstm_cell(sums, np.array([0.0, g["c"]]), np.zeros((1, 4)))[0][1]
+    up, down = (ideas.lstm_cell(sums, np.array([0.0, g["c"] + h]), np.zeros((1, 4)))[0][1] for h in (0.5, -0.5))
     return {"c'": new, "slope": up - down, "after ten": (up - down) ** 10}
 
 
@@ -248,7 +248,7 @@ def softmax_over_tiles(g: Given) -> dict[str, Any]:
 
 
 def gates_of_experts(g: Given) -> dict[str, Any]:
-    gates, backward = later.top_k_gates(np.log(g["odds"])[None], 2)
+    gates, backward = ideas.top_k_gates(np.log(g["odds"])[None], 2)
     return {"gates": gates[0], "dscores": backward(g["dgates"][None])[0]}
 
 

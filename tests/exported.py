@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from minitransformer.ideas.published.bart import BartConfig
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.ideas.published.t5 import T5Config
 from minitransformer.models import (
     LanguageModel,
     LanguageModelConfig,
@@ -17,10 +21,6 @@ from minitransformer.models import (
     Transformer,
     TransformerConfig,
 )
-from minitransformer.published.bart import BartConfig
-from minitransformer.published.families import FAMILIES
-from minitransformer.published.llama import LlamaConfig
-from minitransformer.published.t5 import T5Config
 from minitransformer.text import END, PAD, START, BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
 
 KINDS = ("characters", "words", "bpe")

@@ -12,8 +12,8 @@ from xml.etree.ElementTree import Element, tostring
 
 import numpy as np
 
-from minitransformer.show.stepper.steps import Step, Steps
-from minitransformer.trace.calls import Binding
+from minitransformer.check.trace.calls import Binding
+from minitransformer.school.show.stepper.steps import Step, Steps
 
 AXES = {"j": -1, "i": -2, "h": -3, "b": -4}
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -9,7 +9,10 @@ from __future__ import annotations
 import textwrap
 
 FINDERS = {
-    "imports the reference": "from minitransformer.course.exercises.softmax import softmax_backward as f\nreturn f",
+    "imports the reference": """
+        from minitransformer.school.course.exercises.softmax import softmax_backward as f
+        return f
+    """,
     "imports the table of exercises": """
         import minitransformer.course as c
         return c.EXERCISES["softmax_backward"].reference

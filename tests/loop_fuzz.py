@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from minitransformer.fast import (
+from minitransformer.layers import EncoderLayer, FeedForward, KeyValueCache, Parameter
+from minitransformer.run.fast import (
     accelerate,
     attention_loops,
     blas,
@@ -28,7 +29,6 @@ from minitransformer.fast import (
     loops,
     ops,
 )
-from minitransformer.layers import EncoderLayer, FeedForward, KeyValueCache, Parameter
 from minitransformer.training import SGD, Adam, AdamW, Workers
 
 Random = np.random.Generator

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from minitransformer import parallel, verify
-from minitransformer.machines.parallel import mpi
+from minitransformer.run.machines.parallel import mpi
 
 group = mpi.world()
 COLLECTIVES = {

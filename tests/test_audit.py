@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.audit import Outcome, Result, Suite, audit, picture, read, table, worker
-from minitransformer.audit.suite import Function
+from minitransformer.check.audit import Outcome, Result, Suite, audit, picture, read, table, worker
+from minitransformer.check.audit.suite import Function
+from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.cli import main
-from minitransformer.verify.mistakes import MISTAKES
 
 SUITES = sorted((Path(__file__).parent.parent / "benchmarks" / "suites").glob("*.toml"))
 STUDENT = "def softmax(x):\n    raise NotImplementedError\n"

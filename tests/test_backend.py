@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import in_one
 
-from minitransformer import later, ops
-from minitransformer.arrays import backend, masks
-from minitransformer.arrays.backend import (
+from minitransformer import backend, ideas, masks, ops
+from minitransformer.core.arrays.backend import (
     array_module,
     device_of,
     get_device,
@@ -23,8 +22,8 @@ from minitransformer.arrays.backend import (
     to_numpy,
     uniform,
 )
-from minitransformer.arrays.strict import StrictArray
-from minitransformer.arrays.strict import xp as strict_xp
+from minitransformer.core.arrays.strict import StrictArray
+from minitransformer.core.arrays.strict import xp as strict_xp
 
 DEVICES = ["numpy", "strict"]
 
@@ -163,7 +162,7 @@ def test_cupy_with_a_gpu_is_found_by_name_and_by_its_arrays(install_cupy):
     "program",
     [
         "import sys, minitransformer.cli; minitransformer.cli.main(['check', 'softmax'])",
-        "import sys, minitransformer.ops, minitransformer.arrays.masks, minitransformer.arrays.strict",
+        "import sys, minitransformer.ops, minitransformer.core.arrays.masks, minitransformer.core.arrays.strict",
     ],
 )
 def test_what_neither_computes_on_a_gpu_nor_draws_imports_neither_cupy_nor_matplotlib(program):
@@ -281,11 +280,11 @@ def test_a_copied_generator_repeats_the_numbers_and_a_used_one_does_not(device):
 # name: (op, arrays)
 MIXED = {
     "linear": (ops.linear, [draw(2, 3), draw(3, 4), draw(4)]),
-    "low_rank_linear": (later.low_rank_linear, [draw(2, 3), draw(3, 1), draw(1, 4)]),
+    "low_rank_linear": (ideas.low_rank_linear, [draw(2, 3), draw(3, 1), draw(1, 4)]),
     "attention": (ops.attention, [draw(3, 2), draw(4, 2), draw(4, 5), np.ones((3, 4), dtype=bool)]),
     "layer_norm": (ops.layer_norm, [draw(2, 3), draw(3), draw(3)]),
     "rms_norm": (ops.rms_norm, [draw(2, 3), draw(3)]),
-    "gated": (later.gated, [draw(2, 3), draw(2, 3)]),
+    "gated": (ideas.gated, [draw(2, 3), draw(2, 3)]),
     "embedding": (ops.embedding, [np.array([0, 1]), draw(2, 3)]),
     "mean_pool": (ops.mean_pool, [draw(2, 3), np.ones(2, dtype=bool)]),
     "cross_entropy": (ops.cross_entropy, [draw(2, 3), np.array([0, 1])]),

@@ -20,9 +20,9 @@ from benchmarks.__main__ import main, png  # noqa: E402
 from benchmarks.cases import CARD_CASES, CASES, Case, card, gpt2, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
 from minitransformer import fast, ops  # noqa: E402
-from minitransformer.fast.blocks import compiled  # noqa: E402
+from minitransformer.ideas.published.llama import LlamaConfig  # noqa: E402
 from minitransformer.models import LanguageModel, from_pretrained, save_pretrained  # noqa: E402
-from minitransformer.published.llama import LlamaConfig  # noqa: E402
+from minitransformer.run.fast.row_blocks import compiled  # noqa: E402
 from minitransformer.training import as_written  # noqa: E402
 
 ONE = np.ones((1, 1), np.float32)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, verify
+from minitransformer.check.trace.values import is_float_array
+from minitransformer.check.verify.catalogue import known_ops
 from minitransformer.layers import Module
-from minitransformer.trace.values import is_float_array
-from minitransformer.verify.catalogue import known_ops
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:

@@ -231,7 +231,7 @@ def test_every_pullback_is_looked_at() -> None:
 
 
 def test_pullbacks_are_found_in_the_ops() -> None:
-    source = SOURCES["ops/attention.py"]
+    source = SOURCES["core/ops/attention.py"]
     ((_, captured),) = pullbacks(source, ast.parse(source))
     assert {"q", "k", "v", "kept", "softmax_backward", "dropout_backward"} <= set(captured)
 

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from all_ops import OPS
 
+from minitransformer.check.verify.catalogue import Case, Setup
+from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import CASES
-from minitransformer.verify.catalogue import Case, Setup
-from minitransformer.verify.mistakes import Mistake
 
 RANKS = (1, 2, 3, 4)
 
@@ -119,10 +119,10 @@ def test_every_rank_of_mask_that_is_accepted_has_a_case(name: str) -> None:
 
 
 SURVIVED = [
-    ("layers.embedding:LearnedPositions.__call__", "axis=tuple(range(dy.ndim - 2))", "axis=0", "LearnedPositions"),
-    ("layers.normalization:LayerNorm.__call__", "+= dgamma", "+= dgamma * (x.ndim > 1)", "LayerNorm"),
-    ("layers.normalization:LayerNorm.__call__", "return dx", "return dx * (1 + (self.eps <= 1e-6))", "LayerNorm"),
-    ("ops.attention:attention", "dq = (", "dq = (1 + (mask is not None and mask.ndim == 1)) * (", "attention"),
+    ("core.layers.embedding:LearnedPositions.__call__", "axis=tuple(range(dy.ndim - 2))", "axis=0", "LearnedPositions"),
+    ("core.layers.normalization:LayerNorm.__call__", "+= dgamma", "+= dgamma * (x.ndim > 1)", "LayerNorm"),
+    ("core.layers.normalization:LayerNorm.__call__", "return dx", "return dx * (1 + (self.eps <= 1e-6))", "LayerNorm"),
+    ("core.ops.attention:attention", "dq = (", "dq = (1 + (mask is not None and mask.ndim == 1)) * (", "attention"),
 ]
 
 

@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from minitransformer.published import chat
-from minitransformer.published.chat import render
+from minitransformer.ideas.published import chat
+from minitransformer.ideas.published.chat import render
 
 DOUBLED = "{%% set n = namespace(s='abababab') %%}{%% for i in range(60) %%}{%% set n.s = %s %%}{%% endfor %%}"
 GREEDY = {

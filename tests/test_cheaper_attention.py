@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from variants import attention
 
-from minitransformer import later, models
-from minitransformer.later import LatentAttention, LinearAttention, RollingCache, StateCache
-from minitransformer.later.alibi_models import AlibiLanguageModelConfig
+from minitransformer import ideas, models
+from minitransformer.core.layers.cache import Cache
+from minitransformer.ideas import LatentAttention, LinearAttention, RollingCache, StateCache
+from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig
 from minitransformer.layers import KeyValueCache, MultiHeadAttention
-from minitransformer.layers.cache import Cache
 
 PIECES = ((0, 4), (4, 5), (5, 6), (6, 9))
 X = np.random.default_rng(0).normal(size=(2, 9, 8))
@@ -95,7 +95,7 @@ def test_the_memory_of_a_rolling_cache_stays() -> None:
     config = AlibiLanguageModelConfig(7, max_length=40, d_model=8, n_heads=2, d_ff=8, n_layers=2)
     model = models.LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
     for layer in model.stack.layers:
-        layer.self_attention.sublayer.mix = later.Window(4, layer.self_attention.sublayer.mix)
+        layer.self_attention.sublayer.mix = ideas.Window(4, layer.self_attention.sublayer.mix)
     ids = np.random.default_rng(1).integers(7, size=(3, 30))
     real = np.arange(30) >= np.array([[0], [3], [9]])  # padded on the left
     cache = Cache(2, partial(RollingCache, 4))
@@ -148,10 +148,10 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         cached(attention(8, 2, radius=3), RollingCache(4)), ValueError, "does not fit a layer of restricted attention",
     ),
     "a window around neighbours": (
-        lambda: later.Window(3, later.Local(2)), ValueError, "the part inside must not be restricted itself",
+        lambda: ideas.Window(3, ideas.Local(2)), ValueError, "the part inside must not be restricted itself",
     ),
     "dropout beside a part": (
-        lambda: MultiHeadAttention(8, 2, mix=later.Sink(2), dropout=0.1), ValueError, "belongs to `mix`",
+        lambda: MultiHeadAttention(8, 2, mix=ideas.Sink(2), dropout=0.1), ValueError, "belongs to `mix`",
     ),
     "keys in place of a state": (
         cached(LinearAttention(8, 2), KeyValueCache()), TypeError, "cache must be a StateCache, got KeyValueCache",
@@ -188,5 +188,5 @@ def test_what_is_refused(what: str) -> None:
 )
 def test_slopes_of_any_number_of_heads_are_those_of_the_published_code(n_heads, wanted):
     """The powers of 1/2 as Press et al.'s get_slopes has them: of the power of two below, then between them."""
-    found = later.LinearBias(n_heads).slopes
+    found = ideas.LinearBias(n_heads).slopes
     np.testing.assert_allclose(-np.log2(found), wanted, rtol=0, atol=1e-12)

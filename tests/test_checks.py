@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any
 
@@ -18,23 +18,25 @@ import pytest
 from all_ops import OPS
 from tiers import first_of_each
 
-from minitransformer import later, layers, models, ops, parallel, published
+from minitransformer import ideas, layers, models, ops, parallel
+from minitransformer.check.trace.calls import Pair
+from minitransformer.check.trace.recorder import Recorder
+from minitransformer.check.trace.values import is_float_array
+from minitransformer.check.verify.catalogue import Case, Setup
+from minitransformer.check.verify.catalogue.case import case as enter_case
+from minitransformer.ideas import published
 from minitransformer.layers import Module
-from minitransformer.trace.calls import Pair
-from minitransformer.trace.recorder import Recorder
-from minitransformer.trace.values import is_float_array
 from minitransformer.verify import CASES, Report
-from minitransformer.verify.catalogue import Case, Setup
-from minitransformer.verify.catalogue.case import case as enter_case
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values()))
-FOLDERS = [import_module(f"minitransformer.later.{at.name}") for at in iter_modules(later.__path__) if at.ispkg]
+FOLDERS = [import_module(at.name) for at in walk_packages(ideas.__path__, "minitransformer.ideas.") if at.ispkg]
+FOLDERS = [folder for folder in FOLDERS if folder.__name__.count(".") == 3]  # minitransformer.ideas.after.NAME
 IN_FOLDERS = {name for folder in FOLDERS for name in folder.__all__}  # of ideas that have a folder of their own
 IN_MODULES = ("ClampedExperts", "OffsetPositions", "HalvesPositions")  # of recipes, imported from their modules
 PUBLIC = {
     "op": [*OPS],
-    "layer": [*layers.__all__, *({*later.__all__, *IN_FOLDERS} - OPS.keys()), *IN_MODULES],
+    "layer": [*layers.__all__, *({*ideas.__all__, *IN_FOLDERS} - OPS.keys()), *IN_MODULES],
     "model": [*models.__all__, *published.__all__, "RecurrentTranslator"],
     "collective": parallel.__all__,
 }
@@ -206,7 +208,7 @@ def named_pairs(function: ast.FunctionDef) -> set[str]:
 SUBCLASSES = {"EncoderDecoder": ("Transformer", "RecurrentTranslator")}
 
 
-ROOMS = {"op": (ops,), "layer": (layers, later, *FOLDERS), "model": (models, published)}
+ROOMS = {"op": (ops,), "layer": (layers, ideas, *FOLDERS), "model": (models, published)}
 
 
 def functions_in(module: ModuleType) -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -18,16 +18,16 @@ import pytest
 from all_ops import OPS
 
 import minitransformer
-from minitransformer import ops
-from minitransformer.arrays import backend
+from minitransformer import backend
+from minitransformer.check.verify.catalogue import Case
 from minitransformer.cli import main
 from minitransformer.commands import COMMANDS, demo
 from minitransformer.commands import check as check_command
 from minitransformer.commands.train import MEANINGS
-from minitransformer.machines.settings import TrainingSettings
-from minitransformer.machines.tasks import RECIPES, TASKS
+from minitransformer.core import ops
+from minitransformer.run.machines.recipes import RECIPES, TASKS
+from minitransformer.run.machines.settings import TrainingSettings
 from minitransformer.verify import CASES
-from minitransformer.verify.catalogue import Case
 
 ROOT = Path(__file__).parent.parent
 KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective"}

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 import pytest
 from test_published import bert, gguf_file
 
-from minitransformer.audit.suite import read
+from minitransformer.check.audit.suite import read
 from minitransformer.cli import main
 from minitransformer.commands import demo
 from minitransformer.text import NumberTask

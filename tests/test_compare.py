@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import minitransformer.commands.compare as command
-from minitransformer.arrays.backend import to_device
-from minitransformer.arrays.strict import multiplications
 from minitransformer.cli import main
-from minitransformer.compare import mixers, positions
-from minitransformer.compare.caches import KINDS, measured, predicted
-from minitransformer.compare.measure import counted, exponent, flow, memory, path_length
-from minitransformer.compare.mixers import MIXERS
+from minitransformer.core.arrays.backend import to_device
+from minitransformer.core.arrays.strict import multiplications
+from minitransformer.school.compare import mixers, positions
+from minitransformer.school.compare.caches import KINDS, measured, predicted
+from minitransformer.school.compare.measure import counted, exponent, flow, memory, path_length
+from minitransformer.school.compare.mixers import MIXERS
 
 
 def test_products_are_counted() -> None:

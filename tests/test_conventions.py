@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import later, ops, verify
-from minitransformer.verify.pattern import apart, pattern
+from minitransformer import ideas, ops, verify
+from minitransformer.check.verify.pattern import apart, pattern
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -110,7 +110,7 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
         around(ops.cross_entropy, ignore_index=-1),
         (LOGITS, np.array([1, -1, 4, 2])),
     ),
-    "its pairs are neighbours": ("rotary", around(later.rotary, interleaved=True), (X,)),
+    "its pairs are neighbours": ("rotary", around(ideas.rotary, interleaved=True), (X,)),
 }
 
 
@@ -141,7 +141,7 @@ def test_a_table_in_float32_is_right_and_said() -> None:
     def f(x: np.ndarray) -> Any:
         angles = np.arange(4)[:, None] * 10000.0 ** (-np.arange(0, 6, 2) / 6)
         cos, sin = (table.astype(np.float32).astype(np.float64) for table in (np.cos(angles), np.sin(angles)))
-        y, backward = later.rotate(x, cos, sin)
+        y, backward = ideas.rotate(x, cos, sin)
         return y, lambda dy: backward(dy)[0]
 
     assert "something inside computes in float32" in verify.check_gradients(f, X, op="rotary").note

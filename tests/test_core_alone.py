@@ -14,11 +14,11 @@ import pytest
 from shown import without_shown
 
 import minitransformer
-from minitransformer import later
-from minitransformer.tasks import TASKS
+from minitransformer import ideas
+from minitransformer.run.tasks import TASKS
 
 PACKAGE = Path(minitransformer.__file__).parent
-CORE = "arrays ops layers models trace verify text training generation tasks".split()
+CORE = ["core", "check/trace", "check/verify", "run/tasks"]
 # What came after the paper or before it, in words. The names of the parts are added to them below.
 WORDS = r"""alibi softcap\w* rotary rope sinks? longformer streamingllm swiglu geglu
 lstms? grus? rnns? recurrent experts?
@@ -37,10 +37,11 @@ from pathlib import Path
 import numpy as np
 
 import minitransformer
-from minitransformer import generation, training, verify
-from minitransformer.models import folder
-from minitransformer.tasks import TASKS
-from minitransformer.tasks.evaluation import classified
+from minitransformer.check import verify
+from minitransformer.core import generation, training
+from minitransformer.core.models import folder
+from minitransformer.run.tasks import TASKS
+from minitransformer.run.tasks.evaluation import classified
 
 assert Path(minitransformer.__file__).parents[1] == Path.cwd(), minitransformer.__file__
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1, "n_encoder_layers": 1, "n_decoder_layers": 1}
@@ -82,7 +83,8 @@ print("complete:", *sys.argv[1:])
 def test_the_core_trains_checks_and_writes_without_any_other_room(task, tmp_path):
     for room in CORE:
         shutil.copytree(PACKAGE / room, tmp_path / PACKAGE.name / room)
-    shutil.copy(PACKAGE / "__init__.py", tmp_path / PACKAGE.name)
+    for file in ("__init__.py", "moved.py", "check/__init__.py", "run/__init__.py"):
+        shutil.copy(PACKAGE / file, tmp_path / PACKAGE.name / file)
     (tmp_path / "alone.py").write_text(SCRIPT)
     command = [sys.executable, "alone.py", task]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": ""})
@@ -95,7 +97,7 @@ def test_there_are_three_tasks():
 
 
 def other_rooms(source: str, file: Path) -> set[str]:
-    """The rooms outside of the core that a file of the package imports, wherever in the file it does so."""
+    """What a file of the package imports from outside of the core, wherever in the file it does so."""
     found = set()
     folder = (PACKAGE.name, *file.parts[:-1])
     for node in ast.walk(ast.parse(source)):
@@ -108,8 +110,9 @@ def other_rooms(source: str, file: Path) -> set[str]:
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             paths = [tuple(n.value.split(".")) for n in ast.walk(node) if isinstance(getattr(n, "value", None), str)]
         plain = [tuple(filter(None, path)) for path in paths]
-        found |= {path[1] for path in plain if path[:1] == (PACKAGE.name,) and len(path) > 1}
-    return found - {*CORE, "__version__"}
+        found |= {".".join(path[1:]) for path in plain if path[:1] == (PACKAGE.name,) and len(path) > 1}
+    own = tuple(f"{room.replace('/', '.')}." for room in (*CORE, "moved"))
+    return {path for path in found - {"__version__"} if not f"{path}.".startswith(own)}
 
 
 @pytest.mark.parametrize("room", CORE)
@@ -122,30 +125,32 @@ def test_the_core_imports_no_other_room(room):
 @pytest.mark.parametrize(
     "source",
     [
-        "from ..later import rotary",
-        "from .. import later",
-        "def f():\n    import minitransformer.later.rotary",
-        "def f():\n    return import_module('minitransformer.later')",
+        "from ...ideas import rotary",
+        "from ... import ideas",
+        "def f():\n    import minitransformer.ideas.after.rotary",
+        "def f():\n    return import_module('minitransformer.ideas')",
     ],
 )
 def test_an_import_of_another_room_is_seen(source):
-    assert other_rooms(source, Path("ops/softmax.py")) == {"later"}
+    assert {path.split(".")[0] for path in other_rooms(source, Path("core/ops/softmax.py"))} == {"ideas"}
 
 
 @functools.cache
 def later_ideas() -> re.Pattern[str]:
     """Words that speak of what is not in the paper: names of parts and of files outside the core, and WORDS."""
-    stems = {path.stem for room in ("later", "published") for path in (PACKAGE / room).glob("[a-z]*.py")}
+    stems = {
+        path.stem for room in ("before", "after", "published") for path in (PACKAGE / "ideas" / room).glob("[a-z]*.py")
+    }
     plain = {re.escape(stem).replace("_", "[-_ ]?") for stem in stems - ORDINARY - OWN}
-    parts = {name for name in later.__all__ if re.search(r"_|[a-z][A-Z]", name)}
+    parts = {name for name in ideas.__all__ if re.search(r"_|[a-z][A-Z]", name)}
     return re.compile(rf"\b({'|'.join(sorted({*plain, *parts, *WORDS.split()}))})\b", re.IGNORECASE)
 
 
 def named_in(text: str) -> list[str]:
-    """The lines that name a later idea. A sentence that says where such ideas are, in later/, may do so."""
+    """The lines that name a later idea. A sentence that says where such ideas are, in ideas/, may do so."""
     for title in TITLES:
         text = text.replace(title, "")
-    return [line for line in text.splitlines() if later_ideas().search(line) and "later/" not in line]
+    return [line for line in text.splitlines() if later_ideas().search(line) and "ideas/" not in line]
 
 
 @pytest.mark.parametrize("room", CORE)
@@ -171,4 +176,4 @@ def test_a_later_idea_is_seen(line):
 
 
 def test_where_later_ideas_are_may_be_said():
-    assert named_in("The paper turns nothing; later/ has rotary positions.\nscores = q @ k.T\nGPT-2") == []
+    assert named_in("The paper turns nothing; ideas/ has rotary positions.\nscores = q @ k.T\nGPT-2") == []

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus, bucketed
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
@@ -18,7 +19,6 @@ from minitransformer.models import (
     TransformerConfig,
 )
 from minitransformer.text import END, PAD, START
-from minitransformer.training.corpora import LabelledCorpus, PairCorpus, TextCorpus, bucketed
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12, "dropout": 0.0}
 V = 11

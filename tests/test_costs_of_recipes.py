@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from minitransformer import saved
-from minitransformer.arrays.backend import to_device
-from minitransformer.arrays.strict import StrictArray
-from minitransformer.cost import describe
-from minitransformer.later import (
+from minitransformer.core.arrays.backend import to_device
+from minitransformer.core.arrays.strict import StrictArray
+from minitransformer.ideas import (
     Bidirectional,
     Convolution,
     GatedFeedForward,
@@ -26,17 +25,18 @@ from minitransformer.later import (
     grouped,
     qk_norm,
 )
-from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
-from minitransformer.later.clamped_experts import ClampedExperts
-from minitransformer.later.convolutional import ConvolutionalConfig
-from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
+from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from minitransformer.ideas.after.clamped_experts import ClampedExperts
+from minitransformer.ideas.before.convolutional import ConvolutionalConfig
+from minitransformer.ideas.before.recurrent_translator import RecurrentTranslatorConfig
+from minitransformer.ideas.published.bart import BartConfig
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.ideas.published.t5 import T5Config
+from minitransformer.ideas.published.text_encoder import TextClassifierConfig, TextEncoderConfig
 from minitransformer.layers import MultiHeadAttention
 from minitransformer.models import Classifier, EncoderDecoder
-from minitransformer.published.bart import BartConfig
-from minitransformer.published.families import FAMILIES
-from minitransformer.published.llama import LlamaConfig
-from minitransformer.published.t5 import T5Config
-from minitransformer.published.text_encoder import TextClassifierConfig, TextEncoderConfig
+from minitransformer.run.cost import describe
 
 B, T = 3, 8
 SIZES = {"d_model": 12, "n_heads": 6, "d_ff": 20}

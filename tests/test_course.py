@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from minitransformer import course
 from minitransformer.course import EXERCISES, check
-from minitransformer.course.examination.question import Question
+from minitransformer.school.course.examination.question import Question
 
 
 def softmax_backward(y: np.ndarray, dy: np.ndarray) -> np.ndarray:

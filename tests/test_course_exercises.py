@@ -14,11 +14,10 @@ import reference
 from scipy.special import erf
 from tiers import in_one
 
-from minitransformer import course, later, ops
-from minitransformer.arrays import masks
-from minitransformer.course import EXERCISES, Exercise, checking
-from minitransformer.later import RollingCache
-from minitransformer.training import optimizers
+from minitransformer import course, ideas, masks, ops
+from minitransformer.core.training import optimizers
+from minitransformer.ideas import RollingCache
+from minitransformer.school.course import EXERCISES, Exercise, checking
 
 NAMES = """
     finite_difference matmul_backward linear_forward linear_backward broadcast_backward softmax_forward
@@ -617,7 +616,7 @@ LOSSES: dict[str, Callable[..., Case]] = {
     "encoder_layer_backward": encoder_case,
     "rotary_backward": lambda dy, base: (
         [np.linspace(-1.0, 2.0, dy.size).reshape(dy.shape)],
-        lambda x: (dy * later.rotary(x, base=base)[0]).sum(),
+        lambda x: (dy * ideas.rotary(x, base=base)[0]).sum(),
     ),
     "shared_heads_backward": shared_case,
     "sink_attention_backward": sink_case,
@@ -721,7 +720,7 @@ def test_forward_references(seed: int) -> None:
     for (loss,), (logits, targets) in each("cross_entropy_forward"):
         equal(loss, ops.cross_entropy(logits, targets)[0])
     for (gates,), (logits, k) in each("top_k_gates"):
-        equal(gates, later.top_k_gates(logits, k)[0])
+        equal(gates, ideas.top_k_gates(logits, k)[0])
     for (mask,), (t_q, t_k) in each("causal_mask"):
         equal(mask, masks.causal_mask(t_q, t_k))
     for (mask,), (lengths, t_k) in each("padding_mask"):
@@ -756,9 +755,9 @@ def test_forward_references(seed: int) -> None:
         turns = np.exp(1j * np.outer(np.arange(len(x)), base ** (-np.arange(0, x.shape[1], 2) / x.shape[1])))
         turned = (x[:, : x.shape[1] // 2] + 1j * x[:, x.shape[1] // 2 :]) * turns  # Su et al. 2021, equation 12
         equal(y, np.concatenate([turned.real, turned.imag], axis=1))
-        equal(y, later.rotary(x, base=base)[0])
+        equal(y, ideas.rotary(x, base=base)[0])
     for (bias,), (n_heads, t_q, t_k) in each("alibi_bias"):
-        equal(bias, later.alibi(np.array([2.0 ** (-8.0 * (h + 1) / n_heads) for h in range(n_heads)]), t_q, t_k)[0])
+        equal(bias, ideas.alibi(np.array([2.0 ** (-8.0 * (h + 1) / n_heads) for h in range(n_heads)]), t_q, t_k)[0])
     for (largest, total, found), (q, k, v, old_largest, old_total, old_found) in each("online_softmax_step"):
         scores = np.array([[a @ b / len(a) ** 0.5 for b in k] for a in q])  # unscaled by a maximum, in logarithms
         logs = np.logaddexp(np.log(old_total) + old_largest, np.logaddexp.reduce(scores, axis=1))
@@ -779,7 +778,7 @@ def test_forward_references(seed: int) -> None:
         for key in k:
             kept = cache.extend(key[None], key[None]) and cache.read()[0]
         turned = [
-            [later.rotary(x[None], i)[0][0] for i, x in enumerate(rows)] for rows in (kept, [q] * (len(kept) + 1))
+            [ideas.rotary(x[None], i)[0][0] for i, x in enumerate(rows)] for rows in (kept, [q] * (len(kept) + 1))
         ]
         equal(scores, turned[0] @ turned[1][-1])
     for (output, keys, values), (x, old_keys, old_values, w_q, w_k, w_v) in each("kv_cache_step"):

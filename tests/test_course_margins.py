@@ -13,7 +13,7 @@ import pytest
 from scipy.special import erf
 
 from minitransformer.course import EXERCISES, Exercise, Result, check, collect, judge
-from minitransformer.course.comparison import TOLERANCE, scales
+from minitransformer.school.course.comparison import TOLERANCE, scales
 
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
 

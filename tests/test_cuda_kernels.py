@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 from minitransformer import ops as textbook
-from minitransformer.arrays import strict
-from minitransformer.fast import accelerate, cuda, ops
-from minitransformer.fast.cuda import launching
-from minitransformer.fast.cuda.launching import FOLDER, kernel_names, source
+from minitransformer.core.arrays import strict
+from minitransformer.core.training.optimizers import AdamW
 from minitransformer.layers import Parameter
-from minitransformer.training.optimizers import AdamW
+from minitransformer.run.fast import accelerate, cuda, ops
+from minitransformer.run.fast.cuda import launching
+from minitransformer.run.fast.cuda.launching import FOLDER, kernel_names, source
 
 FILES = {  # the template parameters after the type of the numbers, as the Python side gives them
     "adam.cu": [""],
@@ -528,7 +528,7 @@ def test_numpy_arrays_need_no_cupy(tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text("raise AssertionError('CuPy was imported')")
     code = """
 import numpy
-from minitransformer.fast import cuda, ops
+from minitransformer.run.fast import cuda, ops
 x = numpy.ones((2, 3, 4), "float32")
 ops.attention(x, x, x)
 print(*cuda.__all__)

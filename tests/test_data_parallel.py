@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from minitransformer.core.training.corpora import PairCorpus, TextCorpus
+from minitransformer.ideas.published.t5 import T5Config
 from minitransformer.layers import Module
-from minitransformer.machines import buckets, checkpoint, run_folder
-from minitransformer.machines.flat import in_order, side_by_side
-from minitransformer.machines.parallel import in_threads
-from minitransformer.machines.parallel.group import ALONE, same_everywhere
-from minitransformer.machines.pieces import InPieces
-from minitransformer.machines.run_folder import read_log
-from minitransformer.machines.sharded import ShardedOptimizer
-from minitransformer.machines.workers import share
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
-from minitransformer.published.t5 import T5Config
+from minitransformer.run.machines import buckets, checkpoint, run_folder
+from minitransformer.run.machines.flat import in_order, side_by_side
+from minitransformer.run.machines.parallel import in_threads
+from minitransformer.run.machines.parallel.group import ALONE, same_everywhere
+from minitransformer.run.machines.pieces import InPieces
+from minitransformer.run.machines.run_folder import read_log
+from minitransformer.run.machines.sharded import ShardedOptimizer
+from minitransformer.run.machines.workers import share
 from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
-from minitransformer.training.corpora import PairCorpus, TextCorpus
 
 STEPS = 10
 

@@ -20,12 +20,12 @@ import pytest
 import threadpoolctl
 from waiting import wait_until
 
-from minitransformer.fast import accelerate, decoding, decoding_loops, layers, ops, phases
-from minitransformer.fast.blocks import learned_by
-from minitransformer.later import GatedFeedForward
+from minitransformer.ideas import GatedFeedForward
 from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention, RMSNorm
-from minitransformer.machines import threads
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.fast import accelerate, decoding, decoding_loops, layers, ops, phases
+from minitransformer.run.fast.row_blocks import learned_by
+from minitransformer.run.machines import threads
 
 kernel = decoding.cached_layer
 

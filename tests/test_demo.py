@@ -10,10 +10,10 @@ import pytest
 import sacrebleu
 from num2words import num2words
 
-from minitransformer import ops
+from minitransformer import plots
 from minitransformer.commands import demo
-from minitransformer.course.worked_example import EXAMPLES
-from minitransformer.show import plots
+from minitransformer.core import ops
+from minitransformer.school.course.worked_example import EXAMPLES
 from minitransformer.text import NumberTask, german
 
 

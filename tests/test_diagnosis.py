@@ -13,16 +13,16 @@ from invented_mistakes import invented
 from mutants import mutants_of
 
 from minitransformer import ops
+from minitransformer.check.verify.mistakes import MISTAKES, Mistake
 from minitransformer.verify import diagnose
-from minitransformer.verify.mistakes import MISTAKES, Mistake
 
 # For a mistake in what ops share, the op to look at.
 OF_HELPERS = {
-    "later.convolution:_collected": "convolution",
-    "later.local:_collected": "local_attention",
-    "later.linear_attention:causal_sums": "linear_attention",
-    "arrays.masks:causal_mask": "attention",
-    "arrays.masks:_distance": "attention",
+    "ideas.before.convolution:_collected": "convolution",
+    "ideas.after.local:_collected": "local_attention",
+    "ideas.after.linear_attention:causal_sums": "linear_attention",
+    "core.arrays.masks:causal_mask": "attention",
+    "core.arrays.masks:_distance": "attention",
 }
 # These do the same on all inputs, so all of them are named.
 ALIKE = [
@@ -44,7 +44,7 @@ def op_with(mistake: Mistake) -> str:
 KNOWN = [
     mistake
     for mistake in MISTAKES.values()
-    if mistake.target.startswith(("ops.", "arrays.")) or op_with(mistake) in OPS
+    if mistake.target.startswith(("core.ops.", "core.arrays.")) or op_with(mistake) in OPS
 ]
 
 

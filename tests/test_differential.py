@@ -7,13 +7,13 @@ import pytest
 from value_checks import CLOSE, rejects
 
 from minitransformer import cli, course, layers, ops
-from minitransformer.later.differential import Differential, difference_factor, differential_attention
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.ideas.after.differential import Differential, difference_factor, differential_attention
 from minitransformer.verify import CASES
-from minitransformer.verify.mistakes import MISTAKES
 
 RNG = np.random.default_rng(3)
 Q, K, V, FACTOR = RNG.normal(size=(2, 3, 8)), RNG.normal(size=(2, 5, 8)), RNG.normal(size=(2, 5, 6)), np.array(0.6)
-OURS = [m for m in MISTAKES.values() if m.target.startswith("later.differential.op:")]
+OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.differential.op:")]
 LESSON = course.exercise("differential_attention_backward")
 
 

@@ -12,8 +12,8 @@ from tiers import in_one
 
 from minitransformer import ops
 from minitransformer.cli import main
-from minitransformer.course.examination import CONCEPTS, QUESTIONS, chosen, concepts_paper, paper, to_html
-from minitransformer.course.examination.question import block, n
+from minitransformer.school.course.examination import CONCEPTS, QUESTIONS, chosen, concepts_paper, paper, to_html
+from minitransformer.school.course.examination.question import block, n
 
 SEEDS = range(5)
 
@@ -112,7 +112,11 @@ def test_each_concept_has_four_options_and_says_what_a_wrong_one_reveals():
 
 
 def test_signs_with_a_meaning_in_gift_are_escaped():
-    gift = resources.files("minitransformer.course.examination").joinpath("concepts.gift").read_text(encoding="utf-8")
+    gift = (
+        resources.files("minitransformer.school.course.examination")
+        .joinpath("concepts.gift")
+        .read_text(encoding="utf-8")
+    )
     for concept in CONCEPTS:
         for text in (concept.text, concept.right, *concept.wrong, *concept.wrong.values()):
             assert re.sub("([~=#{}:])", r"\\\1", text) in gift

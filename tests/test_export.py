@@ -31,13 +31,14 @@ from test_published import bert, gguf_file
 
 from minitransformer import models, text
 from minitransformer.cli import main
+from minitransformer.core.models import Classifier, ClassifierConfig, folder
 from minitransformer.generation import generate, translate
-from minitransformer.later.convolutional import ConvolutionalConfig
-from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
-from minitransformer.models import Classifier, ClassifierConfig, folder, from_pretrained, save_pretrained
-from minitransformer.published.families import FAMILIES
-from minitransformer.tasks import translation
-from minitransformer.tasks.translation import save_translator
+from minitransformer.ideas.before.convolutional import ConvolutionalConfig
+from minitransformer.ideas.before.recurrent_translator import RecurrentTranslatorConfig
+from minitransformer.ideas.published import from_pretrained, save_pretrained
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.run.tasks import translation
+from minitransformer.run.tasks.translation import save_translator
 from minitransformer.text import END, START, CharacterTokenizer, WordTokenizer, load_published
 
 Run = Callable[..., str]

@@ -13,16 +13,16 @@ import tokenizers
 from test_published import run  # noqa: F401  # a fixture
 
 from minitransformer import inspect
+from minitransformer.core.models.language_model import positions_of
 from minitransformer.generation import Sampler, generate
-from minitransformer.later import RollingCache, Window
+from minitransformer.ideas import RollingCache, Window
+from minitransformer.ideas.published.families import FAMILIES, RECIPES
+from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.ideas.published.tokenizers import PublishedTokenizer
 from minitransformer.layers import KeyValueCache
 from minitransformer.models import LanguageModel, from_pretrained, save_pretrained
-from minitransformer.models.language_model import positions_of
-from minitransformer.published.families import FAMILIES, RECIPES
-from minitransformer.published.llama import LlamaConfig
-from minitransformer.published.tokenizers import PublishedTokenizer
-from minitransformer.show.stepper.command import TextRecording, step_text
-from minitransformer.show.viewer import view
+from minitransformer.school.show.stepper.command import TextRecording, step_text
+from minitransformer.school.show.viewer import view
 
 WINDOW, N_LAYERS = 4, 3
 TOKENS = ["<s>", "</s>", *"abcdehmnost .", "at", "th", "the"]

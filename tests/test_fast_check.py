@@ -10,14 +10,22 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
+from minitransformer.check.verify.catalogue import Case
 from minitransformer.cli import main
-from minitransformer.fast import attention as attention_kernel
-from minitransformer.fast import attention_loops, blocks, cross_entropy, decoding_loops, layer_loops, linear, loops
 from minitransformer.fast import ops as fast_ops
-from minitransformer.fast.check import forms
-from minitransformer.fast.large_cases import LARGE
+from minitransformer.run.fast import attention as attention_kernel
+from minitransformer.run.fast import (
+    attention_loops,
+    cross_entropy,
+    decoding_loops,
+    layer_loops,
+    linear,
+    loops,
+    row_blocks,
+)
+from minitransformer.run.fast.check import forms
+from minitransformer.run.fast.large_cases import LARGE
 from minitransformer.verify import CASES
-from minitransformer.verify.catalogue import Case
 
 
 def names(case: Case) -> set[str]:
@@ -45,7 +53,7 @@ def test_the_forms_are_those_that_ran() -> None:
     assert names(CASES["linear"]) == {"NumPy form", "compiled"}
     assert names(LARGE["attention in tiles"]) == {"NumPy form", "compiled"}
     assert names(LARGE["Adam in three steps"]) == {"as written", "compiled"}
-    with blocks.numpy_only():
+    with row_blocks.numpy_only():
         assert "compiled" not in names(LARGE["attention in tiles"]) | names(CASES["EncoderLayer"])
 
 

@@ -14,11 +14,12 @@ import pytest
 import tokenizers
 from tiers import in_one
 
-from minitransformer import generation, later, layers, models, ops, published, training, verify
-from minitransformer.published import tokenizers as published_tokenizers
-from minitransformer.published.families import RECIPES
+from minitransformer import generation, ideas, layers, models, ops, training, verify
+from minitransformer.ideas import published
+from minitransformer.ideas.published import tokenizers as published_tokenizers
+from minitransformer.ideas.published.families import RECIPES
 
-ROOMS = ("ops", "layers", "models", "verify", "text", "training", "generation", "later", "published")
+ROOMS = ("ops", "layers", "models", "verify", "text", "training", "generation", "ideas", "ideas.published")
 RESULTS = {"Row", "Case"}  # what the package writes for a caller to read
 
 
@@ -27,7 +28,7 @@ def everything() -> dict[str, Any]:
     rooms = [importlib.import_module(f"minitransformer.{room}") for room in ROOMS]
     things = [getattr(room, name) for room in rooms for name in room.__all__]
     for found in pkgutil.iter_modules(published.__path__):
-        inside = vars(importlib.import_module(f"minitransformer.published.{found.name}")).values()
+        inside = vars(importlib.import_module(f"minitransformer.ideas.published.{found.name}")).values()
         things += [x for x in inside if inspect.isclass(x) and x.__name__.endswith("Config")]
     methods = [
         method
@@ -37,7 +38,13 @@ def everything() -> dict[str, Any]:
         if name == "__call__" or not name.startswith("_")
     ]
     named = [x for x in (*things, *methods) if hasattr(x, "__qualname__")]
-    return {f"{x.__module__.split('.')[1]}.{x.__qualname__}": x for x in named}
+    return {f"{room_of(x)}.{x.__qualname__}": x for x in named}
+
+
+def room_of(thing: Any) -> str:
+    """The folder that defines it; for an idea from before or after the paper, ideas."""
+    places = thing.__module__.split(".")
+    return "ideas" if {"before", "after"} & {*places} else places[2] if len(places) > 2 else places[-1]
 
 
 PUBLIC = everything()
@@ -89,13 +96,13 @@ def tokenizer():
 # A call of each that lacks nothing but the flag.
 CALLS = {
     "ops.attention": lambda: functools.partial(ops.attention, *QKV),
-    "later.convolution": lambda: functools.partial(PUBLIC["later.convolution"], X, np.ones((3, 6, 2)), np.ones(2)),
-    "later.flash_attention": lambda: functools.partial(PUBLIC["later.flash_attention"], *QKV),
-    "later.local_attention": lambda: functools.partial(PUBLIC["later.local_attention"], *QKV, 2),
-    "later.relative_bias": lambda: functools.partial(PUBLIC["later.relative_bias"], X[0], 2, 3),
-    "later.rotary": lambda: functools.partial(PUBLIC["later.rotary"], X),
-    "later.rotate": lambda: functools.partial(PUBLIC["later.rotate"], X, np.ones((4, 3)), np.zeros((4, 3))),
-    "later.sink_attention": lambda: functools.partial(PUBLIC["later.sink_attention"], *QKV, np.ones(2)),
+    "ideas.convolution": lambda: functools.partial(PUBLIC["ideas.convolution"], X, np.ones((3, 6, 2)), np.ones(2)),
+    "ideas.flash_attention": lambda: functools.partial(PUBLIC["ideas.flash_attention"], *QKV),
+    "ideas.local_attention": lambda: functools.partial(PUBLIC["ideas.local_attention"], *QKV, 2),
+    "ideas.relative_bias": lambda: functools.partial(PUBLIC["ideas.relative_bias"], X[0], 2, 3),
+    "ideas.rotary": lambda: functools.partial(PUBLIC["ideas.rotary"], X),
+    "ideas.rotate": lambda: functools.partial(PUBLIC["ideas.rotate"], X, np.ones((4, 3)), np.zeros((4, 3))),
+    "ideas.sink_attention": lambda: functools.partial(PUBLIC["ideas.sink_attention"], *QKV, np.ones(2)),
     "ops.sinusoidal_positions": lambda: functools.partial(ops.sinusoidal_positions, 2, 4),
     "layers.Decoder": lambda: functools.partial(layers.Decoder, 1, **SIZES),
     "layers.DecoderLayer": lambda: functools.partial(layers.DecoderLayer, 8, 2, 8),
@@ -126,21 +133,21 @@ CALLS = {
     "generation.translate": lambda: functools.partial(
         generation.translate, translator(), IDS, None, start=1, end=2, max_length=3
     ),
-    "later.softcapped_attention": lambda: functools.partial(PUBLIC["later.softcapped_attention"], *QKV, 5.0),
-    "later.Biased.__call__": lambda: functools.partial(later.Biased(later.LinearBias(2)), *QKV),
-    "later.Convolution.__call__": lambda: functools.partial(later.Convolution(8, 8, 3), WIDE),
-    "later.GatedFeedForward": lambda: functools.partial(later.GatedFeedForward, 2, 3),
-    "later.Grouped.__call__": lambda: functools.partial(later.Grouped(layers.ScaledDotProduct()), *QKV),
-    "later.LatentAttention.__call__": lambda: functools.partial(later.LatentAttention(8, 2, 4, 2, 4, 2), WIDE),
-    "later.LinearAttention": lambda: functools.partial(later.LinearAttention, 8, 2),
-    "later.Local.__call__": lambda: functools.partial(later.Local(2), *QKV),
-    "later.MixtureOfExperts": lambda: functools.partial(later.MixtureOfExperts, 2, 3, 4),
-    "later.Recurrent": lambda: functools.partial(later.Recurrent, 2, 3),
-    "later.RelativeBias": lambda: functools.partial(later.RelativeBias, 2),
-    "later.Sink.__call__": lambda: functools.partial(later.Sink(2).to(dtype="float64"), *QKV),
-    "later.SoftCapped.__call__": lambda: functools.partial(later.SoftCapped(5.0), *QKV),
-    "later.Window.__call__": lambda: functools.partial(later.Window(2), *QKV),
-    "later.grouped": lambda: functools.partial(later.grouped, 4, 2, 1),
+    "ideas.softcapped_attention": lambda: functools.partial(PUBLIC["ideas.softcapped_attention"], *QKV, 5.0),
+    "ideas.Biased.__call__": lambda: functools.partial(ideas.Biased(ideas.LinearBias(2)), *QKV),
+    "ideas.Convolution.__call__": lambda: functools.partial(ideas.Convolution(8, 8, 3), WIDE),
+    "ideas.GatedFeedForward": lambda: functools.partial(ideas.GatedFeedForward, 2, 3),
+    "ideas.Grouped.__call__": lambda: functools.partial(ideas.Grouped(layers.ScaledDotProduct()), *QKV),
+    "ideas.LatentAttention.__call__": lambda: functools.partial(ideas.LatentAttention(8, 2, 4, 2, 4, 2), WIDE),
+    "ideas.LinearAttention": lambda: functools.partial(ideas.LinearAttention, 8, 2),
+    "ideas.Local.__call__": lambda: functools.partial(ideas.Local(2), *QKV),
+    "ideas.MixtureOfExperts": lambda: functools.partial(ideas.MixtureOfExperts, 2, 3, 4),
+    "ideas.Recurrent": lambda: functools.partial(ideas.Recurrent, 2, 3),
+    "ideas.RelativeBias": lambda: functools.partial(ideas.RelativeBias, 2),
+    "ideas.Sink.__call__": lambda: functools.partial(ideas.Sink(2).to(dtype="float64"), *QKV),
+    "ideas.SoftCapped.__call__": lambda: functools.partial(ideas.SoftCapped(5.0), *QKV),
+    "ideas.Window.__call__": lambda: functools.partial(ideas.Window(2), *QKV),
+    "ideas.grouped": lambda: functools.partial(ideas.grouped, 4, 2, 1),
     **{
         f"published.{recipe.__name__}": lambda recipe=recipe: config(recipe, *[7] * needed(recipe))
         for recipe in RECIPES.values()

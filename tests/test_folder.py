@@ -13,12 +13,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from minitransformer.arrays import files
 from minitransformer.cli import main
-from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
-from minitransformer.later.convolutional import ConvolutionalConfig
+from minitransformer.core.arrays import files
+from minitransformer.core.models.folder import load, save
+from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from minitransformer.ideas.before.convolutional import ConvolutionalConfig
+from minitransformer.ideas.published import families
+from minitransformer.ideas.published.bart import BartConfig
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.ideas.published.t5 import T5Config
 from minitransformer.layers import Linear
-from minitransformer.machines.tasks import RECIPES
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
@@ -27,12 +32,7 @@ from minitransformer.models import (
     Transformer,
     TransformerConfig,
 )
-from minitransformer.models.folder import load, save
-from minitransformer.published import families
-from minitransformer.published.bart import BartConfig
-from minitransformer.published.families import FAMILIES
-from minitransformer.published.llama import LlamaConfig
-from minitransformer.published.t5 import T5Config
+from minitransformer.run.machines.recipes import RECIPES
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 IDS = np.array([[3, 1, 4, 1]])
@@ -115,7 +115,7 @@ def test_the_files_are_as_described(tmp_path):
     assert document == {
         "format": 1,
         "model": "Transformer",
-        "recipe": "models.transformer.TransformerConfig",
+        "recipe": "core.models.transformer.TransformerConfig",
         "config": dataclasses.asdict(model.config),
     }
     found, state = load_file(tmp_path / "model.safetensors"), model.state()
@@ -209,10 +209,18 @@ def test_the_recipe_of_a_field_of_an_earlier_version_is_named(make, changes, rec
             language_model,
             {"norm": "rms_norm", "gated": True, "rotary_base": 1e4, "window": 3},
             r"with norm='rms_norm', gated=True, rotary_base=10000.0, window=3, which LanguageModelConfig no longer has "
-            r"\(now in published.llama.LlamaConfig\); write the model with save_pretrained of that version",
+            r"\(now in ideas.published.llama.LlamaConfig\); write the model with save_pretrained of that version",
         ),
-        (transformer, {"positions": "relative"}, r"with positions='relative',.* \(now in published.t5.T5Config\)"),
-        (transformer, {"positions": "learned"}, r"with positions='learned',.* \(now in published.bart.BartConfig\)"),
+        (
+            transformer,
+            {"positions": "relative"},
+            r"with positions='relative',.* \(now in ideas.published.t5.T5Config\)",
+        ),
+        (
+            transformer,
+            {"positions": "learned"},
+            r"with positions='learned',.* \(now in ideas.published.bart.BartConfig\)",
+        ),
         (transformer, {"norm": "rms_norm", "mixing": "convolution"}, "no recipe has all of this, so train the model"),
         (transformer, {"n_toes": 3}, "TransformerConfig has no n_toes=3; it has source_vocabulary, target_"),
     ],

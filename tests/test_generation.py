@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" known)
-from minitransformer.arrays.backend import to_device, to_numpy
+import minitransformer.core.arrays.strict  # noqa: F401  (makes the device "strict" known)
+from minitransformer.core.arrays.backend import to_device, to_numpy
 from minitransformer.generation import (
     Continuation,
     Sampler,
@@ -26,7 +26,7 @@ from minitransformer.generation import (
 )
 from minitransformer.layers import Cache, InputEmbedding, KeyValueCache, SinusoidalPositions
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
-from minitransformer.tasks.translation import written
+from minitransformer.run.tasks.translation import written
 
 START, END, NEVER = 1, 2, 16
 N_SOURCE, N_TARGET = 11, 17
@@ -223,7 +223,7 @@ def divided(log_p, length, alpha, penalty="length"):
 
 
 def beams_naively(next_logits, prompt, n_new, end, beam, alpha, early=True, penalty="length"):
-    """Beam search of one sentence on lists, after the words of generation/beam.py. Returns [(score, tokens)]."""
+    """Beam search of one sentence on lists, after the words of core/generation/beam.py. Returns [(score, tokens)]."""
     living, finished = [(0.0, [])], []
     for length in range(1, n_new + 1):
         longer = []

@@ -12,10 +12,10 @@ import gguf
 import numpy as np
 import pytest
 
+from minitransformer.ideas.published.gguf import open_file
+from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.ideas.published.llama_gguf import document
 from minitransformer.models import LanguageModel, from_pretrained, is_published, save_pretrained
-from minitransformer.published.gguf import open_file
-from minitransformer.published.llama import LlamaConfig
-from minitransformer.published.llama_gguf import document
 
 IDS = np.array([[3, 1, 4, 1, 5]])
 SIZES = {

@@ -27,10 +27,10 @@ from hostile_tricks import HARM, RETURNS, SEARCHES, STALLS
 import minitransformer
 from minitransformer import course
 from minitransformer.cli import main
-from minitransformer.course import EXERCISES, collecting, grading, hand_in, isolation, judge, marks, wire
-from minitransformer.course.collecting import Answer
-from minitransformer.course.grading import Grades, grade, grade_all, sandbox
-from minitransformer.course.sandbox import Limits
+from minitransformer.school.course import EXERCISES, collecting, grading, hand_in, isolation, judge, marks, wire
+from minitransformer.school.course.collecting import Answer
+from minitransformer.school.course.grading import Grades, grade, grade_all, sandbox
+from minitransformer.school.course.sandbox import Limits
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 PACKAGE = Path(minitransformer.__file__).parent
@@ -373,7 +373,7 @@ def test_what_is_no_function_of_the_arguments_does_not_replace_one(later):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("line", ["softmax_backward = [my]", "from minitransformer.ops import softmax_backward"])
+@pytest.mark.parametrize("line", ["softmax_backward = [my]", "from minitransformer.core.ops import softmax_backward"])
 def test_a_name_that_is_bound_to_no_function_is_said_in_the_note(tmp_path, line):
     note = graded(tmp_path, f"{OWN}{line}\n").note
     assert note.endswith("softmax_backward: it is assigned, not defined: write def softmax_backward(...)")
@@ -486,7 +486,7 @@ def class_of_rogues(tmp_path_factory):
     canary.write_text("as it was")
     server = socket.create_server(("127.0.0.1", 0))
     places = {
-        "REFERENCE": str(PACKAGE / "course" / "exercises" / "softmax.py"),
+        "REFERENCE": str(PACKAGE / "school" / "course" / "exercises" / "softmax.py"),
         "PACKAGE": str(PACKAGE),
         "CLASSMATE": str(out / "neighbour 0.py"),
         "CANARY": str(canary),
@@ -527,7 +527,7 @@ def test_a_theft_succeeds_where_nothing_is_hidden(tmp_path, theft):
     """Here, in this process."""
     classmate = tmp_path / "classmate.py"
     classmate.write_text(RIGHT)
-    places = {"REFERENCE": str(PACKAGE / "course" / "exercises" / "softmax.py"), "CLASSMATE": str(classmate)}
+    places = {"REFERENCE": str(PACKAGE / "school" / "course" / "exercises" / "softmax.py"), "CLASSMATE": str(classmate)}
     scope = {"np": np}
     exec(attack(FINDERS[theft], **places), scope)
     assert course.check("softmax_backward", scope["softmax_backward"]).right

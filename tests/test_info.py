@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from minitransformer import models, saved
-from minitransformer.arrays.backend import to_device
-from minitransformer.arrays.strict import StrictArray
 from minitransformer.cli import main
-from minitransformer.cost import describe
-from minitransformer.machines.tasks import TASKS
+from minitransformer.core.arrays.backend import to_device
+from minitransformer.core.arrays.strict import StrictArray
+from minitransformer.core.models.folder import save
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from minitransformer.models.folder import save
+from minitransformer.run.cost import describe
+from minitransformer.run.machines.recipes import TASKS
 
 B, T = 3, 5
 SMALL = {"d_model": 12, "n_heads": 3, "d_ff": 20}

@@ -14,8 +14,13 @@ import threadpoolctl
 from test_published import bert, gguf_file, run  # noqa: F401  # a fixture
 from variants import attention
 
+from minitransformer.check.trace.inside import attention_inside, layer_inside
+from minitransformer.check.trace.recorder import Recorder
+from minitransformer.check.verify.large_models import model_gradients
+from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.cli import main
-from minitransformer.later import RelativeBias
+from minitransformer.ideas import RelativeBias
+from minitransformer.ideas.published.t5 import T5Config
 from minitransformer.models import (
     TextClassifierConfig,
     TextEncoder,
@@ -23,15 +28,10 @@ from minitransformer.models import (
     from_pretrained,
     save_pretrained,
 )
-from minitransformer.published import tasks as published
-from minitransformer.published.t5 import T5Config
-from minitransformer.published.tasks import check_model, layer_of, open_published, reading
-from minitransformer.show.stepper import page_bugs
-from minitransformer.show.stepper.command import step_text
-from minitransformer.trace.inside import attention_inside, layer_inside
-from minitransformer.trace.recorder import Recorder
-from minitransformer.verify.inside import model_gradients
-from minitransformer.verify.mistakes import MISTAKES
+from minitransformer.run import published_models as published
+from minitransformer.run.published_models import check_model, layer_of, open_published, reading
+from minitransformer.school.show.stepper import page_bugs
+from minitransformer.school.show.stepper.command import step_text
 
 Run = Callable[..., str]
 

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from minitransformer import inspect
+from minitransformer.check.trace.recorder import values_inside
 from minitransformer.course import Mistake
 from minitransformer.fast import accelerate
-from minitransformer.later import Local
+from minitransformer.ideas import Local
+from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.layers import Cache, Linear, Module
 from minitransformer.models import (
     Classifier,
@@ -26,8 +28,6 @@ from minitransformer.models import (
     TextEncoderConfig,
     Transformer,
 )
-from minitransformer.published.families import FAMILIES
-from minitransformer.trace.recorder import values_inside
 
 
 def drawn(model: Any) -> Any:
@@ -458,12 +458,12 @@ WRONG: list[tuple[str, str, str, Callable[[], None]]] = [
      lambda: check_ablation(of_family("albert"))),
     ("watch:attentions", '"decoder": own, "cross": cross', '"decoder": cross, "cross": own',
      lambda: check_patch_from_another_text(of_family("t5"))),
-    ("reading:attribution", "outputs[place] * array", "array", lambda: check_attribution(of_family("llama"))),
-    ("reading:attribution", ".sum(axis=-1)", ".mean(axis=-1)", lambda: check_attribution(of_family("t5"))),
-    ("reading:attribution", "parameter.grad = Discarded()", "pass", lambda: check_attribution(of_family("gpt2"))),
-    ("reading:attribution", "sorted(found)", "sorted(found, reverse=True)",
+    ("heads:attribution", "outputs[place] * array", "array", lambda: check_attribution(of_family("llama"))),
+    ("heads:attribution", ".sum(axis=-1)", ".mean(axis=-1)", lambda: check_attribution(of_family("t5"))),
+    ("heads:attribution", "parameter.grad = Discarded()", "pass", lambda: check_attribution(of_family("gpt2"))),
+    ("heads:attribution", "sorted(found)", "sorted(found, reverse=True)",
      lambda: check_attribution(of_family("bert"))),
-    ("reading:heads", "place[0] == kind", "place[0] != 'encoder'", lambda: check_heads(of_family("bart"))),
+    ("heads:heads", "place[0] == kind", "place[0] != 'encoder'", lambda: check_heads(of_family("bart"))),
     ("lens:logit_lens", "yield last", "yield x", lambda: check_lens(of_family("gpt2"))),
     ("lens:logit_lens", "return x, None", "return x * 1.1, None", lambda: check_lens(of_family("bert"))),
     ("circuits:circuits", "attention.head(number)", "attention.head(0)", lambda: check_circuits(of_family("llama"))),
@@ -477,7 +477,7 @@ WRONG: list[tuple[str, str, str, Callable[[], None]]] = [
 @pytest.mark.few(8)
 @pytest.mark.parametrize(("place", "old", "new", "check"), WRONG, ids=[f"{w[0]} {w[2]}" for w in WRONG])
 def test_what_is_wrong_is_rejected(place: str, old: str, new: str, check: Callable[[], None]) -> None:
-    wrong = Mistake("wrong", f"inspect.{place}", ((old, new),), "")
+    wrong = Mistake("wrong", f"school.inspect.{place}", ((old, new),), "")
     with wrong.applied(), pytest.raises((AssertionError, ValueError, IndexError)):
         check()
 

@@ -31,8 +31,9 @@ from tiers import in_one
 
 import minitransformer
 from minitransformer import fast, verify
-from minitransformer import ops as textbook
-from minitransformer.fast import (
+from minitransformer.core import ops as textbook
+from minitransformer.layers import EncoderLayer, FeedForward, Linear, Parameter
+from minitransformer.run.fast import (
     activations,
     attention_loops,
     blas,
@@ -45,14 +46,13 @@ from minitransformer.fast import (
     ops,
     twins,
 )
-from minitransformer.fast import attention as attention_kernel
-from minitransformer.fast.adam import adam
-from minitransformer.fast.attention import KEPT_KEYS
-from minitransformer.fast.blocks import BLOCK, blocks, compiled, numpy_only
-from minitransformer.fast.feed_forward import feed_forward
-from minitransformer.fast.large_cases import LARGE
-from minitransformer.layers import EncoderLayer, FeedForward, Linear, Parameter
-from minitransformer.machines import memory
+from minitransformer.run.fast import attention as attention_kernel
+from minitransformer.run.fast.adam import adam
+from minitransformer.run.fast.attention import KEPT_KEYS
+from minitransformer.run.fast.feed_forward import feed_forward
+from minitransformer.run.fast.large_cases import LARGE
+from minitransformer.run.fast.row_blocks import BLOCK, blocks, compiled, numpy_only
+from minitransformer.run.machines import freed_memory
 from minitransformer.training import AdamW
 from minitransformer.verify import CASES
 
@@ -749,7 +749,7 @@ def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.
 
 
 def test_only_one_op_at_a_time_is_shared_out() -> None:
-    from minitransformer.machines.threads import share_out
+    from minitransformer.run.machines.threads import share_out
 
     inner: list[tuple[int, int]] = []
 
@@ -834,7 +834,7 @@ def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:
     code = """
 import numpy
 from minitransformer.fast import ops
-from minitransformer.fast.blocks import compiled
+from minitransformer.run.fast.row_blocks import compiled
 x = numpy.ones((3, 5), "float32")
 assert compiled(x) is None
 print(ops.gelu(x)[0].sum())
@@ -953,18 +953,18 @@ def test_the_library_is_told_in_the_numbers_of_malloc_h(most: int, monkeypatch: 
         told[name] = value
         return 1
 
-    monkeypatch.setattr(memory.sys, "platform", "linux")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
-    memory.keep_freed_memory()
+    monkeypatch.setattr(freed_memory.sys, "platform", "linux")
+    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    freed_memory.keep_freed_memory()
     assert told.keys() == {-1, -3, -8}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
     assert told[-3] == min(1 << 30, most)
     assert told[-1] == 2**31 - 1  # the largest int: no free memory at the top of the store is given back
     assert told[-8] == 1  # one store for all threads
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace())
-    memory.keep_freed_memory()  # a C library without these settings
-    monkeypatch.setattr(memory.sys, "platform", "darwin")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: pytest.fail("only glibc has them"))
-    memory.keep_freed_memory()
+    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda name: SimpleNamespace())
+    freed_memory.keep_freed_memory()  # a C library without these settings
+    monkeypatch.setattr(freed_memory.sys, "platform", "darwin")
+    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda name: pytest.fail("only glibc has them"))
+    freed_memory.keep_freed_memory()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")
@@ -972,7 +972,7 @@ def test_freed_memory_is_kept() -> None:
     code = """
 import resource
 import numpy
-from minitransformer.machines.memory import keep_freed_memory
+from minitransformer.run.machines.freed_memory import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     arrays = [numpy.ones(1 << 17) for _ in range(64)]  # of 1 MiB, 256 pages each
@@ -994,7 +994,7 @@ def test_threads_keep_freed_memory_too() -> None:
 import resource
 from concurrent.futures import ThreadPoolExecutor
 import numpy
-from minitransformer.machines.memory import keep_freed_memory
+from minitransformer.run.machines.freed_memory import keep_freed_memory
 def faults(count):
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     arrays = [numpy.ones(3 << 20) for _ in range(count)]  # of 24 MiB; a heap of a thread's own store holds two of them

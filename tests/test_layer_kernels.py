@@ -13,8 +13,7 @@ import pytest
 import threadpoolctl
 from waiting import wait_until
 
-from minitransformer.fast import accelerate, blocks, layer_loops, layers, phases, twins
-from minitransformer.later import GatedFeedForward
+from minitransformer.ideas import GatedFeedForward
 from minitransformer.layers import (
     EncoderLayer,
     FeedForward,
@@ -27,6 +26,7 @@ from minitransformer.layers import (
     RMSNorm,
 )
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.fast import accelerate, layer_loops, layers, phases, row_blocks, twins
 from minitransformer.training import Workers
 
 WIDTH = 12
@@ -572,5 +572,5 @@ def test_the_parts_that_the_kernel_reads_are_those_that_a_layer_has() -> None:
     assert type(layer.self_attention.sublayer) is MultiHeadAttention
     assert type(layer.feed_forward.sublayer) is FeedForward
     assert type(layer.self_attention.norm) is LayerNorm
-    known = {id(p) for p in blocks.parameters_of(layer)}
+    known = {id(p) for p in row_blocks.parameters_of(layer)}
     assert known == {id(p) for _, p in layer.parameters()}

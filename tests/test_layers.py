@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from tiers import in_one
 
-import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
-from minitransformer import later, layers, ops
-from minitransformer.arrays.backend import to_device, to_numpy
+import minitransformer.core.arrays.strict  # noqa: F401 - registers the device "strict"
+from minitransformer import ideas, layers, ops
+from minitransformer.core.arrays.backend import to_device, to_numpy
 from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
-from minitransformer.machines.parallel import in_threads
-from minitransformer.machines.parallel.tensor import Cut
+from minitransformer.run.machines.parallel import in_threads
+from minitransformer.run.machines.parallel.tensor import Cut
 
 F64 = "float64"
 SIZES: dict[str, Any] = {"d_model": 6, "n_heads": 2, "d_ff": 10}
@@ -565,9 +565,9 @@ def test_attention_of_its_own_maps_is_the_attention() -> None:
 
 def test_heads_of_maps_with_norms_add_up() -> None:
     """A norm over all heads reads them all, so a head alone still computes them."""
-    normed = [later.Normed(layers.Linear(6, n), layers.RMSNorm(n)) for n in (8, 4)]
+    normed = [ideas.Normed(layers.Linear(6, n), layers.RMSNorm(n)) for n in (8, 4)]
     value, output = layers.Linear(6, 4), layers.Linear(8, 6, bias=False)
-    mix = later.Grouped(layers.ScaledDotProduct())
+    mix = ideas.Grouped(layers.ScaledDotProduct())
     attention = ordinary(layers.MultiHeadAttention.of(4, *normed, value, output, mix=mix))
     x = normal(2, 5, 6)
     alone = [attention.head(i) for i in range(4)]
@@ -621,15 +621,15 @@ BAD: dict[str, Bad] = {
     "heads of no width": (lambda: layers.MultiHeadAttention(4, 2, d_k=0), ValueError, r"must be greater than 0, got 0"),
     "functions that turn": (
         lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
-        r"MultiHeadAttention: turn must be a Turn \(layers/sockets\.py\), got <function",
+        r"MultiHeadAttention: turn must be a Turn \(core/layers/sockets\.py\), got <function",
     ),
     "a mix without a scale": (
         lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
-        r"MultiHeadAttention: mix must be a Mix \(layers/sockets\.py\), got <",
+        r"MultiHeadAttention: mix must be a Mix \(core/layers/sockets\.py\), got <",
     ),
     "a map that is none": (
         lambda: layers.MultiHeadAttention.of(2, *[layers.FeedForward(4, 4)] * 4, mix=ATTENTION.mix), TypeError,
-        r"MultiHeadAttention: each map must be a Map \(layers/sockets\.py\), got <",
+        r"MultiHeadAttention: each map must be a Map \(core/layers/sockets\.py\), got <",
     ),
     "maps of other widths": (
         lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5, 4)), mix=ATTENTION.mix),
@@ -879,7 +879,7 @@ def test_bad_input_is_a_clear_error(name: str) -> None:
 
 
 class PlainMix(layers.Module):
-    """A mix that is no more than layers/sockets.py asks for: its generator has no default."""
+    """A mix that is no more than core/layers/sockets.py asks for: its generator has no default."""
 
     scale, alike = None, True
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from minitransformer import ops, verify
+from minitransformer.check.referee.from_pair import from_pair
+from minitransformer.check.verify import anew
 from minitransformer.layers import Module, Parameter
-from minitransformer.verify import anew, from_pair
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:

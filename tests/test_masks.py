@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minitransformer.arrays.masks import causal_mask, local_mask, padding_mask
+from minitransformer.core.arrays.masks import causal_mask, local_mask, padding_mask
 
 sizes = st.integers(1, 7)
 examples = settings(max_examples=60, derandomize=True)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minitransformer.machines.parallel import cut, idle_share, in_threads, one_forward_one_backward, pipeline, stage_of
-from minitransformer.machines.parallel.group import ALONE, stretch
-from minitransformer.machines.parallel.pipeline import Turn
+from minitransformer.core.training.corpora import PairCorpus
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.run.machines.parallel import (
+    cut,
+    idle_share,
+    in_threads,
+    one_forward_one_backward,
+    pipeline,
+    stage_of,
+)
+from minitransformer.run.machines.parallel.group import ALONE, stretch
+from minitransformer.run.machines.parallel.pipeline import Turn
 from minitransformer.training import AdamW, Workers
-from minitransformer.training.corpora import PairCorpus
 
 STEPS = 10
 

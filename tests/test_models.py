@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from tiers import in_one
 
-import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
+import minitransformer.core.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import cost, models, ops, verify
-from minitransformer.arrays.backend import to_device, to_numpy
-from minitransformer.arrays.declared import op
+from minitransformer.core.arrays.backend import to_device, to_numpy
+from minitransformer.core.arrays.declared import op
+from minitransformer.core.layers.unread import Unread
 from minitransformer.fast import accelerate
 from minitransformer.layers import Cache, FeedForward, KeyValueCache, Module
-from minitransformer.layers.unread import Unread
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,

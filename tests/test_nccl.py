@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from minitransformer import parallel
-from minitransformer.arrays.backend import to_device, to_numpy
-from minitransformer.arrays.strict import StrictArray
-from minitransformer.machines.parallel import nccl
-from minitransformer.machines.parallel.nccl import NCCLGroup, on_gpus
+from minitransformer.core.arrays.backend import to_device, to_numpy
+from minitransformer.core.arrays.strict import StrictArray
+from minitransformer.core.training.corpora import TextCorpus
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.machines.parallel import nccl
+from minitransformer.run.machines.parallel.nccl import NCCLGroup, on_gpus
 from minitransformer.training import AdamW, Workers
-from minitransformer.training.corpora import TextCorpus
 
 KINDS = {0: "b", 2: "i", 4: "q", 6: "e", 7: "f", 8: "d"}  # ncclDataType_t in nccl.h
 CURRENT = 0  # the address of the current stream

@@ -17,8 +17,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from minitransformer import course
-from minitransformer.show.site import markdown, notebook, slides
-from minitransformer.show.site.frame import Site
+from minitransformer.school.show.site import markdown, notebook, slides
+from minitransformer.school.show.site.frame import Site
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 

@@ -12,8 +12,7 @@ import pytest
 from all_ops import CALLS, FIRST, OPS, arguments_of
 from tiers import in_one
 
-from minitransformer import later, ops
-from minitransformer.arrays import backend
+from minitransformer import backend, ideas, ops
 
 
 def f(*shape: int, dtype: str = "float64") -> np.ndarray:
@@ -130,16 +129,16 @@ def test_mixed_devices(op: str, name: str) -> None:
         (
             "additive_attention",
             "mask",
-            lambda: later.additive_attention(*QKV, f(4), mask=Elsewhere(3, 5, dtype="bool")),
+            lambda: ideas.additive_attention(*QKV, f(4), mask=Elsewhere(3, 5, dtype="bool")),
         ),
         (
             "local_attention",
             "mask",
-            lambda: later.local_attention(*[f(2, 5, 4)] * 3, 2, mask=Elsewhere(2, 5, dtype="bool")),
+            lambda: ideas.local_attention(*[f(2, 5, 4)] * 3, 2, mask=Elsewhere(2, 5, dtype="bool")),
         ),
-        ("flash_attention", "mask", lambda: later.flash_attention(*QKV, mask=Elsewhere(2, 5, dtype="bool"))),
-        ("linear_attention", "mask", lambda: later.linear_attention(*[f(5, 4)] * 3, mask=Elsewhere(5, dtype="bool"))),
-        ("sink_attention", "mask", lambda: later.sink_attention(*QKV, f(2), mask=Elsewhere(3, 5, dtype="bool"))),
+        ("flash_attention", "mask", lambda: ideas.flash_attention(*QKV, mask=Elsewhere(2, 5, dtype="bool"))),
+        ("linear_attention", "mask", lambda: ideas.linear_attention(*[f(5, 4)] * 3, mask=Elsewhere(5, dtype="bool"))),
+        ("sink_attention", "mask", lambda: ideas.sink_attention(*QKV, f(2), mask=Elsewhere(3, 5, dtype="bool"))),
     ],
 )
 @pytest.mark.usefixtures("elsewhere")
@@ -293,15 +292,15 @@ MISTAKES: dict[str, list[Bad]] = {
             r"bias must have one axis \(out,\), got shape \(2, 5\)"),
     ],
     "rnn_cell": [
-        Bad("a state for each of another batch", lambda: later.rnn_cell(f(2, 3), f(1, 3), f(3, 3)), ValueError,
+        Bad("a state for each of another batch", lambda: ideas.rnn_cell(f(2, 3), f(1, 3), f(3, 3)), ValueError,
             r"h must have shape \(2, 3\), got \(1, 3\)"),
     ],
     "lstm_cell": [
-        Bad("a state without its cell", lambda: later.lstm_cell(f(2, 12), f(2, 3), f(3, 12)), ValueError,
+        Bad("a state without its cell", lambda: ideas.lstm_cell(f(2, 12), f(2, 3), f(3, 12)), ValueError,
             r"the axis 2 H of state \(..., 2 H\) must be 6, but it is 3; the shape is \(2, 3\)"),
     ],
     "convolution": [
-        Bad("an even kernel has no centre", lambda: later.convolution(f(4, 3), f(2, 3, 5), f(5)), ValueError,
+        Bad("an even kernel has no centre", lambda: ideas.convolution(f(4, 3), f(2, 3, 5), f(5)), ValueError,
             r"a centred window needs an odd kernel, got 2; or set causal=True"),
     ],
     "softmax": [
@@ -366,32 +365,32 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("minus two heads", lambda: ops.split_heads(f(3, 8), -2), ValueError, r"n_heads must .* got -2"),
     ],
     "rotary": [
-        Bad("odd width", lambda: later.rotary(f(3, 5)), ValueError, r"x must be .* with an even d, .* got \(3, 5\)"),
+        Bad("odd width", lambda: ideas.rotary(f(3, 5)), ValueError, r"x must be .* with an even d, .* got \(3, 5\)"),
     ],
     "rotate": [
-        Bad("more pairs than numbers", lambda: later.rotate(f(3, 4), f(3, 3), f(3, 3)), ValueError,
+        Bad("more pairs than numbers", lambda: ideas.rotate(f(3, 4), f(3, 3), f(3, 3)), ValueError,
             r".* r at most d; got x \(3, 4\), cos \(3, 3\)"),
-        Bad("sines of another shape", lambda: later.rotate(f(3, 4), f(3, 2), f(3, 1)), ValueError, r".* of one shape"),
+        Bad("sines of another shape", lambda: ideas.rotate(f(3, 4), f(3, 2), f(3, 1)), ValueError, r".* of one shape"),
     ],
     "gated_delta": [
-        Bad("beta of each entry", lambda: later.gated_delta(*[f(5, 4)] * 4, f(5, 4)), ValueError,
+        Bad("beta of each entry", lambda: ideas.gated_delta(*[f(5, 4)] * 4, f(5, 4)), ValueError,
             r"beta must have shape \(5,\), got \(5, 4\)"),
     ],
     "layer_norm_over_axes": [
-        Bad("beta of one axis", lambda: later.layer_norm_over_axes(f(3, 2, 4), f(2, 4), f(4)), ValueError,
+        Bad("beta of one axis", lambda: ideas.layer_norm_over_axes(f(3, 2, 4), f(2, 4), f(4)), ValueError,
             r"beta must have shape \(2, 4\), got \(4,\)"),
     ],
     "weighted_cross_entropy": [
-        Bad("a target too high", lambda: later.weighted_cross_entropy(f(2, 4), np.array([0, 4]), f(4)), ValueError,
+        Bad("a target too high", lambda: ideas.weighted_cross_entropy(f(2, 4), np.array([0, 4]), f(4)), ValueError,
             r"targets must be from 0 to 3"),
-        Bad("unknown reduction", lambda: later.weighted_cross_entropy(f(2, 4), i(2), f(4), reduction="median"),
+        Bad("unknown reduction", lambda: ideas.weighted_cross_entropy(f(2, 4), i(2), f(4), reduction="median"),
             ValueError, r'reduction must be "mean", "sum" or "none", got .median.'),
-        Bad("smoothing above 1", lambda: later.weighted_cross_entropy(f(2, 4), i(2), f(4), label_smoothing=1.1),
+        Bad("smoothing above 1", lambda: ideas.weighted_cross_entropy(f(2, 4), i(2), f(4), label_smoothing=1.1),
             ValueError, r"label_smoothing must be from 0 to 1, got 1.1"),
     ],
     "relative_bias": [
-        Bad("too few buckets", lambda: later.relative_bias(f(3, 2), 3, 4), ValueError, r"3 buckets up to distance 128"),
-        Bad("too near an end", lambda: later.relative_bias(f(32, 2), 3, 4, max_distance=8), ValueError,
+        Bad("too few buckets", lambda: ideas.relative_bias(f(3, 2), 3, 4), ValueError, r"3 buckets up to distance 128"),
+        Bad("too near an end", lambda: ideas.relative_bias(f(32, 2), 3, 4, max_distance=8), ValueError,
             r"32 buckets up to distance 8 do not fit; .* max_distance must exceed 8"),
     ],
     "gelu": [
@@ -401,14 +400,14 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("no form", lambda: ops.gelu(f(3), approximate=None), ValueError, r"approximate must be .* got None"),
     ],
     "gated": [
-        Bad("shapes differ", lambda: later.gated(f(2, 4), f(2, 3)), ValueError,
+        Bad("shapes differ", lambda: ideas.gated(f(2, 4), f(2, 3)), ValueError,
             r"x must have shape \(2, 4\), got \(2, 3\)"),
-        Bad("x would broadcast", lambda: later.gated(f(2, 4), f(4)), ValueError,
+        Bad("x would broadcast", lambda: ideas.gated(f(2, 4), f(4)), ValueError,
             r"x must have shape \(2, 4\), got \(4,\)"),
-        Bad("gate would broadcast", lambda: later.gated(f(1, 4), f(2, 4)), ValueError, r"x must have shape \(1, 4\)"),
-        Bad("name of an activation", lambda: later.gated(f(2, 4), f(2, 4), activation="silu"), TypeError,
+        Bad("gate would broadcast", lambda: ideas.gated(f(1, 4), f(2, 4)), ValueError, r"x must have shape \(1, 4\)"),
+        Bad("name of an activation", lambda: ideas.gated(f(2, 4), f(2, 4), activation="silu"), TypeError,
             r"activation must be an op such as ops.silu, got str"),
-        Bad("an op that shrinks", lambda: later.gated(f(2, 4), f(2, 4), activation=ops.mean_pool), ValueError,
+        Bad("an op that shrinks", lambda: ideas.gated(f(2, 4), f(2, 4), activation=ops.mean_pool), ValueError,
             r"activation\(gate\) must have shape \(2, 4\), got \(4,\)"),
     ],
     "embedding": [
@@ -456,7 +455,7 @@ MISTAKES: dict[str, list[Bad]] = {
             Bad("half an expert", lambda op=op: op(f(2, 3), 1.5), TypeError, rf"k {INTEGER} 1.5"),
             Bad("a scalar", lambda op=op: op(np.array(1.0), 1), ValueError, r".* got shape \(\)"),
         ]
-        for name, op in (("top_k_gates", later.top_k_gates), ("load_balance", later.load_balance))
+        for name, op in (("top_k_gates", ideas.top_k_gates), ("load_balance", ideas.load_balance))
     },
     "cross_entropy": [
         Bad("target beyond the vocabulary", lambda: ops.cross_entropy(f(2, 4), np.array([0, 4])), ValueError,

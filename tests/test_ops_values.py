@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from reference import softmax
 from tiers import in_one
 
-from minitransformer import later, ops
-from minitransformer.arrays.masks import causal_mask, local_mask, padding_mask
-from minitransformer.ops.positions import shift_of_positions
+from minitransformer import ideas, ops
+from minitransformer.core.arrays.masks import causal_mask, local_mask, padding_mask
+from minitransformer.core.ops.positions import shift_of_positions
 
 EXACT = {"rtol": 1e-13, "atol": 1e-13}  # two float64 computations of one formula
 
@@ -83,7 +83,7 @@ def test_worked_example_scaled() -> None:
 def test_an_open_forget_gate_keeps_the_cell_and_its_gradient() -> None:
     """i = 0, f = 1: c' = c, and dc = dc' without a matrix, which is the point of the cell."""
     gates = np.array([-800.0, 800.0, 0.0, -800.0])
-    new, backward = later.lstm_cell(gates, np.array([0.3, 5.0]), np.zeros((1, 4)))
+    new, backward = ideas.lstm_cell(gates, np.array([0.3, 5.0]), np.zeros((1, 4)))
     np.testing.assert_array_equal(new, [0.0, 5.0])
     np.testing.assert_array_equal(backward(np.array([0.0, 1.0]))[1], [0.0, 1.0])
 
@@ -94,7 +94,7 @@ def test_local_attention_is_attention_under_a_local_mask(radius: int, causal: bo
     """Values and gradients, also with padding in the middle, where some queries see nothing."""
     q, k, v, dy = random(2, 7, 3), random(2, 7, 3, seed=1), random(2, 7, 4, seed=2), random(2, 7, 4, seed=3)
     real = np.array([[1, 1, 1, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1, 1]], dtype=bool)
-    y, backward = later.local_attention(q, k, v, radius, real, causal)
+    y, backward = ideas.local_attention(q, k, v, radius, real, causal)
     mask = local_mask(7, radius) & real[:, None, :]
     expected, expected_backward = ops.attention(q, k, v, mask, causal)
     np.testing.assert_allclose(y, expected, **EXACT)
@@ -110,7 +110,7 @@ def test_flash_attention_is_attention(lengths: tuple[int, int], tile: int, causa
     t_q, t_k = lengths
     q, k, v = random(2, t_q, 3), random(2, t_k, 3, seed=1), random(2, t_k, 4, seed=2)
     real = np.stack([np.arange(t_k) % 4 != 1, np.zeros(t_k, bool)])
-    y, backward = later.flash_attention(q, 30 * k, v, real, causal, tile=tile)  # where exp would overflow
+    y, backward = ideas.flash_attention(q, 30 * k, v, real, causal, tile=tile)  # where exp would overflow
     wanted, wanted_backward = ops.attention(q, 30 * k, v, real[:, None], causal)
     np.testing.assert_allclose(y, wanted, rtol=1e-9, atol=1e-12)
     assert not y[1].any()
@@ -123,7 +123,7 @@ def test_flash_attention_keeps_one_number_for_each_query() -> None:
     """Beside its output, which the pullback reads as well; attention keeps 256² weights."""
     x = random(256, 8).astype(np.float32)
     kept = {}
-    for op in (later.flash_attention, ops.attention):
+    for op in (ideas.flash_attention, ops.attention):
         op(x, x, x)  # what only a first call keeps does not count
         tracemalloc.start()
         result = op(x, x, x)
@@ -136,7 +136,7 @@ def test_flash_attention_keeps_one_number_for_each_query() -> None:
 
 def test_linear_attention_is_the_same_as_recurrence_and_as_product() -> None:
     q, k, v, dy = random(2, 7, 3), random(2, 7, 3, seed=1), random(2, 7, 4, seed=2), random(2, 7, 4, seed=3)
-    runs = [later.linear_attention(q, k, v, block=block) for block in (1, 3, 7, 64)]
+    runs = [ideas.linear_attention(q, k, v, block=block) for block in (1, 3, 7, 64)]
     for y, backward in runs[1:]:
         np.testing.assert_allclose(y, runs[0][0], rtol=1e-12)
         for gradient, expected in zip(backward(dy), runs[0][1](dy), strict=True):
@@ -145,7 +145,7 @@ def test_linear_attention_is_the_same_as_recurrence_and_as_product() -> None:
 
 def test_linear_attention_of_padding_is_zero() -> None:
     x = random(2, 5, 3)
-    y, backward = later.linear_attention(x, x, x, np.array([[False] * 5, [False, True, True, False, True]]))
+    y, backward = ideas.linear_attention(x, x, x, np.array([[False] * 5, [False, True, True, False, True]]))
     assert not y[0].any() and not y[1, 0].any() and y[1, 1:].all()
     assert not any(gradient[0].any() for gradient in backward(x))
 
@@ -153,7 +153,7 @@ def test_linear_attention_of_padding_is_zero() -> None:
 def test_a_sink_takes_weight_and_gives_nothing() -> None:
     """With scores of 0 for two keys and a sink of log 2 half of the weight is left; a hidden row outputs zeros."""
     q, k, v = np.zeros((1, 2, 3)), random(1, 2, 3), random(1, 2, 4, seed=1)
-    y, _ = later.sink_attention(q, k, v, np.log([2.0]), np.array([[True, True], [False, False]]))
+    y, _ = ideas.sink_attention(q, k, v, np.log([2.0]), np.array([[True, True], [False, False]]))
     np.testing.assert_allclose(y[0], [v[0].mean(axis=0) / 2, np.zeros(4)])
 
 
@@ -161,28 +161,28 @@ def test_local_attention_computes_no_score_that_is_far_away() -> None:
     """A sequence of 20,000 tokens has 4·10⁸ pairs, 3.2 GB as float64; its blocks of 8 x 24 take 4 MB."""
     x = random(20_000, 2)
     tracemalloc.start()
-    later.local_attention(x, x, x, 8)
+    ideas.local_attention(x, x, x, 8)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60e6
 
 
 def test_of_equal_scores_the_first_is_chosen() -> None:
-    gates, _ = later.top_k_gates(np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 2.0, 0.0, 0.0]]), 2)
+    gates, _ = ideas.top_k_gates(np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 2.0, 0.0, 0.0]]), 2)
     expected = [[0.5, 0.5, 0.0, 0.0], [*softmax([0.0, 2.0]), 0.0, 0.0]]
     np.testing.assert_allclose(gates, expected, **EXACT)
 
 
 def test_one_expert_alone_teaches_the_router_nothing() -> None:
-    gates, backward = later.top_k_gates(random(3, 4), 1)
+    gates, backward = ideas.top_k_gates(random(3, 4), 1)
     assert sorted(gates[0]) == [0.0, 0.0, 0.0, 1.0]
     assert not backward(random(3, 4, seed=1)).any()
 
 
 def test_load_balance() -> None:
     """k where all shares are equal; k·E/k, which is E, where all tokens choose the same k for sure."""
-    np.testing.assert_allclose(later.load_balance(10 * np.eye(4)[[0, 1, 2, 3]], 1)[0], 1.0, **EXACT)
-    np.testing.assert_allclose(later.load_balance(np.array([[800.0, 0.0, -800.0]] * 5), 2)[0], 3.0, **EXACT)
+    np.testing.assert_allclose(ideas.load_balance(10 * np.eye(4)[[0, 1, 2, 3]], 1)[0], 1.0, **EXACT)
+    np.testing.assert_allclose(ideas.load_balance(np.array([[800.0, 0.0, -800.0]] * 5), 2)[0], 3.0, **EXACT)
 
 
 @pytest.mark.parametrize("k", [0, 1, 7, 100, -3])
@@ -208,7 +208,7 @@ def test_a_shift_of_positions_is_a_linear_map(k: int, width: int, base: float) -
 def test_epsilon_unless_given_is_that_of_the_docstring(norm: str, epsilon: float) -> None:
     """In a row as small as √ε it is half of what is below the root: PyTorch has 1e-5, Llama 1e-6."""
     a, gamma = math.sqrt(epsilon), np.ones(2)
-    y, _ = getattr(later if "axes" in norm else ops, norm)(
+    y, _ = getattr(ideas if "axes" in norm else ops, norm)(
         np.array([[a, -a]]), gamma, *([np.zeros(2)] if "layer" in norm else [])
     )
     np.testing.assert_allclose(y, [[math.sqrt(0.5), -math.sqrt(0.5)]], **EXACT)
@@ -238,7 +238,7 @@ def test_heads_are_views() -> None:
 
 def test_products_of_rotated_vectors_depend_on_their_distance_alone() -> None:
     q, k = random(1, 8), random(1, 8, seed=1)
-    products = [(later.rotary(q, m)[0] * later.rotary(k, m + 3)[0]).sum() for m in (0, 5, 40)]
+    products = [(ideas.rotary(q, m)[0] * ideas.rotary(k, m + 3)[0]).sum() for m in (0, 5, 40)]
     np.testing.assert_allclose(products, products[0], rtol=1e-12)
 
 
@@ -246,7 +246,7 @@ def test_positions_below_zero_turn_the_other_way() -> None:
     q, k = random(1, 8), random(1, 8, seed=1)
 
     def turned(x: np.ndarray, position: int) -> np.ndarray:
-        return later.rotary(x, positions=np.array([position]))[0]
+        return ideas.rotary(x, positions=np.array([position]))[0]
 
     products = [(turned(q, m) * turned(k, m + 3)).sum() for m in (5, -40)]
     assert products[1] == pytest.approx(products[0], rel=1e-12)
@@ -267,11 +267,11 @@ def test_with_a_scale_of_zero_attention_is_a_plain_mean() -> None:
 )
 def test_relative_bias(both_ways: bool, buckets: dict[int, int]) -> None:
     table = random(8, 3)
-    bias, backward = later.relative_bias(table, 50, 50, both_ways, 16)
+    bias, backward = ideas.relative_bias(table, 50, 50, both_ways, 16)
     for distance, bucket in buckets.items():
         i, j = max(0, -distance), max(0, distance)
         np.testing.assert_array_equal(bias[:, i, j], table[bucket], err_msg=str(distance))
-    last, _ = later.relative_bias(table, 1, 50, both_ways, 16)
+    last, _ = ideas.relative_bias(table, 1, 50, both_ways, 16)
     np.testing.assert_array_equal(last[:, 0], bias[:, -1])
     counts = backward(np.ones_like(bias))
     assert counts.sum() == 3 * 50 * 50

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import in_one
 
-import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" known)
-from minitransformer.arrays.backend import to_device, to_numpy
+import minitransformer.core.arrays.strict  # noqa: F401  (makes the device "strict" known)
+from minitransformer.core.arrays.backend import to_device, to_numpy
 from minitransformer.fast import accelerate
 from minitransformer.layers import Module, Parameter
-from minitransformer.machines import pieces
-from minitransformer.machines.flat import as_one, in_order, side_by_side
-from minitransformer.machines.pieces import InPieces
+from minitransformer.run.machines import pieces
+from minitransformer.run.machines.flat import as_one, in_order, side_by_side
+from minitransformer.run.machines.pieces import InPieces
 from minitransformer.training import (
     SGD,
     Adam,

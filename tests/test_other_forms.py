@@ -16,8 +16,8 @@ from foreign_functions import FUNCTIONS, PAIR, WRONG, WRONG_NAMES, Function, ass
 
 import minitransformer
 from minitransformer import verify
+from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_pair
-from minitransformer.verify.mistakes import Mistake
 
 ROOT = Path(__file__).parent.parent
 

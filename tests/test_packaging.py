@@ -32,24 +32,28 @@ COMPILED = (
     "layer_loops",
     "phases",
 )  # the kernels ask for these, and do without
-ONLY_IN = {"arrays/backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
+ONLY_IN = {"core/arrays/backend.py": {"cupy", "cupyx"}, "core/text/tokenizer.py": {"tokenizers"}}
 ONLY_IN |= {"pytest_plugin.py": {"pytest"}}  # only pytest itself imports this file
-ONLY_IN |= {"published/gguf.py": {"gguf"}, "published/chat.py": {"jinja2"}}
-ONLY_IN |= {"machines/parallel/mpi.py": {"mpi4py"}, "show/stepper/widget.py": {"anywidget", "traitlets"}}
-ONLY_IN |= {"show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
+ONLY_IN |= {"ideas/published/gguf.py": {"gguf"}, "ideas/published/chat.py": {"jinja2"}}
+ONLY_IN |= {"run/machines/parallel/mpi.py": {"mpi4py"}, "school/show/stepper/widget.py": {"anywidget", "traitlets"}}
+ONLY_IN |= {"school/show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
 ONLY_IN |= {
-    "audit/suite.py": {"tomllib", "tomli"},
-    "audit/worker.py": {"pytest", "torch", "jax"},
-    "audit/tensors.py": {"torch"},
-    "audit/jax_arrays.py": {"jax"},
+    "check/audit/suite.py": {"tomllib", "tomli"},
+    "check/audit/worker.py": {"pytest", "torch", "jax"},
+    "check/audit/tensors.py": {"torch"},
+    "check/audit/jax_arrays.py": {"jax"},
 }
-ONLY_IN |= {f"fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
+ONLY_IN |= {f"run/fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 
-# Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
-ROOMS = (
-    "arrays ops layers models trace verify text training generation tasks later referee published machines fast cost "
-    "inspect compare course show audit commands"
-).split()
+# Each place imports only from those before it: the wings from top to bottom, and in each its rooms. What is not listed
+# counts as the last but one, just below `cli`; so do the files that re-export public names, such as ops.py.
+PLACES = """moved
+core.arrays core.ops core.layers core.models core.text core.training core.generation
+check.trace check.verify check.referee check.audit
+ideas.before ideas.after ideas ideas.published
+run.tasks run.published_models run.machines run.fast run.cost
+school.inspect school.compare school.course school.show
+commands""".split()
 
 
 def test_installed_version_is_that_of_the_code() -> None:
@@ -84,7 +88,7 @@ sys.meta_path.insert(0, Refuse())
 import minitransformer
 for module in pkgutil.walk_packages(minitransformer.__path__, "minitransformer."):
     if not module.name.endswith(("__main__", "pytest_plugin")):
-        if module.name.removeprefix("minitransformer.fast.") not in {compiled!r}:
+        if module.name.removeprefix("minitransformer.run.fast.") not in {compiled!r}:
             importlib.import_module(module.name)
 print(*sorted(name for name in sys.modules if name.startswith("minitransformer.")), sep="\\n")
 """
@@ -117,7 +121,7 @@ def test_every_module_imports_with_the_core_dependencies_alone() -> None:
         "minitransformer.__init__",
         "minitransformer.__main__",
         "minitransformer.pytest_plugin",
-        *(f"minitransformer.fast.{name}" for name in COMPILED),
+        *(f"minitransformer.run.fast.{name}" for name in COMPILED),
     }
     missed = wanted - set(result.stdout.split())
     assert not missed
@@ -147,17 +151,21 @@ def foreign_imports(name: str, source: str) -> set[str]:
 
 
 def imports_from_above(name: str, source: str) -> set[str]:
-    """The rooms that a file imports from although they lie above its own."""
+    """The places that a file imports from although they lie below its own in the list."""
 
-    def height(room: str) -> float:
-        return math.inf if room == "cli" else ROOMS.index(room) if room in ROOMS else len(ROOMS)
+    def place(path: tuple[str, ...]) -> str:
+        return ".".join(path[:2]) if ".".join(path[:2]) in PLACES else path[0]
 
-    fills = {"lesson.py": "course", "example.py": "show"}  # what only one room loads counts as its own: arrays/rooms.py
-    room = fills.get(name.rpartition("/")[2], name.split("/")[0].removesuffix(".py"))
-    if room == "__init__":  # the package shows what it likes of its rooms
+    def height(where: str) -> float:
+        return math.inf if where == "cli" else PLACES.index(where) if where in PLACES else len(PLACES)
+
+    own_path = tuple(name.removesuffix(".py").removesuffix("/__init__").split("/"))
+    # what only one room loads counts as its own: core/arrays/rooms.py
+    where = {"lesson": "school.course", "example": "school.show"}.get(own_path[-1], place(own_path))
+    if where == "__init__":  # the package shows what it likes of its rooms
         return set()
-    own = math.inf if room == "__main__" else height(room)
-    used = {path[1] for path in imports(name, source) if path[0] == "minitransformer" and len(path) > 1}
+    own = math.inf if where == "__main__" else height(where)
+    used = {place(path[1:]) for path in imports(name, source) if path[0] == "minitransformer" and len(path) > 1}
     return {other for other in used - {"__version__"} if height(other) > own}
 
 
@@ -168,33 +176,37 @@ def test_files_import_only_what_their_rooms_may() -> None:
 
 
 def test_forbidden_imports_are_seen() -> None:
-    assert foreign_imports("ops/linear.py", "def f():\n    import torch.nn\n    import numpy.linalg, math") == {"torch"}
-    assert foreign_imports("layers/linear.py", "from cupyx.scipy import special") == {"cupyx"}
-    assert foreign_imports("arrays/backend.py", "import cupy\nimport torch") == {"torch"}
-    assert imports_from_above("ops/linear.py", "from ..layers import Linear\nfrom ..arrays.boundary import op") == {
-        "layers"
-    }
-    assert imports_from_above("ops/linear.py", "from .. import models, arrays") == {"models"}
-    assert imports_from_above("arrays/backend.py", "import minitransformer.ops.softmax") == {"ops"}
-    assert imports_from_above(
-        "show/viewer/viewer.py", "from minitransformer.newcomer import f\nfrom ...cli import main"
-    ) == {
-        "newcomer",
-        "cli",
-    }
-    assert imports_from_above("later/idea/lesson.py", "from ...course.exercise import Draw") == set()
-    assert imports_from_above("later/idea/lesson.py", "from ...show.page import page") == {"show"}
-    assert imports_from_above("later/idea/op.py", "from ...course.exercise import Draw") == {"course"}
-    assert imports_from_above("newcomer.py", "from . import show, __version__") == set()
-    assert imports_from_above("__main__.py", "from .cli import main") == set()
+    inside = "def f():\n    import torch.nn\n    import numpy.linalg, math"
+    assert foreign_imports("core/ops/linear.py", inside) == {"torch"}
+    assert foreign_imports("core/layers/linear.py", "from cupyx.scipy import special") == {"cupyx"}
+    assert foreign_imports("core/arrays/backend.py", "import cupy\nimport torch") == {"torch"}
+    for name, source, found in (
+        ("core/ops/linear.py", "from ..layers import Linear\nfrom ..arrays.boundary import op", {"core.layers"}),
+        ("core/ops/linear.py", "from .. import models, arrays", {"core.models"}),
+        ("core/ops/linear.py", "from ... import check, moved", {"check"}),
+        ("core/ops/linear.py", "from ... import ops", {"ops"}),  # the name for users
+        ("core/arrays/backend.py", "import minitransformer.core.ops.softmax", {"core.ops"}),
+        ("school/show/page.py", "from minitransformer.newcomer import f\nfrom ...cli import main", {"newcomer", "cli"}),
+        (
+            "ideas/before/recurrent.py",
+            "from ..after.rotary import rotary\nfrom .. import cases",
+            {"ideas.after", "ideas"},
+        ),
+        ("ideas/after/idea/lesson.py", "from ....school.course.exercise import Draw", set()),
+        ("ideas/after/idea/lesson.py", "from ....school.show.page import page", {"school.show"}),
+        ("ideas/after/idea/op.py", "from ....school.course.exercise import Draw", {"school.course"}),
+        ("newcomer.py", "from . import commands, ops, __version__", set()),
+        ("__main__.py", "from .cli import main", set()),
+    ):
+        assert imports_from_above(name, source) == found, (name, source)
 
 
 def test_what_a_package_only_shows_is_no_import_of_its_own() -> None:
     shown = f"if TYPE_CHECKING:\n    from ..models import f\nelse:\n    {READS}\n"
-    assert imports_from_above("ops/__init__.py", shown) == set()
-    assert imports_from_above("ops/__init__.py", f"from ..models import f\n{shown}") == {"models"}
-    assert imports_from_above("ops/__init__.py", shown.partition("else")[0]) == {"models"}
-    assert imports_from_above("ops/softmax.py", shown) == {"models"}
+    assert imports_from_above("core/ops/__init__.py", shown) == set()
+    assert imports_from_above("core/ops/__init__.py", f"from ..models import f\n{shown}") == {"models"}
+    assert imports_from_above("core/ops/__init__.py", shown.partition("else")[0]) == {"models"}
+    assert imports_from_above("core/ops/softmax.py", shown) == {"models"}
 
 
 def arrows(sources: dict[str, str]) -> dict[str, set[str]]:
@@ -240,7 +252,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 def test_no_file_imports_itself_by_way_of_others() -> None:
     graph = arrows(SOURCES)
     assert circles(graph) == []
-    assert "arrays/declared.py" in graph["ops/softmax.py"]
+    assert "core/arrays/declared.py" in graph["core/ops/softmax.py"]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +266,7 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
 )
 def test_a_circle_is_seen(back: str) -> None:
     made = {
-        "arrays/__init__.py": "",
+        "core/arrays/__init__.py": "",
         "arrays/late.py": "from ..ops.early import f",
         "ops/early.py": back,
         "ops/between.py": "from ..arrays.late import x",

@@ -16,17 +16,17 @@ import pytest
 from all_ops import CALLS, setup_of
 
 from minitransformer import layers, ops
-from minitransformer.course.worked_example import UNSCALED, self_attention
-from minitransformer.show.page import as_script_data
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.mathml import NAMESPACE, as_lists, formula, name
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.page_bugs import differ
-from minitransformer.show.stepper.page_data import Pool, plain
-from minitransformer.trace.values import copied
+from minitransformer.check.trace.values import copied
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.school.course.worked_example import UNSCALED, self_attention
+from minitransformer.school.show.page import as_script_data
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.mathml import NAMESPACE, as_lists, formula, name
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.page_bugs import differ
+from minitransformer.school.show.stepper.page_data import Pool, plain
 from minitransformer.verify import CASES
-from minitransformer.verify.mistakes import MISTAKES
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4))
@@ -292,10 +292,10 @@ def test_mistakes_of_one_function_stand_together_in_the_order_of_the_calls() -> 
 def test_a_page_with_little_room_offers_mistakes_of_every_function(monkeypatch: pytest.MonkeyPatch) -> None:
     recording = EXAMPLES["ffn"].record()
     numbers = sum(b.value.array.size for s in recording.steps for b in s.bound if b.value.array is not None)
-    monkeypatch.setattr("minitransformer.show.stepper.page_bugs.ROOM", 5 * numbers)
+    monkeypatch.setattr("minitransformer.school.show.stepper.page_bugs.ROOM", 5 * numbers)
     bugs = data_of(to_html(recording))["bugs"]
     assert {bug["in"] for bug in bugs} == {"FeedForward", "Linear", "linear", "relu"} and len(bugs) <= 5
-    monkeypatch.setattr("minitransformer.show.stepper.page_bugs.NUMBERS", numbers - 1)
+    monkeypatch.setattr("minitransformer.school.show.stepper.page_bugs.NUMBERS", numbers - 1)
     assert data_of(to_html(recording))["bugs"] == []
     assert [bug["name"] for bug in data_of(to_html(recording, bugs=["linear-dbias-mean"]))["bugs"]] == [
         "linear-dbias-mean"
@@ -392,7 +392,7 @@ def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.Monke
     arrays = [np.full((9, 9), float(i)) for i in range(50)]
 
     def fitted(budget: int) -> list[Any]:
-        monkeypatch.setattr("minitransformer.show.stepper.page_data.BUDGET", budget)
+        monkeypatch.setattr("minitransformer.school.show.stepper.page_data.BUDGET", budget)
         pool = Pool()
         for array in arrays:
             pool.hold(copied(array))

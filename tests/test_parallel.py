@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.ranks import counted
 from minitransformer import ops, parallel
-from minitransformer.machines.parallel.group import ALONE, lengths, stretch, texts
-from minitransformer.machines.parallel.ring import Ring
+from minitransformer.run.machines.parallel.group import ALONE, lengths, stretch, texts
+from minitransformer.run.machines.parallel.ring import Ring
 
 MPICH = importlib.metadata.distribution("mpich")
 MPIEXEC, LIBMPI = (

@@ -11,12 +11,12 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_hex
 
-from minitransformer.machines.curves import learning_curves
-from minitransformer.machines.files import write_figure
-from minitransformer.machines.parallel.pipeline import Turn
-from minitransformer.show import plots
-from minitransformer.show.colours import ABOVE, BELOW
-from minitransformer.show.page import build
+from minitransformer import plots
+from minitransformer.run.machines.curves import learning_curves
+from minitransformer.run.machines.locks import write_figure
+from minitransformer.run.machines.parallel.pipeline import Turn
+from minitransformer.school.show.colours import ABOVE, BELOW
+from minitransformer.school.show.page import build
 
 WEIGHTS = np.random.default_rng(0).dirichlet(np.ones(3), size=(4, 2))  # 4 heads, 2 queries, 3 keys
 QUERIES, KEYS = ["ein", "und"], ["twenty", "one", "<end>"]
@@ -209,7 +209,7 @@ def test_matrices_refuse_what_is_none(named: dict[str, np.ndarray]) -> None:
 
 def test_numbers_have_one_colour_on_pages_and_in_pictures() -> None:
     """Positive was red in pictures, and blue in the stepper and the viewer."""
-    page = build("minitransformer.show.viewer", "title", "attention", {}, [])
+    page = build("minitransformer.school.show.viewer", "title", "attention", {}, [])
     for name, colour in (("above", ABOVE), ("below", BELOW)):
         assert f"--{name}: light-dark({colour}," in page
         assert page.count(f"--{name}:") == 1

@@ -12,25 +12,25 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
-from minitransformer import later, layers, ops
-from minitransformer.arrays.backend import to_device, to_numpy
+import minitransformer.core.arrays.strict  # noqa: F401 - registers the device "strict"
+from minitransformer import ideas, layers, ops
+from minitransformer.check.verify.catalogue import CASES
 from minitransformer.cli import main
+from minitransformer.core.arrays.backend import to_device, to_numpy
+from minitransformer.core.training.corpora import TextCorpus
+from minitransformer.ideas.published.bart import BiasedOutput
+from minitransformer.ideas.published.text_encoder import MaskedLanguageModel, TextEncoderConfig
 from minitransformer.layers import Parameter
-from minitransformer.machines import precision
-from minitransformer.machines.precision import FIRST_SCALE, GOOD_STEPS, MixedPrecision, next_scale
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.published.bart import BiasedOutput
-from minitransformer.published.text_encoder import MaskedLanguageModel, TextEncoderConfig
+from minitransformer.run.machines import precision
+from minitransformer.run.machines.precision import FIRST_SCALE, GOOD_STEPS, MixedPrecision, next_scale
 from minitransformer.training import SGD, Trainer, TrainingSettings, Workers
-from minitransformer.training.corpora import TextCorpus
-from minitransformer.verify.catalogue import CASES
 
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """They take longer than the steps that they show, and have tests of their own."""
-    monkeypatch.setattr("minitransformer.machines.run_folder.write_figure", lambda path, figure: None)
+    monkeypatch.setattr("minitransformer.run.machines.run_folder.write_figure", lambda path, figure: None)
 
 
 # ---- The ops. ----
@@ -55,7 +55,7 @@ OPS = {  # an op, its options, and inputs for which sums, squares or many roundi
     "mean_pool": (ops.mean_pool, {"mask": MASK}, (normal(2, 300, 5, shift=2),)),
     "gelu": (ops.gelu, {}, (normal(50, 40, size=2),)),
     "gelu by tanh": (ops.gelu, {"approximate": "tanh"}, (normal(50, 40, size=2),)),
-    "repeat_heads": (later.repeat_heads, {"times": 300}, (normal(2, 3, 4),)),
+    "repeat_heads": (ideas.repeat_heads, {"times": 300}, (normal(2, 3, 4),)),
     "silu": (ops.silu, {}, (normal(50, 40, size=2),)),
     "linear": (ops.linear, {}, (normal(3000, 6), normal(6, 5, seed=1), normal(5, seed=2))),
     "attention": (

@@ -24,8 +24,8 @@ import rounding
 from all_ops import CALLS, FIRST, OPS, TABLED, arguments_of, floats, in_dtype, results
 from rounding import Rounded, constant, inverse, join
 
-from minitransformer import fast, later, ops
-from minitransformer.fast.blocks import numpy_only
+from minitransformer import fast, ideas, ops
+from minitransformer.run.fast.row_blocks import numpy_only
 from minitransformer.verify import CASES
 
 Bound = tuple[Any, Any, Any]  # the exact result, its size, and the number of units
@@ -666,7 +666,7 @@ def test_sinusoidal_positions(dtype: str) -> None:
 def test_rotary(start: int, dtype: str) -> None:
     """The angle has an error of a few units of float64; cos and sin are rounded, then two products and a sum."""
     x, dy = draw(3, 6).astype(dtype), draw(3, 6, seed=1).astype(dtype)
-    y, backward = later.rotary(x, start)
+    y, backward = ideas.rotary(x, start)
     angles = [[p / mpmath.mpf(10000) ** (mpmath.mpf(2 * i) / 6) for i in range(3)] for p in range(start, start + 3)]
     c, s = cos(angles), sin(angles)
     units = 5.0 + (4.0 * (start + 3) + 4.0) * float(np.finfo(np.float64).eps / np.finfo(dtype).eps)

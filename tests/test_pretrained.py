@@ -19,9 +19,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from minitransformer import published
 from minitransformer.cli import main
-from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from minitransformer.core.models.folder import save
+from minitransformer.core.training.corpora import LabelledCorpus
+from minitransformer.ideas import published
+from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from minitransformer.ideas.published.bart import BartConfig
+from minitransformer.ideas.published.families import FAMILIES, Family
+from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.models import (
     Classifier,
     LanguageModel,
@@ -33,11 +38,6 @@ from minitransformer.models import (
     load,
     save_pretrained,
 )
-from minitransformer.models.folder import save
-from minitransformer.published.bart import BartConfig
-from minitransformer.published.families import FAMILIES, Family
-from minitransformer.published.llama import LlamaConfig
-from minitransformer.training.corpora import LabelledCorpus
 
 IDS = np.array([[3, 1, 4, 1, 5]])
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from minitransformer.core.arrays.lazy import shown_in
 from user_scripts import RIGHT, WRONG
 
 import minitransformer
-from minitransformer.arrays.lazy import shown_in
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minitransformer"
@@ -107,7 +107,7 @@ def test_a_name_that_stands_nowhere_is_seen() -> None:
     assert unknown(mentioned("`models.load` and `models.lod`, as in `docs/models.md`")) == {"models.lod"}
     assert unknown(mentioned("```python\nfrom minitransformer import text\ntext.lod()\n```\n")) == {"text.lod"}
     assert unknown(asked_for("import minitransformer\nminitransformer.stop")) == {"minitransformer.stop"}
-    assert unknown(asked_for("from minitransformer.training import Trainer, Trainr")) == {"training.Trainr"}
+    assert unknown(asked_for("from minitransformer.core.training import Trainer, Trainr")) == {"training.Trainr"}
     assert {"verify.check_gradients", "verify.diagnose"} <= {
         ".".join(each) for each in mentioned((ROOT / "docs" / "referee.md").read_text(encoding="utf-8"))
     }
@@ -131,7 +131,7 @@ def test_a_name_is_imported_at_its_first_use_and_another_refused(
     house = tmp_path / "house_of_names"
     house.mkdir()
     shown = "if TYPE_CHECKING:\n    from . import attic\n    from .attic import box\nelse:\n"
-    head = "from typing import TYPE_CHECKING\nfrom minitransformer.arrays.lazy import at_first_use\n"
+    head = "from typing import TYPE_CHECKING\nfrom minitransformer.core.arrays.lazy import at_first_use\n"
     read = "    __getattr__, __dir__ = at_first_use(__name__)\n"
     (house / "__init__.py").write_text(f"{head}{shown}{read}", encoding="utf-8")
     (house / "attic.py").write_text("box = ['dust']\n", encoding="utf-8")
@@ -150,7 +150,7 @@ def test_import_of_the_package_loads_no_room_and_no_library() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stderr == ""
     light = {"__future__", "importlib", "importlib._bootstrap", "importlib._bootstrap_external", "warnings"}
-    own = {"minitransformer", "minitransformer.arrays", "minitransformer.arrays.lazy"}
+    own = {"minitransformer", "minitransformer.core.arrays", "minitransformer.core.arrays.lazy"}
     assert own <= set(done.stdout.split()) <= own | light
 
 

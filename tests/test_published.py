@@ -15,6 +15,7 @@ from test_gguf import llama, write_gguf
 
 from minitransformer.cli import main
 from minitransformer.generation import Continuation, Sampler, generate, stream
+from minitransformer.ideas.published.chat import render
 from minitransformer.models import (
     MaskedLanguageModel,
     TextEncoder,
@@ -22,8 +23,7 @@ from minitransformer.models import (
     from_pretrained,
     save_pretrained,
 )
-from minitransformer.published.chat import render
-from minitransformer.published.tasks import fill_mask, load_encoder, open_published, sentence_vectors
+from minitransformer.run.published_models import fill_mask, load_encoder, open_published, sentence_vectors
 from minitransformer.text import PublishedTokenizer, load_published, pieces
 
 Run = Callable[..., str]

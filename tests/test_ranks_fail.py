@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.machines import checkpoint
-from minitransformer.machines.run_folder import read_log
+from minitransformer.run.machines import checkpoint
+from minitransformer.run.machines.run_folder import read_log
 
 pytestmark = pytest.mark.slow
 MPICH = importlib.metadata.distribution("mpich")
@@ -25,7 +25,7 @@ SMALL = "train lm --n-layers 1 --d-model 8 --n-heads 2 --d-ff 8 --max-length 8 -
 SMALL += " --validate-every 1000000"
 JOIN = """
 import os, signal, sys, time
-from minitransformer.machines.parallel import launch
+from minitransformer.run.machines.parallel import launch
 launch.PATIENCE = 3.0
 with launch.joined() as group:
     if group.rank == 1:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from minitransformer import ops
-from minitransformer.verify.mistakes import MISTAKES
+from minitransformer.check.verify.mistakes import MISTAKES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

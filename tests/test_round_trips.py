@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.arrays.backend import array_module, to_device
-from minitransformer.arrays.boundary import ids_looked_at
-from minitransformer.arrays.strict import round_trips
+from minitransformer.core.arrays.backend import array_module, to_device
+from minitransformer.core.arrays.boundary import ids_looked_at
+from minitransformer.core.arrays.strict import round_trips
+from minitransformer.core.models.classifier import ClassifierConfig
+from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus
 from minitransformer.models import Classifier, LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
-from minitransformer.models.classifier import ClassifierConfig
 from minitransformer.training import Trainer, TrainingSettings
-from minitransformer.training.corpora import LabelledCorpus, PairCorpus, TextCorpus
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 16, "dropout": 0.1, "attention_dropout": 0.1}
 

@@ -10,7 +10,7 @@ import pytest
 from raw_units import verdict, verdicts
 
 from minitransformer import layers, ops, verify
-from minitransformer.verify.foreign import rounded_like
+from minitransformer.check.verify.foreign import rounded_like
 
 # ------------------------------------------------------------------------------------------------------ three verdicts
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops, saved
-from minitransformer.arrays.backend import to_device
+from minitransformer.core.arrays.backend import to_device
 
 DEVICES = ("numpy", "strict")
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from minitransformer.show import plots, schematics
+from minitransformer import plots
+from minitransformer.school.show import schematics
 
 
 def lines(figure: Figure, panel: int = 0) -> list:

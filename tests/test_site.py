@@ -18,17 +18,17 @@ import pytest
 
 from minitransformer import cli
 from minitransformer.course import EXERCISES
-from minitransformer.course.worksheets import make, page, to_html
-from minitransformer.show.site.build import build
-from minitransformer.show.site.cell import LONGEST, Session, check
-from minitransformer.show.site.exercises import _letters
-from minitransformer.show.site.folding import MOST_LINES, summary
-from minitransformer.show.site.modules import shown_modules
-from minitransformer.show.site.notebook import linked, read, read_ideas, source_of
-from minitransformer.show.site.predictions import kind, question
-from minitransformer.show.site.siblings import module_of
-from minitransformer.show.site.worksheets import document
-from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.school.course.worksheets import make, page, to_html
+from minitransformer.school.show.site.build import build
+from minitransformer.school.show.site.cell import LONGEST, Session, check
+from minitransformer.school.show.site.exercises import _letters
+from minitransformer.school.show.site.folding import MOST_LINES, summary
+from minitransformer.school.show.site.modules import shown_modules
+from minitransformer.school.show.site.notebook import linked, read, read_ideas, source_of
+from minitransformer.school.show.site.predictions import kind, question
+from minitransformer.school.show.site.siblings import module_of
+from minitransformer.school.show.site.worksheets import document
+from minitransformer.school.show.stepper.examples import EXAMPLES
 
 Outputs = list[dict[str, Any]]
 ROOT = Path(__file__).parent.parent
@@ -159,7 +159,7 @@ def test_an_answer_is_judged(sent: Outputs, code: str, right: bool, told: str) -
 @pytest.mark.slow
 def test_the_course_imports_no_scipy_until_an_op_needs_it() -> None:
     """In a browser the import takes two seconds, which each reader waited for."""
-    modules = "minitransformer.course, minitransformer.verify, minitransformer.show.plots"
+    modules = "minitransformer.course, minitransformer.verify, minitransformer.school.show.plots"
     command = f"import sys, {modules}; assert 'scipy' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)
 
@@ -193,14 +193,17 @@ def test_long_code_and_imports_are_folded_and_a_line_says_what_they_do() -> None
 def test_exercises_know_their_code() -> None:
     about = {name: module_of(name) for name in EXERCISES}
     assert set(filter(None, about.values())) <= set(shown_modules())
-    wanted = {"masked_attention_backward": "ops.attention", "multi_head_attention_forward": "layers.attention"}
+    wanted = {
+        "masked_attention_backward": "core.ops.attention",
+        "multi_head_attention_forward": "core.layers.attention",
+    }
     wanted |= {
-        "linear_attention_forward": "later.linear_attention",
-        "low_rank_linear_backward": "later.low_rank_linear",
+        "linear_attention_forward": "ideas.after.linear_attention",
+        "low_rank_linear_backward": "ideas.after.low_rank_linear",
     }
     assert {name: about[name] for name in wanted} == wanted
     themes = {EXERCISES[name].reference.__module__.rpartition(".")[2] for name, module in about.items() if not module}
-    assert themes == {"derivatives", "training", "inside", "ranks"}  # no op, layer or model
+    assert themes == {"derivatives", "training", "inspection", "ranks"}  # no op, layer or model
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -259,8 +262,8 @@ def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
     instructor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = {name: EXAMPLES[name] for name in ("softmax", "attention")}  # the others take most of the time of a build
-    monkeypatch.setattr("minitransformer.show.site.steppers.EXAMPLES", few)
-    monkeypatch.setattr("minitransformer.show.site.worksheets._READY", 1)
+    monkeypatch.setattr("minitransformer.school.show.site.steppers.EXAMPLES", few)
+    monkeypatch.setattr("minitransformer.school.show.site.worksheets._READY", 1)
     folder = tmp_path / "site"
     assert build(folder, ROOT, instructor=instructor) == sum(path.is_file() for path in folder.rglob("*"))
     notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
@@ -279,7 +282,7 @@ def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
     }
     leads_to = {"steppers": "code", "exercises": "chapters", "slides": "chapters"}
     assert [path for path, kinds in near.items() if leads_to.get(path.parent.name, "") not in kinds | {""}] == []
-    assert {"chapters", "exercises", "steppers", "code"} <= near[folder / "code" / "ops-attention.html"]
+    assert {"chapters", "exercises", "steppers", "code"} <= near[folder / "code" / "core-ops-attention.html"]
     (folder / "chapters" / "03_softmax.html").unlink()
     assert {link.rpartition("/")[2] for link in without_file(folder)} == {"03_softmax.html"}
 
@@ -287,7 +290,7 @@ def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
 @pytest.mark.slow
 def test_a_page_of_the_stepper_is_the_same_whatever_python_hashes() -> None:
     """So that two builds of one source are equal: no set decides about an order."""
-    examples = "from minitransformer.show.stepper.examples import EXAMPLES"
+    examples = "from minitransformer.school.show.stepper.examples import EXAMPLES"
     code = f"{examples}\nfor name in ('softmax', 'gru', 'lstm'): print(EXAMPLES[name].record().to_html())"
     pages = [
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True)

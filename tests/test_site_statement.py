@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from minitransformer.course.exercises import EXERCISES
-from minitransformer.show.site import statement
+from minitransformer.school.course.exercises import EXERCISES
+from minitransformer.school.show.site import statement
 
 MATH = re.compile(r"<math.*?</math>")
 BLOCK = re.compile(r'<div class="math block".*?</div>', re.DOTALL)

@@ -13,7 +13,7 @@ import minitransformer
 PACKAGE = Path(minitransformer.__file__).parent
 CORE = "arrays ops layers models text training generation".split()
 MOST = {"core": 7_000, "package": 51_000, "tests": 53_000}
-IDEA = 400  # of an idea in a folder of later/
+IDEA = 400  # of an idea in a folder of ideas/
 
 
 def lines_in(folder: Path) -> int:

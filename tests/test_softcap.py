@@ -7,20 +7,20 @@ import pytest
 from value_checks import CLOSE, rejects
 
 import minitransformer
-from minitransformer import cli, course, later, layers, ops
-from minitransformer.later.softcap import CappedOutput, softcap, softcapped_attention
-from minitransformer.show.site.modules import shown_modules
-from minitransformer.show.site.notebook import read, read_ideas
-from minitransformer.show.site.places import places
-from minitransformer.show.site.siblings import Siblings, module_of
+from minitransformer import cli, course, ideas, layers, ops
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.ideas.after.softcap import CappedOutput, softcap, softcapped_attention
+from minitransformer.school.show.site.modules import shown_modules
+from minitransformer.school.show.site.notebook import read, read_ideas
+from minitransformer.school.show.site.places import places
+from minitransformer.school.show.site.siblings import Siblings, module_of
 from minitransformer.verify import CASES
-from minitransformer.verify.mistakes import MISTAKES
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(minitransformer.__file__).parent
 RNG = np.random.default_rng(3)
 Q, K, V = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 5, 4)), RNG.normal(size=(2, 5, 6))
-OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("later.softcap.op:")]
+OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("ideas.after.softcap.op:")]
 
 
 def written_out(q, k, v, cap, allowed, scale):
@@ -63,7 +63,7 @@ def test_no_cap_below_zero_and_no_other_shapes():
     with pytest.raises(ValueError, match="softcapped_attention: cap must be"):
         softcapped_attention(Q, K, V, 0.0)
     with pytest.raises(ValueError, match="SoftCapped: cap must be"):
-        later.SoftCapped(-1.0)
+        ideas.SoftCapped(-1.0)
     with pytest.raises(ValueError, match="softcapped_attention: the axis T_k must be the same"):
         softcapped_attention(Q, K, V[:, 1:], 1.0)
 
@@ -82,13 +82,13 @@ def test_capped_logits():
 
 
 def test_norms_around_a_sub_layer():
-    inner = later.GatedFeedForward(4, 5, rng=np.random.default_rng(0)).to(dtype="float64")
-    norm = later.OffsetRMSNorm(4, 1e-3).to(dtype="float64")
+    inner = ideas.GatedFeedForward(4, 5, rng=np.random.default_rng(0)).to(dtype="float64")
+    norm = ideas.OffsetRMSNorm(4, 1e-3).to(dtype="float64")
     assert not norm.gamma.value.any()
     norm.gamma.value += [0.5, -0.5, 1.0, 0.0]
     update = inner(Q)[0]
     size = np.sqrt((update**2).mean(axis=-1, keepdims=True) + 1e-3)
-    np.testing.assert_allclose(later.Normed(inner, norm)(Q)[0], update / size * [1.5, 0.5, 2.0, 1.0], rtol=1e-12)
+    np.testing.assert_allclose(ideas.Normed(inner, norm)(Q)[0], update / size * [1.5, 0.5, 2.0, 1.0], rtol=1e-12)
 
 
 @rejects("softcapped-hidden-before-the-cap")
@@ -147,16 +147,18 @@ def test_the_site_has_a_page_about_it():
     (place,) = (one for one in places([*read(ROOT / "notebooks"), idea]) if one.exercise is LESSON)
     assert place.chapter is idea
     about = Siblings.of([place])
-    assert module_of(LESSON.name) == "later.softcap.op" and about.about(idea) == ["later.softcap.op"]
-    assert {"later.softcap.op", "later.softcap.layer"} <= set(shown_modules())
-    assert "later.softcap.lesson" not in shown_modules()  # it has the solution
+    assert module_of(LESSON.name) == "ideas.after.softcap.op" and about.about(idea) == ["ideas.after.softcap.op"]
+    assert {"ideas.after.softcap.op", "ideas.after.softcap.layer"} <= set(shown_modules())
+    assert "ideas.after.softcap.lesson" not in shown_modules()  # it has the solution
 
 
 def test_nobody_outside_the_folder_and_the_recipes_names_it():
     """So adding an idea changes no file of the core, of the course, of the stepper and of the site."""
     naming = {
-        path.relative_to(PACKAGE).parts[0]
+        path.relative_to(PACKAGE).parts[:2]
         for path in PACKAGE.rglob("*")
         if path.suffix in (".py", ".txt", ".json", ".js") and "softcap" in path.read_text(encoding="utf-8").lower()
     }
-    assert naming <= {"later", "published", "inspect"}, naming
+    assert naming <= {("ideas", "__init__.py"), ("ideas", "after"), ("ideas", "published"), ("school", "inspect")}, (
+        naming
+    )

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from test_published import run  # noqa: F401  # a fixture
 
-from minitransformer.generation import greedy
-from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
-from minitransformer.models import (
+from minitransformer.core.models import (
     Classifier,
     ClassifierConfig,
     LanguageModel,
@@ -22,9 +20,11 @@ from minitransformer.models import (
     TransformerConfig,
     folder,
 )
-from minitransformer.show.stepper import page_bugs
-from minitransformer.show.stepper.command import step_text
-from minitransformer.tasks.translation import save_translator
+from minitransformer.generation import greedy
+from minitransformer.ideas.before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
+from minitransformer.run.tasks.translation import save_translator
+from minitransformer.school.show.stepper import page_bugs
+from minitransformer.school.show.stepper.command import step_text
 from minitransformer.text import END, START, NumberTask, WordTokenizer
 from minitransformer.verify import values_inside
 
@@ -83,7 +83,7 @@ def test_an_equally_long_translation_is_read_without_its_last_token(
 ) -> None:
     """So the labels of target and source cannot be confused."""
     path, _, task = translator
-    monkeypatch.setattr("minitransformer.show.reading.written", lambda *_, **__: [[3, 4, 5, END]])
+    monkeypatch.setattr("minitransformer.school.show.reading.written", lambda *_, **__: [[3, 4, 5, END]])
     read = step_text(path, "two hundred and one")
     assert (len(read.tokens), len(read.memory)) == (3, 4) and read.tokens == [task.target.tokens[i] for i in (1, 3, 4)]
 

@@ -10,15 +10,15 @@ import pytest
 from formula_reading import computed_at
 
 from minitransformer import layers, ops, step
-from minitransformer.arrays.backend import scatter_add
-from minitransformer.course.worked_example import UNSCALED, self_attention
-from minitransformer.show.stepper import NotExpandable, expand, terms
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.expansion import term_of
-from minitransformer.show.stepper.expressions import Applied, Number, Operation, numbers
-from minitransformer.show.stepper.terms import evaluate, pretty, readable
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.core.arrays.backend import scatter_add
+from minitransformer.school.course.worked_example import UNSCALED, self_attention
+from minitransformer.school.show.stepper import NotExpandable, expand, terms
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.expansion import term_of
+from minitransformer.school.show.stepper.expressions import Applied, Number, Operation, numbers
+from minitransformer.school.show.stepper.terms import evaluate, pretty, readable
 from minitransformer.verify import CASES
-from minitransformer.verify.mistakes import MISTAKES
 
 OPS = [case for case in CASES.values() if case.kind == "op"]
 # Ops with lines that have no sum to click on: they work tile by tile, join arrays, or rank numbers.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minitransformer.show.stepper.expressions import (
+from minitransformer.school.show.stepper.expressions import (  # fmt: skip
     Applied,
     Member,
     Name,
@@ -16,7 +16,7 @@ from minitransformer.show.stepper.expressions import (
     names,
     only_in_comprehensions,
     read,
-)  # fmt: skip
+)
 
 
 def test_a_line_is_read_as_names_numbers_operations_and_calls() -> None:

@@ -18,10 +18,11 @@ from formula_reading import Formula, key
 from tiers import first_of_each
 
 from minitransformer import ops, step
-from minitransformer.show import font
-from minitransformer.show.stepper import NotExpandable, Recording, mathml, page_data
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.expressions import (
+from minitransformer.check.trace.calls import Call
+from minitransformer.school.show import font
+from minitransformer.school.show.stepper import NotExpandable, Recording, mathml, page_data
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.expressions import (
     Applied,
     Expression,
     Member,
@@ -36,15 +37,14 @@ from minitransformer.show.stepper.expressions import (
     names,
     unstarred,
 )
-from minitransformer.show.stepper.naming import as_function
-from minitransformer.show.stepper.paper import PaperFormula
-from minitransformer.show.stepper.steps import Step
-from minitransformer.show.stepper.symbols import symbols_of
-from minitransformer.show.stepper.walk import walk_of
-from minitransformer.trace.calls import Call
+from minitransformer.school.show.stepper.naming import as_function
+from minitransformer.school.show.stepper.paper import PaperFormula
+from minitransformer.school.show.stepper.steps import Step
+from minitransformer.school.show.stepper.symbols import symbols_of
+from minitransformer.school.show.stepper.walk import walk_of
 from minitransformer.verify import CASES
 
-FONT = resources.files("minitransformer.show").joinpath("formulas.woff2")
+FONT = resources.files("minitransformer.school.show").joinpath("formulas.woff2")
 GLYPHS = TTFont(io.BytesIO(FONT.read_bytes())).getBestCmap()
 OPS = [case for case in CASES.values() if case.kind == "op"]
 

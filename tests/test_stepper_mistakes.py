@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import later, layers, ops
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.mathml import as_lists, formula
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.page_bugs import bugs_data
-from minitransformer.show.stepper.page_data import is_shown, page_data
-from minitransformer.show.stepper.pairing import partners
-from minitransformer.show.stepper.sentences import sentence_of
-from minitransformer.verify.mistakes import MISTAKES
+from minitransformer import ideas, layers, ops
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.mathml import as_lists, formula
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.page_bugs import bugs_data
+from minitransformer.school.show.stepper.page_data import is_shown, page_data
+from minitransformer.school.show.stepper.pairing import partners
+from minitransformer.school.show.stepper.sentences import sentence_of
 
 RNG = np.random.default_rng(0)
 
@@ -45,7 +45,7 @@ def test_a_call_that_the_mistake_skips_turns_no_other_call_red(layer: Recording)
 
 @pytest.mark.slow
 def test_a_skipped_call_leaves_the_others_paired() -> None:
-    module = layers.MultiHeadAttention(4, 2, turn=later.rotary_turn(9.0), rng=np.random.default_rng(1)).to(
+    module = layers.MultiHeadAttention(4, 2, turn=ideas.rotary_turn(9.0), rng=np.random.default_rng(1)).to(
         dtype="float64"
     )
     right = step(module, RNG.normal(size=(3, 4)))
@@ -68,7 +68,7 @@ def test_what_several_lines_compute_is_compared_after_the_last() -> None:
 def test_a_line_that_the_mistake_adds_in_a_loop_shifts_no_later_turn() -> None:
     """Names paired by how often they were bound: the second turn's weights with what the first turn's new line made."""
     q, k, v = (RNG.normal(size=(5, 2)) for _ in range(3))
-    recording = step(later.flash_attention, q, k, v, tile=2)
+    recording = step(ideas.flash_attention, q, k, v, tile=2)
     with MISTAKES["flash-weights-of-one-tile"].applied():
         wrong = recording.again()
     found = partners(recording, wrong)

@@ -19,12 +19,12 @@ from tiers import first_of_each
 
 import minitransformer
 from minitransformer import layers, models, ops, step
-from minitransformer.arrays.backend import to_device, to_numpy
-from minitransformer.arrays.strict import StrictArray
+from minitransformer.core.arrays.backend import to_device, to_numpy
+from minitransformer.core.arrays.strict import StrictArray
 from minitransformer.ops import softmax
-from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.document import document
-from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper import Recording
+from minitransformer.school.show.stepper.document import document
+from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.verify import CASES, Report, Row
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 0.0, -1.0]])
@@ -206,7 +206,7 @@ def test_every_number_that_a_profiler_sees_is_recorded(case) -> None:
 
     def witness(frame, event, arg):
         code = frame.f_code
-        if event == "return" and "/minitransformer/ops/" in code.co_filename and code.co_name.isidentifier():
+        if event == "return" and "/minitransformer/core/ops/" in code.co_filename and code.co_name.isidentifier():
             own = {name: value for name, value in frame.f_locals.items() if name not in code.co_freevars}
             arrays = {name: np.array(v) for name, v in own.items() if isinstance(v, np.ndarray | np.generic | float)}
             seen.append((code.co_name, arrays))
@@ -754,7 +754,7 @@ def test_json_holds_the_whole_recording(tmp_path) -> None:
     assert (dx["shape"], dx["dtype"], dx["in_place"], dx["check"]) == ([1, 3], "float64", False, None)
     call = read["calls"][s["call"]]
     assert call["source"][s["line"] - call["first_line"]].strip() == s["source"]
-    assert (call["file"], call["backward"], call["forward_call"]) == ("ops/softmax.py", True, 0)
+    assert (call["file"], call["backward"], call["forward_call"]) == ("core/ops/softmax.py", True, 0)
     verified = document(step(ops.relu, X, verify=True, limit=2))
     assert verified["report"]["ok"]
     last = verified["steps"][-2]["bound"][0]

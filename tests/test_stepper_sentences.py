@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.page_data import is_shown
-from minitransformer.show.stepper.recording import Recording
-from minitransformer.show.stepper.sentences import _read, names_of, outside_of, sections, sentence_of
-from minitransformer.show.stepper.sentences.glossary import GLOSSARY
-from minitransformer.show.stepper.terminal import Viewer
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page_data import is_shown
+from minitransformer.school.show.stepper.recording import Recording
+from minitransformer.school.show.stepper.sentences import _read, names_of, outside_of, sections, sentence_of
+from minitransformer.school.show.stepper.sentences.glossary import GLOSSARY
+from minitransformer.school.show.stepper.terminal import Viewer
 
 
 @pytest.mark.few(8)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.paper import paper
-from minitransformer.show.stepper.sentences import sentence_of
-from minitransformer.show.stepper.stops import LONG, stops_of
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.paper import paper
+from minitransformer.school.show.stepper.sentences import sentence_of
+from minitransformer.school.show.stepper.stops import LONG, stops_of
 
 ATTENTION = [
     "scores",

@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops, step
+from minitransformer.check.trace.values import keep
 from minitransformer.cli import main
-from minitransformer.show.stepper import terminal
-from minitransformer.show.stepper.drawing import PLAIN, Style, draw, matrix, plain, verdict
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.terminal import Viewer
-from minitransformer.trace.values import keep
+from minitransformer.school.show.stepper import terminal
+from minitransformer.school.show.stepper.drawing import PLAIN, Style, draw, matrix, plain, verdict
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.terminal import Viewer
 
 NAMES = (
     "worked-example softmax attention multi-head layer-norm ffn encoder-layer decoder-layer cross-entropy embedding "
@@ -172,7 +172,7 @@ def test_a_forward_step_shows_its_calls_its_line_and_its_numbers(recording) -> N
     s, _ = recording.find("attention.scores")
     drawn = draw(recording, s)
     assert re.fullmatch(r"step \d+/\d+  forward   self_attention › attention", drawn[0])
-    assert drawn[1] == f"ops/attention.py:{s.line}"
+    assert drawn[1] == f"core/ops/attention.py:{s.line}"
     assert drawn[2] == f"{s.line:5d} >     scores = (q @ k.swapaxes(-1, -2)) * factor"
     assert "\n".join(drawn[3:]).splitlines() == [
         "",

@@ -9,9 +9,9 @@ from all_ops import CALLS, FIRST, setup_of
 from scipy import special
 from tiers import in_one
 
-from minitransformer import ops
-from minitransformer.arrays import masks
-from minitransformer.arrays.backend import (
+from minitransformer import masks, ops
+from minitransformer.check.verify.catalogue import Setup
+from minitransformer.core.arrays.backend import (
     array_module,
     device_of,
     get_device,
@@ -20,8 +20,7 @@ from minitransformer.arrays.backend import (
     to_numpy,
     uniform,
 )
-from minitransformer.arrays.strict import StrictArray, xp
-from minitransformer.verify.catalogue import Setup
+from minitransformer.core.arrays.strict import StrictArray, xp
 
 HOST = np.arange(6.0).reshape(2, 3)
 
@@ -481,7 +480,7 @@ def same_random_numbers(monkeypatch):
 
     original = uniform
     monkeypatch.setattr(
-        sys.modules["minitransformer.ops.dropout"],
+        sys.modules["minitransformer.core.ops.dropout"],
         "uniform",
         lambda rng, shape, like: (on_device if isinstance(like, np.ndarray) else original)(rng, shape, like),
     )

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import later, ops
-from minitransformer.verify.mistakes import MISTAKES
+from minitransformer import ideas, ops
+from minitransformer.check.verify.mistakes import MISTAKES
 
 PAGE = Path(__file__).parent.parent / "docs" / "referee.md"
 SHARE = 0.05  # as a share of the largest right number: a mistake must differ by more than this
@@ -87,7 +87,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = None) -> 
 SOFTMAX = of_softmax, ours(lambda x: ops.softmax(x), "dX")
 NORM = of_layer_norm, ours(norm)
 ATTENTION = of_attention, ours(attention, "dq", "dk", "dv")
-FLASH = of_attention, ours(lambda q, k, v, causal: later.flash_attention(q, k, v, causal=causal), "dq", "dk", "dv")
+FLASH = of_attention, ours(lambda q, k, v, causal: ideas.flash_attention(q, k, v, causal=causal), "dq", "dk", "dv")
 FUNCTIONS = {
     "CS336, assignment 1, `run_scaled_dot_product_attention`": ATTENTION,
     "CS336, assignment 2, `get_flashattention_autograd_function_pytorch`": FLASH,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minitransformer import course, ops, verify
-from minitransformer.course.suspects import INNOCENT, label
+from minitransformer.school.course.suspects import INNOCENT, label
 
 SOURCES = sorted((Path(__file__).parent.parent / "notebooks" / "source").glob("*.py"))
 X = np.random.default_rng(0).normal(size=(2, 3))

@@ -20,15 +20,15 @@ from minitransformer.cli import _options, main
 from minitransformer.commands import generate as generate_command
 from minitransformer.commands import plot
 from minitransformer.commands import train as train_command
-from minitransformer.cost import describe
+from minitransformer.core.models import folder as model_folder
 from minitransformer.generation import generate, greedy
-from minitransformer.machines.tasks import TASKS
 from minitransformer.models import Classifier, ClassifierConfig
-from minitransformer.models import folder as model_folder
-from minitransformer.show.viewer.command import view_text
-from minitransformer.tasks import translation
-from minitransformer.tasks.evaluation import classified
-from minitransformer.tasks.translation import TranslationData, load_translator, written
+from minitransformer.run.cost import describe
+from minitransformer.run.machines.recipes import TASKS
+from minitransformer.run.tasks import translation
+from minitransformer.run.tasks.evaluation import classified
+from minitransformer.run.tasks.translation import TranslationData, load_translator, written
+from minitransformer.school.show.viewer.command import view_text
 from minitransformer.text import (
     END,
     START,
@@ -682,7 +682,7 @@ def test_translations_without_an_end_are_counted(translator, monkeypatch, capsys
     target = load_translator(translator.folder)[2]
     ids = [[5, 6] + [END] * (i >= cut_off) for i in range(3)]
     monkeypatch.setattr("minitransformer.commands.translate.written", lambda *_, **__: ids)
-    monkeypatch.setattr("minitransformer.tasks.evaluation.written", lambda *_, **__: ids)
+    monkeypatch.setattr("minitransformer.run.tasks.evaluation.written", lambda *_, **__: ids)
     assert main(["translate", "--model", str(translator.folder), *TEXTS]) == 0
     out, err = capsys.readouterr()
     assert out == f"{target.decode([5, 6])}\n" * 3

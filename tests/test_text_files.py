@@ -7,8 +7,8 @@ import io
 
 import pytest
 
-from minitransformer.text import files
-from minitransformer.text.files import read_labelled, read_lines, read_pairs, read_text
+from minitransformer.core.text import text_files
+from minitransformer.core.text.text_files import read_labelled, read_lines, read_pairs, read_text
 
 
 @pytest.fixture
@@ -138,13 +138,13 @@ def test_what_is_no_text_is_refused_at_its_first_zero(file, name):
 
 def test_what_is_no_text_is_read_no_further(tmp_path):
     zeros = io.BytesIO(b"some words\n" + bytes(50 << 20))
-    assert files._read(zeros, tmp_path) == b"some words\n\0"
+    assert text_files._read(zeros, tmp_path) == b"some words\n\0"
     assert zeros.tell() == 1 << 20
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.gz"])
 def test_a_text_that_is_too_long_is_refused(file, name, monkeypatch):
-    monkeypatch.setattr(files, "_MOST", 3 << 20)
+    monkeypatch.setattr(text_files, "_MOST", 3 << 20)
     assert len(read_text(file("abc\n" * (3 << 18), name))) == 3 << 20
     with pytest.raises(ValueError, match=rf"{name} is longer than the limit of 3,145,728 bytes"):
         read_text(file("abc\n" * (3 << 18) + "\n", name))

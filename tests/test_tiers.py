@@ -9,7 +9,7 @@ import sys
 import pytest
 from tiers import ALL, in_one
 
-from minitransformer.course.examination import QUESTIONS
+from minitransformer.school.course.examination import QUESTIONS
 
 RAN: list[str] = []
 

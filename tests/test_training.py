@@ -21,21 +21,21 @@ from safetensors.numpy import load_file
 from waiting import wait_until
 
 from minitransformer import training
-from minitransformer.arrays import files
 from minitransformer.cli import main
+from minitransformer.core.arrays import files
+from minitransformer.core.models.folder import load as load_model
+from minitransformer.core.training.corpora import PairCorpus, TextCorpus
+from minitransformer.core.training.loop import Worker, clip_gradients, train
+from minitransformer.core.training.optimizers import clipping
 from minitransformer.layers import Linear
-from minitransformer.machines import checkpoint
-from minitransformer.machines.finite import first_not_finite
-from minitransformer.machines.pieces import InPieces
-from minitransformer.machines.run_folder import read_log
-from minitransformer.machines.settings import OPTIMIZERS
-from minitransformer.machines.workers import FlatWorker, replica
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
-from minitransformer.models.folder import load as load_model
+from minitransformer.run.machines import checkpoint
+from minitransformer.run.machines.finite import first_not_finite
+from minitransformer.run.machines.pieces import InPieces
+from minitransformer.run.machines.run_folder import read_log
+from minitransformer.run.machines.settings import OPTIMIZERS
+from minitransformer.run.machines.workers import FlatWorker, replica
 from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
-from minitransformer.training.corpora import PairCorpus, TextCorpus
-from minitransformer.training.loop import Worker, clip_gradients, train
-from minitransformer.training.optimizers import clipping
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 

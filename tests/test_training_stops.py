@@ -16,14 +16,14 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from minitransformer.cli import main
+from minitransformer.core.training.corpora import TextCorpus
+from minitransformer.core.training.loop import Worker
 from minitransformer.layers import Parameter
-from minitransformer.machines import checkpoint, files
-from minitransformer.machines.run_folder import read_log
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.machines import checkpoint, locks
+from minitransformer.run.machines.run_folder import read_log
 from minitransformer.text import WordTokenizer
 from minitransformer.training import Trainer, TrainingSettings, Workers
-from minitransformer.training.corpora import TextCorpus
-from minitransformer.training.loop import Worker
 
 SHORT = "--d-model 8 --n-heads 2 --d-ff 8 --n-layers 1 --steps 4 --warmup 1 --validate-every 2 --save-every 2".split()
 
@@ -324,7 +324,7 @@ def test_files_of_others_stay_and_tokenizers_that_no_run_told_of_go(tmp_path):
 
 HOLDS = """
 import pathlib, sys
-from minitransformer.machines.files import locked
+from minitransformer.run.machines.locks import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -353,19 +353,19 @@ def test_two_trainings_do_not_share_a_folder(stopped, tmp_path, failed, more):
 
 def test_a_folder_is_there_only_if_something_is_put_into_it(tmp_path):
     new = tmp_path / "a" / "b"
-    with files.locked(new):
-        with pytest.raises(OSError, match=f"{new} is in use by process {os.getpid()}"), files.locked(new):
+    with locks.locked(new):
+        with pytest.raises(OSError, match=f"{new} is in use by process {os.getpid()}"), locks.locked(new):
             pass
         assert new.is_dir()
     assert not (tmp_path / "a").exists()
-    with files.locked(new):
+    with locks.locked(new):
         (new / "x").write_text("")
     assert [path.name for path in new.iterdir()] == ["x"]
 
 
 def test_without_locks_a_folder_can_be_used(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as in a browser
-    with files.locked(tmp_path / "run"), files.locked(tmp_path / "other"):
+    with locks.locked(tmp_path / "run"), locks.locked(tmp_path / "other"):
         pass
     assert list(tmp_path.iterdir()) == []
 

@@ -11,10 +11,10 @@ import pytest
 
 from minitransformer import models
 from minitransformer.cli import main
+from minitransformer.core.models import folder
 from minitransformer.generation import Translation, translate
-from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
-from minitransformer.machines.tasks import RECIPES
-from minitransformer.models import folder
+from minitransformer.ideas.before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
+from minitransformer.run.machines.recipes import RECIPES
 
 SIZES: dict[str, Any] = {
     "source_vocabulary": 9, "target_vocabulary": 9, "d_model": 8, "n_heads": 2, "d_ff": 12,

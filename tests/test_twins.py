@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minitransformer import fast, ops
-from minitransformer.arrays.backend import Array, Pullback
+from minitransformer.core.arrays.backend import Array, Pullback
 from minitransformer.layers import (
     Cache,
     Encoder,
@@ -21,8 +21,8 @@ from minitransformer.layers import (
     Module,
     Residual,
 )
-from minitransformer.machines.settings import OPTIMIZERS
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.machines.settings import OPTIMIZERS
 from minitransformer.training import AdamW, Workers
 from minitransformer.verify import CASES, Case
 
@@ -136,7 +136,7 @@ def test_what_is_neither_a_module_nor_an_optimiser_is_refused() -> None:
 
 
 def test_what_one_reads_is_what_trains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A print in ops/softmax.py prints when a model trains; its fast twin has softmax in other code."""
+    """A print in core/ops/softmax.py prints when a model trains; its fast twin has softmax in other code."""
     as_written: Any = inspect.unwrap(ops.softmax)
     source = inspect.getsource(as_written).replace("    largest = ", "    print('softmax runs')\n    largest = ")
     namespace: dict[str, Any] = {}

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import later, layers, ops, verify
-from minitransformer.arrays.backend import to_device
+from minitransformer import ideas, layers, ops, verify
+from minitransformer.check.verify.arguments import reading
+from minitransformer.core.arrays.backend import to_device
+from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.layers import Module, Parameter
-from minitransformer.published.bart import BartConfig
 from minitransformer.verify import Report, Row
-from minitransformer.verify.arguments import reading
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -1797,7 +1797,7 @@ def test_what_rounding_hides_is_counted() -> None:
 
 
 def test_what_a_layer_learns_and_how_an_embedding_is_scaled() -> None:
-    latent = [name for name, _ in later.LatentAttention(6, 2, 3, 5, 4).parameters()]
+    latent = [name for name, _ in ideas.LatentAttention(6, 2, 3, 5, 4).parameters()]
     assert "query.weight" in latent and "query.bias" not in latent
     sizes: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6, "n_encoder_layers": 1, "n_decoder_layers": 1}
     for scaled, expected in ((True, 2.0), (False, 1.0)):

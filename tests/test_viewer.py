@@ -11,9 +11,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from minitransformer.check.trace.recorder import Recorder
+from minitransformer.check.trace.tracing import Replacement
 from minitransformer.cli import main
-from minitransformer.generation import greedy
-from minitransformer.models import (
+from minitransformer.core.models import (
     Classifier,
     ClassifierConfig,
     LanguageModel,
@@ -22,11 +23,10 @@ from minitransformer.models import (
     TransformerConfig,
     folder,
 )
-from minitransformer.show.viewer import view
-from minitransformer.tasks.translation import save_translator
+from minitransformer.generation import greedy
+from minitransformer.run.tasks.translation import save_translator
+from minitransformer.school.show.viewer import view
 from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
-from minitransformer.trace.recorder import Recorder
-from minitransformer.trace.tracing import Replacement
 from minitransformer.verify import values_inside
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}

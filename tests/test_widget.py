@@ -9,7 +9,7 @@ import pytest
 
 import minitransformer
 from minitransformer import ops
-from minitransformer.show.stepper import widget
+from minitransformer.school.show.stepper import widget
 
 X = np.array([[0.5, -1.0, 2.0]])
 

@@ -52,7 +52,7 @@ WORK = """
 import numpy as np
 from minitransformer import course, models, ops, parallel, step, verify
 from minitransformer.training import AdamW, Workers
-from minitransformer.training.corpora import TextCorpus
+from minitransformer.core.training.corpora import TextCorpus
 
 rng = np.random.default_rng(0)
 q, k, v = rng.normal(size=(3, 2)), rng.normal(size=(5, 2)), rng.normal(size=(5, 4))
@@ -80,7 +80,7 @@ else:
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
     modules = ["minitransformer." + name[:-3].replace("/", ".").removesuffix(".__init__") for name in FILES]
-    left_out = {"__init__", "__main__", *(f"fast.{name}" for name in COMPILED)}
+    left_out = {"__init__", "__main__", *(f"run.fast.{name}" for name in COMPILED)}
     names = [name for name in modules if name.removeprefix("minitransformer.") not in left_out]
     command = [sys.executable, "-c", AS_IN_A_BROWSER + script, json.dumps([ABSENT, names])]
     return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.course import worked_example
-from minitransformer.course.worked_example import EXAMPLES, SCALED, UNEQUAL, UNSCALED, self_attention
+from minitransformer.school.course import worked_example
+from minitransformer.school.course.worked_example import EXAMPLES, SCALED, UNEQUAL, UNSCALED, self_attention
 
 NAMES = ("x", "w_q", "w_k", "w_v", "q", "k", "v", "scores", "weights", "output")
 ROWS = {name: name for name in NAMES[:4]}

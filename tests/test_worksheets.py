@@ -13,13 +13,13 @@ import pytest
 
 from minitransformer import ops, verify
 from minitransformer.cli import main
-from minitransformer.course.worksheets import KINDS, make, mark, page, read_form, to_form, to_html, to_markdown
-from minitransformer.course.worksheets import differences as worksheet_differences
-from minitransformer.course.worksheets.hand_out import names, tidy_name
-from minitransformer.course.worksheets.later_kinds import rotated_scores, two_lstm_steps, two_of_many
-from minitransformer.course.worksheets.layer_kinds import residual_feed_forward
-from minitransformer.course.worksheets.pdf import to_pdf
-from minitransformer.course.worksheets.sheet import UNITS, number
+from minitransformer.school.course.worksheets import KINDS, make, mark, page, read_form, to_form, to_html, to_markdown
+from minitransformer.school.course.worksheets import differences as worksheet_differences
+from minitransformer.school.course.worksheets.hand_out import names, tidy_name
+from minitransformer.school.course.worksheets.later_kinds import rotated_scores, two_lstm_steps, two_of_many
+from minitransformer.school.course.worksheets.layer_kinds import residual_feed_forward
+from minitransformer.school.course.worksheets.pdf import to_pdf
+from minitransformer.school.course.worksheets.sheet import UNITS, number
 
 SEEDS = 200
 ROUNDED = {"losses", "loss"}  # logarithms; all else is exact
@@ -528,7 +528,7 @@ def test_the_progress_bar_is_closed_before_a_failure_is_told(tmp_path, capsys, m
 
     (tmp_path / "class.txt").write_text("Ada\nEmmy\n")
     monkeypatch.setattr("minitransformer.commands.worksheet.progress_bar", lambda *_: Bar)
-    monkeypatch.setattr("minitransformer.course.worksheets.hand_out.write", fail)
+    monkeypatch.setattr("minitransformer.school.course.worksheets.hand_out.write", fail)
     arguments = ["softmax-backward", "--class", tmp_path / "class.txt", "--out", tmp_path / "sheets"]
     assert main(["worksheet", *map(str, arguments)]) == 1
     assert "No space left on device" in capsys.readouterr().err

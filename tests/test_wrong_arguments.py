@@ -10,11 +10,10 @@ import pytest
 from tiers import in_one
 
 import minitransformer
-from minitransformer import generation, later, layers, models, ops, text, training, verify
+from minitransformer import generation, ideas, layers, models, ops, text, training, verify, viewer
 from minitransformer.cli import main
-from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
+from minitransformer.ideas.before.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.layers import Linear
-from minitransformer.show import viewer
 from minitransformer.text import CharacterTokenizer
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 8}
@@ -105,16 +104,16 @@ def test_each_says_what_was_expected(call, message):
 
 
 X = np.random.default_rng(0).normal(size=(2, 4, 6))
-HEADS = layers.MultiHeadAttention(6, 3, turn=later.rotary_turn(10.0), rng=np.random.default_rng(0)).to(dtype="float64")
+HEADS = layers.MultiHeadAttention(6, 3, turn=ideas.rotary_turn(10.0), rng=np.random.default_rng(0)).to(dtype="float64")
 UNCLEAR = [
     (lambda: ops.softmax(X, axis=True), "softmax: axis must be an integer, got True"),
     (lambda: ops.softmax(X[0].view(np.matrix)), "softmax: x is a matrix, .* convert it with numpy.asarray"),
     (lambda: ops.softmax(np.ma.masked_array(X)), "softmax: x is a MaskedArray, .* convert it with x.filled"),
     (
-        lambda: later.rotary(X, positions=np.arange(5)),
+        lambda: ideas.rotary(X, positions=np.arange(5)),
         r"rotary: positions of shape \(5,\) does not broadcast",
     ),
-    (lambda: later.rotary(X, positions=np.arange(4.0)), "rotary: positions must hold integers, got float64"),
+    (lambda: ideas.rotary(X, positions=np.arange(4.0)), "rotary: positions must hold integers, got float64"),
     (lambda: HEADS(X, positions=[[0, 1, 2, 3]] * 2), "RotaryPositions: positions must be a NumPy .* got list"),
     (
         lambda: layers.SinusoidalPositions(6)(X, positions=[[0] * 4] * 2),
@@ -153,10 +152,10 @@ UNCLEAR = [
         (functools.partial(call, causal="no"), "causal must be True or False, got 'no'")
         for call in (
             functools.partial(ops.attention, X, X, X),
-            functools.partial(later.flash_attention, X, X, X),
-            functools.partial(later.local_attention, X, X, X, 2),
-            functools.partial(later.sink_attention, X, X, X, np.ones(2)),
-            functools.partial(later.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
+            functools.partial(ideas.flash_attention, X, X, X),
+            functools.partial(ideas.local_attention, X, X, X, 2),
+            functools.partial(ideas.sink_attention, X, X, X, np.ones(2)),
+            functools.partial(ideas.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
             functools.partial(HEADS, X),
         )
     ),
@@ -168,13 +167,13 @@ UNCLEAR = [
             (functools.partial(layers.FeedForward, 2, 3), "bias"),
             (functools.partial(layers.Encoder, 1, **SIZES), "final_norm"),
             (functools.partial(layers.Encoder, 1, **SIZES), "recompute"),
-            (functools.partial(later.MixtureOfExperts, 2, 3, 4), "gated"),
-            (functools.partial(later.MixtureOfExperts, 2, 3, 4), "bias"),
-            (functools.partial(later.Recurrent, 2, 3), "reverse"),
-            (functools.partial(later.GatedFeedForward, 2, 3), "bias"),
-            (functools.partial(later.grouped, 4, 2, 1), "bias"),
-            (functools.partial(later.rotary, X), "interleaved"),
-            (functools.partial(later.relative_bias, X[0], 2, 3), "both_ways"),
+            (functools.partial(ideas.MixtureOfExperts, 2, 3, 4), "gated"),
+            (functools.partial(ideas.MixtureOfExperts, 2, 3, 4), "bias"),
+            (functools.partial(ideas.Recurrent, 2, 3), "reverse"),
+            (functools.partial(ideas.GatedFeedForward, 2, 3), "bias"),
+            (functools.partial(ideas.grouped, 4, 2, 1), "bias"),
+            (functools.partial(ideas.rotary, X), "interleaved"),
+            (functools.partial(ideas.relative_bias, X[0], 2, 3), "both_ways"),
             (functools.partial(generation.translate, **SEARCH), "early_stopping"),
             (functools.partial(training.AdamW, PAIRS, 0.1), "decay_vectors"),
             *(
@@ -204,7 +203,7 @@ def test_the_ends_of_a_range_belong_to_it_in_any_type_of_number(kind):
 
 
 def test_a_command_that_is_to_write_without_end_says_so_in_one_line(tmp_path, capsys):
-    models.folder.save(writer(), tmp_path)
+    models.save(writer(), tmp_path)
     CharacterTokenizer.train(["abcd"]).save(tmp_path / "tokenizer.json")
     assert main(["generate", "--model", str(tmp_path), "a", "--tokens", str(10**20)]) == 1
     err = capsys.readouterr().err

@@ -24,14 +24,13 @@ import reference
 from all_ops import IDEAS
 from value_checks import CLOSE, VALUE_CHECKS, Check, rejects
 
-from minitransformer import later, layers, models, ops
-from minitransformer.arrays import masks
-from minitransformer.machines.parallel import in_threads, mean
+from minitransformer import ideas, layers, masks, models, ops
+from minitransformer.check.verify.mistakes import MISTAKES, Mistake
+from minitransformer.run.machines.parallel import in_threads, mean
 from minitransformer.training import SGD, AdamW, Muon, newton_schulz
 from minitransformer.verify import CASES, Case, Report, Row, gradients
-from minitransformer.verify.mistakes import MISTAKES, Mistake
 
-PACKAGE = Path(ops.__file__).parent.parent
+PACKAGE = Path(ops.__file__).parent
 BY_GRADIENTS = [variant for variant in MISTAKES.values() if variant.caught_by == "gradients"]
 BY_VALUES = [variant for variant in MISTAKES.values() if variant.caught_by == "values"]
 FAST = {"entrywise": 0, "directions": 1, "entries_at_kinks": False, "intermediates": False}
@@ -303,8 +302,8 @@ def stub(target: str, old: str, new: str) -> Mistake:
     return Mistake("stub", target, ((old, new),), "A backward pass that nobody has written yet.")
 
 
-ZERO_SOFTMAX = stub("ops.softmax:softmax", "dx = y *", "dx = 0.0 * y *")
-ZERO_LAYER_NORM = stub("ops.normalization:layer_norm", "dx = inverse_std *", "dx = 0.0 * inverse_std *")
+ZERO_SOFTMAX = stub("core.ops.softmax:softmax", "dx = y *", "dx = 0.0 * y *")
+ZERO_LAYER_NORM = stub("core.ops.normalization:layer_norm", "dx = inverse_std *", "dx = 0.0 * inverse_std *")
 
 
 def draw(*shape: int, seed: int = 7) -> np.ndarray:
@@ -489,7 +488,7 @@ def multi_head_attention_across() -> None:
 
 @rejects("attend-window-one-too-wide")
 def a_window_shows_the_query_and_those_before_it() -> None:
-    layer = layers.MultiHeadAttention(4, 2, mix=later.Window(2), rng=np.random.default_rng(1)).to(dtype="float64")
+    layer = layers.MultiHeadAttention(4, 2, mix=ideas.Window(2), rng=np.random.default_rng(1)).to(dtype="float64")
     seen = reference.dependencies(lambda x: layer(x)[0], draw(4, 4))
     assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
 
@@ -497,7 +496,7 @@ def a_window_shows_the_query_and_those_before_it() -> None:
 @rejects("convolution-sees-ahead")
 def causal_convolution_sees_the_past() -> None:
     weight, bias = draw(2, 3, 3, seed=1), draw(3, seed=2)
-    seen = reference.dependencies(lambda x: later.convolution(x, weight, bias, 2, True)[0], draw(4, 3))
+    seen = reference.dependencies(lambda x: ideas.convolution(x, weight, bias, 2, True)[0], draw(4, 3))
     assert seen == [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
 
 
@@ -510,7 +509,7 @@ def a_token_is_a_row_of_the_table() -> None:
 
 @rejects("repeat-heads-tiled")
 def copies_of_a_head_are_side_by_side() -> None:
-    np.testing.assert_array_equal(later.repeat_heads(np.array([[[1.0]], [[2.0]]]), 2)[0].ravel(), [1, 1, 2, 2])
+    np.testing.assert_array_equal(ideas.repeat_heads(np.array([[[1.0]], [[2.0]]]), 2)[0].ravel(), [1, 1, 2, 2])
 
 
 @rejects(
@@ -526,28 +525,28 @@ def a_pair_is_a_complex_number_that_turns() -> None:
     x = draw(3, 4)
     turned = (x[:, :2] + 1j * x[:, 2:]) * np.exp(1j * np.arange(3.0)[:, None] * [1.0, 0.25])
     expected = np.concatenate([turned.real, turned.imag], axis=1)
-    np.testing.assert_allclose(later.rotary(x, base=16.0)[0], expected, **CLOSE)
+    np.testing.assert_allclose(ideas.rotary(x, base=16.0)[0], expected, **CLOSE)
 
 
 @rejects("rotate-the-last-part", "rotate-other-pairs")
 def a_quarter_turn_of_the_first_two_pairs() -> None:
     x, cos, sin = np.arange(1.0, 7.0)[None], np.zeros((1, 2)), np.ones((1, 2))
-    np.testing.assert_allclose(later.rotate(x, cos, sin)[0], [[-3, -4, 1, 2, 5, 6]], **CLOSE)
-    np.testing.assert_allclose(later.rotate(x, cos, sin, interleaved=True)[0], [[-2, 1, -4, 3, 5, 6]], **CLOSE)
+    np.testing.assert_allclose(ideas.rotate(x, cos, sin)[0], [[-3, -4, 1, 2, 5, 6]], **CLOSE)
+    np.testing.assert_allclose(ideas.rotate(x, cos, sin, interleaved=True)[0], [[-2, 1, -4, 3, 5, 6]], **CLOSE)
 
 
 @rejects("layer-norm-axes-last-only")
 def a_row_of_two_axes() -> None:
     x, gamma, beta = draw(2, 2, 3), draw(2, 3, seed=1), draw(2, 3, seed=2)
     expected = [reference.layer_norm(row.ravel(), gamma.ravel(), beta.ravel(), 1e-5) for row in x]
-    np.testing.assert_allclose(later.layer_norm_over_axes(x, gamma, beta)[0].reshape(2, 6), expected, **CLOSE)
+    np.testing.assert_allclose(ideas.layer_norm_over_axes(x, gamma, beta)[0].reshape(2, 6), expected, **CLOSE)
 
 
 @rejects("weighted-mean-over-positions", "weighted-by-p")
 def a_class_that_counts_three_times() -> None:
     """-log p is log 4 and log (4 / 3): their mean with weights 1 and 3."""
     logits = np.log([[1.0, 3.0], [1.0, 3.0]])
-    loss, _ = later.weighted_cross_entropy(logits, np.array([0, 1]), np.array([1.0, 3.0]))
+    loss, _ = ideas.weighted_cross_entropy(logits, np.array([0, 1]), np.array([1.0, 3.0]))
     np.testing.assert_allclose(loss, (np.log(4.0) + 3.0 * np.log(4.0 / 3.0)) / 4.0, **CLOSE)
 
 
@@ -557,7 +556,7 @@ def one_unit_of_a_gru_that_resets_first() -> None:
     inputs, h = np.array([np.log(3.0), np.log(1 / 3.0), -np.log(3.0), -np.log(3.0), 0.1, 0.2]), np.array([0.4, -0.8])
     weight = np.concatenate([np.zeros((2, 4)), [[0.0, 1.0], [2.0, 0.0]]], axis=1)
     candidate = np.tanh([0.1 + 2.0 * 0.25 * -0.8, 0.2 + 0.75 * 0.4])
-    new, _ = later.gru_cell_reset_first(inputs, h, weight)
+    new, _ = ideas.gru_cell_reset_first(inputs, h, weight)
     np.testing.assert_allclose(new, 0.75 * candidate + 0.25 * h, **CLOSE)
 
 
@@ -565,26 +564,26 @@ def one_unit_of_a_gru_that_resets_first() -> None:
 def a_value_is_replaced_under_its_key() -> None:
     """Written whole (β = 1) under one key: the second value takes the first one's place, whatever is left of it."""
     key, values = np.array([[0.6, 0.8], [0.6, 0.8]]), np.array([[5.0, -1.0], [2.0, 3.0]])
-    output, _ = later.gated_delta(key, key, values, np.full((2, 1), np.log(0.5)), np.ones(2), scale=1.0)
+    output, _ = ideas.gated_delta(key, key, values, np.full((2, 1), np.log(0.5)), np.ones(2), scale=1.0)
     np.testing.assert_allclose(output, values, **CLOSE)
 
 
 @rejects("gates-of-the-worst")
 def the_best_two_share_the_weight() -> None:
-    gates, _ = later.top_k_gates(np.log([[1.0, 3.0, 2.0, 4.0]]))
+    gates, _ = ideas.top_k_gates(np.log([[1.0, 3.0, 2.0, 4.0]]))
     np.testing.assert_allclose(gates, [[0.0, 3 / 7, 0.0, 4 / 7]], **CLOSE)
 
 
 @rejects("balance-without-e")
 def equal_or_not_the_loss_has_the_factor_e() -> None:
     """p = (2/3, 1/3) and (1/2, 1/2), of which the first wins: the shares are 1 and 0, and 2 · P_0 is 7/6."""
-    loss, _ = later.load_balance(np.log([[2.0, 1.0], [1.0, 1.0]]), 1)
+    loss, _ = ideas.load_balance(np.log([[2.0, 1.0], [1.0, 1.0]]), 1)
     np.testing.assert_allclose(loss, 7 / 6, **CLOSE)
 
 
 @rejects("experts-dense")
 def experts_without_a_token_are_not_called() -> None:
-    layer = later.MixtureOfExperts(2, 3, 3, 1, rng=np.random.default_rng(1)).to(dtype="float64")
+    layer = ideas.MixtureOfExperts(2, 3, 3, 1, rng=np.random.default_rng(1)).to(dtype="float64")
     called = []
     for i, expert in enumerate(layer.experts):
         layer.experts[i] = lambda x, i=i, expert=expert: called.append((i, len(x))) or expert(x)
@@ -595,7 +594,7 @@ def experts_without_a_token_are_not_called() -> None:
 
 @rejects("recurrent-reads-padding")
 def a_recurrent_layer_does_not_read_padding() -> None:
-    layer = later.Recurrent(2, 3, "rnn", rng=np.random.default_rng(1)).to(dtype="float64")
+    layer = ideas.Recurrent(2, 3, "rnn", rng=np.random.default_rng(1)).to(dtype="float64")
     real = np.array([True, True, False, False])
     seen = reference.dependencies(lambda x: layer(x, mask=real)[0], draw(4, 2))
     assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]]
@@ -605,33 +604,33 @@ def a_recurrent_layer_does_not_read_padding() -> None:
 def local_attention_is_attention_under_a_mask() -> None:
     q, k, v = draw(5, 2), draw(5, 2, seed=1), draw(5, 3, seed=2)
     expected = reference.attention(q, k, v, lambda i, j: abs(i - j) <= 2)
-    np.testing.assert_allclose(later.local_attention(q, k, v, 2)[0], expected, **CLOSE)
+    np.testing.assert_allclose(ideas.local_attention(q, k, v, 2)[0], expected, **CLOSE)
 
 
 @rejects("flash-queries-counted-from-the-first-key", "flash-last-tile-left-out")
 def flash_attention_is_attention() -> None:
     q, k, v = draw(3, 2), draw(5, 2, seed=1), draw(5, 3, seed=2)
     expected = reference.attention(q, k, v, lambda i, j: j <= i + 2)
-    np.testing.assert_allclose(later.flash_attention(q, k, v, causal=True, tile=2)[0], expected, **CLOSE)
+    np.testing.assert_allclose(ideas.flash_attention(q, k, v, causal=True, tile=2)[0], expected, **CLOSE)
 
 
 @rejects("flash-query-does-not-see-itself", "flash-causal-forgotten")
 def flash_attention_looks_back() -> None:
     x, real = draw(4, 2), np.ones(4, bool)
-    seen = reference.dependencies(lambda v: later.flash_attention(x, x, v, real, causal=True, tile=2)[0], draw(4, 2))
+    seen = reference.dependencies(lambda v: ideas.flash_attention(x, x, v, real, causal=True, tile=2)[0], draw(4, 2))
     assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
 
 
 @rejects("linear-attention-own-key-left-out", "linear-attention-block-sees-ahead", "linear-attention-last-block-alone")
 def linear_attention_looks_back() -> None:
     x = draw(5, 2)
-    seen = reference.dependencies(lambda v: later.linear_attention(x, x, v, block=2)[0], draw(5, 2))
+    seen = reference.dependencies(lambda v: ideas.linear_attention(x, x, v, block=2)[0], draw(5, 2))
     assert seen == [[int(j <= i) for j in range(5)] for i in range(5)]
 
 
 @rejects("rolling-cache-one-too-few", "rolling-cache-forgets-the-sinks")
 def a_rolling_cache_keeps_the_first_and_the_last() -> None:
-    cache, tokens = later.RollingCache(window=2, sinks=1), draw(6, 2)
+    cache, tokens = ideas.RollingCache(window=2, sinks=1), draw(6, 2)
     for token in tokens:
         seen, _ = cache.extend(token[None], token[None])
     np.testing.assert_array_equal(seen, tokens[[0, 3, 4, 5]])  # the two kept, which the new one joins
@@ -641,16 +640,16 @@ def a_rolling_cache_keeps_the_first_and_the_last() -> None:
 @rejects("rolling-cache-mask-of-the-oldest")
 def a_rolling_cache_cuts_a_mask_to_what_it_keeps() -> None:
     mask = np.array([True, False, False, True, True, False])
-    assert later.RollingCache(window=2, sinks=1).of_kept(mask, 4).tolist() == [True, True, True, False]
+    assert ideas.RollingCache(window=2, sinks=1).of_kept(mask, 4).tolist() == [True, True, True, False]
 
 
 @rejects("rolling-cache-query-counts-in-the-text", "rolling-cache-rotated-twice")
 def a_rolling_cache_counts_positions_within_itself() -> None:
     """After five tokens, with a window of 2, the new one attends as if it were the third of three."""
-    layer = layers.MultiHeadAttention(4, 1, turn=later.rotary_turn(9.0), rng=np.random.default_rng(1)).to(
+    layer = layers.MultiHeadAttention(4, 1, turn=ideas.rotary_turn(9.0), rng=np.random.default_rng(1)).to(
         dtype="float64"
     )
-    cache, tokens = later.RollingCache(window=2), draw(6, 4)
+    cache, tokens = ideas.RollingCache(window=2), draw(6, 4)
     for token in tokens:
         y = layer(token[None], cache=cache)[0]
     expected = layer(tokens[3:], mask=np.array([False, True, True]))[0]
@@ -659,7 +658,7 @@ def a_rolling_cache_counts_positions_within_itself() -> None:
 
 @rejects("attend-one-norm-for-both", "attend-keys-not-normed", "attend-values-normed")
 def norms_of_queries_and_keys_by_hand() -> None:
-    layer = layers.MultiHeadAttention(4, 1, turn=later.qk_norm(4), rng=np.random.default_rng(1)).to(dtype="float64")
+    layer = layers.MultiHeadAttention(4, 1, turn=ideas.qk_norm(4), rng=np.random.default_rng(1)).to(dtype="float64")
     layer.turn_query.norm.gamma.value, layer.turn_key.norm.gamma.value = draw(4, seed=1), draw(4, seed=2)
     x = draw(3, 4)
     q, k, v = layer.query(x)[0], layer.key(x)[0], layer.value(x)[0]
@@ -671,7 +670,7 @@ def norms_of_queries_and_keys_by_hand() -> None:
 @rejects("alibi-counted-from-the-first-query", "alibi-nearer-is-lower", "alibi-ahead-is-higher")
 def linear_biases_by_hand() -> None:
     expected = [[[-1.0, -0.5, 0.0, -0.5], [-1.5, -1.0, -0.5, 0.0]]]  # of 2 queries at the end of 4 positions
-    np.testing.assert_array_equal(later.alibi(np.array([0.5]), 2, 4)[0], expected)
+    np.testing.assert_array_equal(ideas.alibi(np.array([0.5]), 2, 4)[0], expected)
 
 
 @rejects("decoder-layer-not-causal", "decoder-layer-memory-asks")
@@ -962,7 +961,7 @@ def test_variants_may_be_nested() -> None:
 
 
 def slope_of_default_gate() -> float:
-    return float(later.gated(np.array([2.0]), np.array([1.0]))[1](np.array([1.0]))[0][0])
+    return float(ideas.gated(np.array([2.0]), np.array([1.0]))[1](np.array([1.0]))[0][0])
 
 
 HOLDERS = {
@@ -1008,7 +1007,7 @@ def test_a_wrong_op_is_traced_like_the_right_one() -> None:
 
 
 def test_a_traceback_shows_the_wrong_line() -> None:
-    wrong = stub("ops.softmax:softmax", "dx = y *", "dx = nothing_known *")
+    wrong = stub("core.ops.softmax:softmax", "dx = y *", "dx = nothing_known *")
     with wrong.applied():
         try:
             ops.softmax(draw(3))[1](draw(3))
@@ -1020,11 +1019,14 @@ def test_a_traceback_shows_the_wrong_line() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"edits": (("no such snippet", ""),)}, "occur exactly once in the body of ops.softmax:softmax, .* 0 times"),
-        ({"edits": (("keepdims=True", ""),)}, "occur exactly once in the body of ops.softmax:softmax, .* 3 times"),
+        (
+            {"edits": (("no such snippet", ""),)},
+            "occur exactly once in the body of core.ops.softmax:softmax, .* 0 times",
+        ),
+        ({"edits": (("keepdims=True", ""),)}, "occur exactly once in the body of core.ops.softmax:softmax, .* 3 times"),
         ({"edits": (("temperature: float = 1.0", ""),)}, "0 times"),  # a default is no part of the body
-        ({"target": "ops.softmax:hardmax"}, "there is no ops.softmax:hardmax"),
-        ({"target": "layers.residual:Residual"}, "must be a function or a method"),
+        ({"target": "core.ops.softmax:hardmax"}, "there is no core.ops.softmax:hardmax"),
+        ({"target": "core.layers.residual:Residual"}, "must be a function or a method"),
     ],
 )
 def test_a_variant_that_does_not_fit_says_so(change: dict[str, Any], message: str) -> None:

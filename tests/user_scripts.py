@@ -68,7 +68,7 @@ print(Muon, Trainer, settings.rate(1))
     "a_layer_of_parts": """
 import numpy as np
 from minitransformer import layers
-from minitransformer.later import RotaryPositions, Window
+from minitransformer.ideas import RotaryPositions, Window
 
 attention = layers.MultiHeadAttention(8, 2, turn=(RotaryPositions(4), RotaryPositions(4)))
 y, backward = attention(np.zeros((2, 3, 8), np.float32), causal=True)
@@ -144,7 +144,7 @@ import minitransformer
 minitransformer.kernels  # attr-defined
 """,
     "an_import_that_is_not_there": """
-from minitransformer.training import Trainr  # attr-defined
+from minitransformer.core.training import Trainr  # attr-defined
 """,
     "a_module_in_place_of_a_path": """
 from minitransformer import text

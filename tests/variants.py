@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minitransformer import later, layers
+from minitransformer import ideas, layers
 
 
 def attention(
@@ -25,14 +25,14 @@ def attention(
 ) -> layers.MultiHeadAttention:
     mix: Any = layers.ScaledDotProduct(scale)
     if radius is not None:
-        mix = later.Local(radius, scale)
+        mix = ideas.Local(radius, scale)
     if relative is not None or alibi:
-        mix = later.Biased(later.LinearBias(n_heads) if alibi else relative, scale)
+        mix = ideas.Biased(ideas.LinearBias(n_heads) if alibi else relative, scale)
     if sink:
-        mix = later.Sink(n_heads, scale)
+        mix = ideas.Sink(n_heads, scale)
     if window is not None:
-        mix = later.Window(window, mix)
-    turn: Any = (None, None) if rotary_base is None else later.rotary_turn(rotary_base)
+        mix = ideas.Window(window, mix)
+    turn: Any = (None, None) if rotary_base is None else ideas.rotary_turn(rotary_base)
     if qk_norm:
-        turn = later.qk_norm(d_head or d_model // n_heads, rotary_base=rotary_base)
-    return later.grouped(d_model, n_heads, n_key_heads or n_heads, d_head, mix=mix, turn=turn, **options)
+        turn = ideas.qk_norm(d_head or d_model // n_heads, rotary_base=rotary_base)
+    return ideas.grouped(d_model, n_heads, n_key_heads or n_heads, d_head, mix=mix, turn=turn, **options)

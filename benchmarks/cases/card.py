@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minitransformer.arrays.backend import get_device, multiply_in_tf32
+from minitransformer.core.arrays.backend import get_device, multiply_in_tf32
+from minitransformer.core.training.corpora import TextCorpus
 from minitransformer.fast import accelerate
-from minitransformer.machines.pieces import InPieces
-from minitransformer.machines.precision import FIRST_SCALE, MixedPrecision, next_scale
+from minitransformer.run.machines.pieces import InPieces
+from minitransformer.run.machines.precision import FIRST_SCALE, MixedPrecision, next_scale
 from minitransformer.training import AdamW, Workers
-from minitransformer.training.corpora import TextCorpus
 
 from .. import ours
 from .counting import zipf

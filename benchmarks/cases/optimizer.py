@@ -8,7 +8,7 @@ import numpy as np
 
 from minitransformer.fast import accelerate
 from minitransformer.layers import Module, Parameter
-from minitransformer.machines.pieces import InPieces
+from minitransformer.run.machines.pieces import InPieces
 from minitransformer.training import AdamW, Workers
 
 from .. import ours

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..audit import audit, picture, table
-from ..machines.files import write_figure
+from ..check.audit import audit, picture, table
+from ..run.machines.locks import write_figure
 from . import UsageError
 
 

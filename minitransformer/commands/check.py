@@ -15,10 +15,10 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from .. import __version__
-from ..fast.check import NAMES, Form, forms
-from ..fast.large_cases import LARGE
-from ..published.tasks import check_model
-from ..verify import CASES, Case, Report, Row
+from ..check.verify import CASES, Case, Report, Row
+from ..run.fast.check import NAMES, Form, forms
+from ..run.fast.large_cases import LARGE
+from ..run.published_models import check_model
 from . import UsageError
 from .common import add_device, known_as, progress_bar
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..fast import accelerate
-from ..training import Accelerate, as_written
+from ..core.training import Accelerate, as_written
+from ..run.fast import accelerate
 from . import UsageError
 
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from ..compare import positions
-from ..compare.caches import KINDS, measured, predicted
-from ..compare.measure import counted, exponent, flow, memory, path_length, seconds
-from ..compare.mixers import FLOWS, MIXERS
-from ..machines.files import write_figure
+from ..run.machines.locks import write_figure
+from ..school.compare import positions
+from ..school.compare.caches import KINDS, measured, predicted
+from ..school.compare.measure import counted, exponent, flow, memory, path_length, seconds
+from ..school.compare.mixers import FLOWS, MIXERS
 from . import UsageError
 from .common import progress_bar
 
@@ -195,7 +195,7 @@ def _positions(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace, found: object, lines: Sequence[str], picture: Callable[[Any], Figure]) -> int:
     """Print the result as lines or as JSON, and draw it if --plot asks for it. picture: draws it with `plots`."""
     if options.plot:
-        from ..show import plots  # here, because it imports matplotlib
+        from ..school.show import plots  # here, because it imports matplotlib
 
         write_figure(options.plot, picture(plots))
     print(json.dumps(found, indent=1, ensure_ascii=False) if options.json else "\n".join(lines))

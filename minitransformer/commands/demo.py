@@ -15,15 +15,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from ..arrays.backend import to_device
-from ..course.worked_example import EXAMPLES
-from ..generation import greedy
-from ..machines.files import write_figure
-from ..models import Transformer, TransformerConfig
-from ..tasks.translation import save_translator
-from ..text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded
-from ..training import Accelerate, AdamW, as_written
-from ..verify import CASES, values_inside
+from ..check.verify import CASES, values_inside
+from ..core.arrays.backend import to_device
+from ..core.generation import greedy
+from ..core.models import Transformer, TransformerConfig
+from ..core.text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded
+from ..core.training import Accelerate, AdamW, as_written
+from ..run.machines.locks import write_figure
+from ..run.tasks.translation import save_translator
+from ..school.course.worked_example import EXAMPLES
 from . import UsageError
 from .common import add_speed, progress_bar, speed
 
@@ -118,7 +118,7 @@ def _translate_numbers(
     fast = accelerate(model)
     optimizer = accelerate(AdamW(model.parameters(), learning_rate=3e-3, betas=(0.9, 0.98), eps=1e-9))
     losses = _train(fast, optimizer, task, steps, rng, device)
-    from ..show import plots  # here, because it imports matplotlib
+    from ..school.show import plots  # here, because it imports matplotlib
 
     write_figure(out / "loss.png", plots.training_curve(range(1, steps + 1), losses, _lowest_loss(len(task.target))))
 
@@ -186,6 +186,6 @@ def _draw_cross_attention(model: Transformer, task: NumberTask, number: int, pat
     memory = model.encode(to_device(padded([task.source.encode(words)]), device))[0]
     target = to_device(padded([[START, *task.target.encode(parts)]]), device)
     weights = values_inside("weights", model.decode, target, memory)  # for each layer: self-attention, cross-attention
-    from ..show import plots  # here, because it imports matplotlib
+    from ..school.show import plots  # here, because it imports matplotlib
 
     write_figure(path, plots.attention_maps(weights[-1][0], [*parts, "<end>"], words))

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..published.tasks import load_encoder, sentence_vectors
+from ..run.published_models import load_encoder, sentence_vectors
 from .common import add_speed, speed
 
 

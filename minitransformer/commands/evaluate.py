@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..arrays.files import write
-from ..models import Classifier, EncoderDecoder, LanguageModel
-from ..published import is_published
-from ..published.tasks import as_translator, open_any
-from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
+from ..core.arrays.files import write
+from ..core.models import Classifier, EncoderDecoder, LanguageModel
+from ..ideas.published import is_published
+from ..run.published_models import as_translator, open_any
+from ..run.tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
 from .common import add_search, add_speed, check_search, speed
 

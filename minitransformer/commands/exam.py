@@ -6,8 +6,8 @@ import argparse
 import re
 from pathlib import Path
 
-from ..arrays.files import write
-from ..course.examination import QUESTIONS, chosen, concepts_paper, paper, to_html
+from ..core.arrays.files import write
+from ..school.course.examination import QUESTIONS, chosen, concepts_paper, paper, to_html
 from . import UsageError
 from .common import unknown
 

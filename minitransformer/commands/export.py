@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..arrays.files import read_json
-from ..models import save_pretrained
-from ..published.tasks import open_any
+from ..core.arrays.files import read_json
+from ..ideas.published import save_pretrained
+from ..run.published_models import open_any
 
 
 def add(command: argparse.ArgumentParser) -> None:

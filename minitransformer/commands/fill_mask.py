@@ -7,8 +7,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from ..published import MaskedLanguageModel
-from ..published.tasks import fill_mask, open_published
+from ..ideas.published import MaskedLanguageModel
+from ..run.published_models import fill_mask, open_published
 from .common import add_speed, speed
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..generation import Choose, Continuation, Sampler, generate, most_probable, stream
-from ..published import is_published
-from ..published.tasks import load_published_writer
-from ..tasks.language import load_writer
-from ..text import END, pieces
+from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
+from ..core.text import END, pieces
+from ..ideas.published import is_published
+from ..run.published_models import load_published_writer
+from ..run.tasks.language import load_writer
 from . import UsageError
 from .common import add_speed, make, speed
 

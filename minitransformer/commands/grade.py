@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..arrays.files import write
-from ..course import marks
-from ..course.exercises import EXERCISES
-from ..course.grading import Grades, drawn_seed, grade_all, hand_ins, sandbox
-from ..course.sandbox import Limits
+from ..core.arrays.files import write
+from ..school.course import marks
+from ..school.course.exercises import EXERCISES
+from ..school.course.grading import Grades, drawn_seed, grade_all, hand_ins, sandbox
+from ..school.course.sandbox import Limits
 from . import UsageError
 from .common import unknown
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cost import describe
-from ..machines.tasks import RECIPES, TASKS
-from ..published.families import FAMILIES
-from ..published.opening import load
-from ..published.presets import PRESETS
+from ..ideas.published.families import FAMILIES
+from ..ideas.published.opening import load
+from ..ideas.published.presets import PRESETS
+from ..run.cost import describe
+from ..run.machines.recipes import RECIPES, TASKS
 from . import UsageError
 from .common import unknown
 

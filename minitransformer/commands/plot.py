@@ -6,8 +6,8 @@ import argparse
 import difflib
 from pathlib import Path
 
-from ..machines.files import write_figure
-from ..show.viewer.command import view_text
+from ..run.machines.locks import write_figure
+from ..school.show.viewer.command import view_text
 from . import UsageError
 from .common import add_device
 
@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
         for i in (chosen.queries, chosen.keys)
     )
     titles = [f"layer {layer}, head {head}" for head in heads]
-    from ..show import plots  # here, because it imports matplotlib
+    from ..school.show import plots  # here, because it imports matplotlib
 
     write_figure(options.out, plots.attention_maps(weights, queries, keys, titles))
     print(f"wrote {options.out}")

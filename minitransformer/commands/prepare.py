@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..arrays.files import read_json
-from ..machines.files import locked
-from ..machines.shards import INDEX, prepare
+from ..core.arrays.files import read_json
+from ..run.machines.locks import locked
+from ..run.machines.shards import INDEX, prepare
 from . import UsageError
 
 

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..show.site.build import build
-from ..show.site.frame import PUBLIC_PYODIDE
-from ..show.stepper.examples import EXAMPLES
+from ..school.show.site.build import build
+from ..school.show.site.frame import PUBLIC_PYODIDE
+from ..school.show.stepper.examples import EXAMPLES
 from .common import progress_bar
 
 

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..show.stepper import drawing, terminal
-from ..show.stepper.command import step_text
-from ..show.stepper.examples import ALSO_CALLED, EXAMPLES
+from ..school.show.stepper import drawing, terminal
+from ..school.show.stepper.command import step_text
+from ..school.show.stepper.examples import ALSO_CALLED, EXAMPLES
 from . import UsageError
 from .common import add_device, known_as, progress_bar
 

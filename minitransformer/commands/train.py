@@ -13,16 +13,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..layers.unread import Unread
-from ..machines.files import locked
-from ..machines.parallel.group import Group
-from ..machines.parallel.launch import joined
-from ..machines.parallel.mpi import MPIGroup
-from ..machines.parallel.nccl import on_gpus
-from ..machines.run import Run, closing_line, load
-from ..machines.settings import OPTIMIZERS, TrainingSettings, used_by
-from ..machines.tasks import TASKS, recipe_name, recipes, with_recipe
-from ..tasks import Task
+from ..core.layers.unread import Unread
+from ..run.machines.locks import locked
+from ..run.machines.parallel.group import Group
+from ..run.machines.parallel.launch import joined
+from ..run.machines.parallel.mpi import MPIGroup
+from ..run.machines.parallel.nccl import on_gpus
+from ..run.machines.recipes import TASKS, recipe_name, recipes, with_recipe
+from ..run.machines.run import Run, closing_line, load
+from ..run.machines.settings import OPTIMIZERS, TrainingSettings, used_by
+from ..run.tasks import Task
 from . import Parser, UsageError
 from .common import add_fields, add_speed, given, make, speed, unknown
 

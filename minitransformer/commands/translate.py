@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..arrays.files import write
-from ..published.tasks import as_translator, open_any
-from ..tasks.translation import written
-from ..text import END, encode_lines
-from ..text.files import read_lines
+from ..core.arrays.files import write
+from ..core.text import END, encode_lines
+from ..core.text.text_files import read_lines
+from ..run.published_models import as_translator, open_any
+from ..run.tasks.translation import written
 from . import UsageError
 from .common import add_search, add_speed, check_search, speed
 

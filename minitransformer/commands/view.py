@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..show.viewer.command import view_text
+from ..school.show.viewer.command import view_text
 from .common import add_device
 
 

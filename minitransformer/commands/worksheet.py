@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..arrays.files import write
-from ..course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, to_form
-from ..course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
+from ..core.arrays.files import write
+from ..school.course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, to_form
+from ..school.course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
 from . import UsageError
 from .common import progress_bar, unknown
 

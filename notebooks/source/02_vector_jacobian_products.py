@@ -19,10 +19,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import display
 
-from minitransformer import course, ops, verify
-from minitransformer.arrays import backend
+from minitransformer import backend, course, ops, verify
 from minitransformer.course import MISTAKES
-from minitransformer.show.plots import matrices
+from minitransformer.school.show.plots import matrices
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)

@@ -18,8 +18,7 @@ device = "numpy"  # on a GPU: "cupy"
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import course, ops, verify
-from minitransformer.arrays import backend
+from minitransformer import backend, course, ops, verify
 from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp

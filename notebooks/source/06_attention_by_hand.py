@@ -20,11 +20,10 @@ import numpy as np
 from IPython.display import display
 
 import minitransformer
-from minitransformer import course, ops
-from minitransformer.arrays import backend
+from minitransformer import backend, course, ops
 from minitransformer.course import MISTAKES
-from minitransformer.course.worked_example import UNEQUAL, UNSCALED, self_attention
-from minitransformer.show.plots import matrices
+from minitransformer.school.course.worked_example import UNEQUAL, UNSCALED, self_attention
+from minitransformer.school.show.plots import matrices
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)

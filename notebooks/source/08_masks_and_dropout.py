@@ -19,8 +19,7 @@ device = "numpy"  # on a GPU: "cupy"
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import course, ops, verify
-from minitransformer.arrays import backend, masks
+from minitransformer import backend, course, masks, ops, verify
 from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp

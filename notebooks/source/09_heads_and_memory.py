@@ -18,8 +18,7 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import course, later, layers, ops, step, verify
-from minitransformer.arrays import backend
+from minitransformer import backend, course, ideas, layers, ops, step, verify
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 rng = np.random.default_rng(9)
@@ -215,11 +214,11 @@ plt.show()
 # of the target token; everything else is invisible to it.⟧ The same holds for the scores, which are
 # $x\, W_Q^{(h)} W_K^{(h)\top} x^\top$, with a $D \times D$ matrix of rank $d_k$ at most.
 #
-# So value path and low-rank linear map are the same op. `later.low_rank_linear(x, down, up)` is $(x W_1) W_2$.
+# So value path and low-rank linear map are the same op. `ideas.low_rank_linear(x, down, up)` is $(x W_1) W_2$.
 
 # %%
 first = slice(0, d_head)
-by_op, low_rank_backward = later.low_rank_linear(x, w_v[:, first], w_o[first])
+by_op, low_rank_backward = ideas.low_rank_linear(x, w_v[:, first], w_o[first])
 print("weights · low_rank_linear(x) is head 1's contribution:", end=" ")
 print(same(weights[0] @ by_op, weights[0] @ x @ w_v[:, first] @ w_o[first]))
 for D, d in ((8, 4), (512, 64)):

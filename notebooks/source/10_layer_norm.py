@@ -18,8 +18,7 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import course, ops, step, verify
-from minitransformer.arrays import backend
+from minitransformer import backend, course, ops, step, verify
 
 os.environ["MINITRANSFORMER_DEVICE"] = device
 rng = np.random.default_rng(10)

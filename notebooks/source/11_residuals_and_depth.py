@@ -21,8 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, layers, models, ops, training, verify
-from minitransformer.arrays import backend
+from minitransformer import backend, course, layers, models, ops, training, verify
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 threadpool_limits(1, "blas")  # matrices this small gain nothing from a second thread; see notebook 15

@@ -19,8 +19,7 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import course, layers, ops, verify
-from minitransformer.arrays import backend
+from minitransformer import backend, course, layers, ops, verify
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters, and tables of positions
 rng = np.random.default_rng(12)

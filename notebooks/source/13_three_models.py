@@ -19,10 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, models, training, verify
-from minitransformer.arrays import backend
+from minitransformer import backend, course, models, plots, training, verify, viewer
 from minitransformer.generation import greedy
-from minitransformer.show import plots, viewer
 from minitransformer.text import END, PAD, START, NumberTask, english, german, padded
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters

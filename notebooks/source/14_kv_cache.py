@@ -20,8 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, layers, models, ops, verify
-from minitransformer.arrays import backend, masks
+from minitransformer import backend, course, layers, masks, models, ops, verify
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters, and masks
 threadpool_limits(1, "blas")
@@ -320,7 +319,7 @@ def kv_cache_step(x, keys, values, w_q, w_k, w_v):
 course.check("kv_cache_step", kv_cache_step)
 
 # %% [markdown]
-# **2.** `extend` in `layers/cache.py` doubles its buffer when it is full, instead of growing it by one row each time.
+# **2.** `extend` in `core/layers/cache.py` doubles its buffer when it is full, instead of growing it by one row each time.
 # For both methods, count the rows copied while 1024 rows are appended one by one. Fill in the function; the cell says
 # whether you are right.
 

@@ -21,8 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, layers, ops, saved
-from minitransformer.arrays import backend
+from minitransformer import backend, course, layers, ops, saved
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 threadpool_limits(1, "blas")  # section 15.5 says why

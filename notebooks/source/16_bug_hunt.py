@@ -18,9 +18,8 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import course, layers, ops, training, verify
-from minitransformer.arrays import backend
-from minitransformer.course import worked_example
+from minitransformer import backend, course, layers, ops, training, verify
+from minitransformer.school.course import worked_example
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 rng = np.random.default_rng(16)

@@ -26,9 +26,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, inspect, models, text, training
-from minitransformer.arrays import backend
-from minitransformer.show import plots, schematics
+from minitransformer import backend, course, inspect, models, plots, text, training
+from minitransformer.school.show import schematics
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters
 threadpool_limits(1, "blas")
@@ -98,8 +97,8 @@ plt.show()
 # ## 17.2 Where every head looks
 #
 # ⟦`inspect.heads(model, ids)` runs the model and returns `weights`, (layers, B, H, T, T), and `outputs`, (layers, B, H,
-# T, d).⟧ It reads the names `weights` and `heads` from the running code of `ops/attention.py` and
-# `layers/attention.py`; there is no hook in them. We count layers and heads from 1: head 2.1 is the first head
+# T, d).⟧ It reads the names `weights` and `heads` from the running code of `core/ops/attention.py` and
+# `core/layers/attention.py`; there is no hook in them. We count layers and heads from 1: head 2.1 is the first head
 # of layer 2. As indices in Python they count from 0: its weights are `weights[1, :, 0]`.
 #
 # > ⟦**Predict first.** Sketch the 16 × 16 map of a head that looks at the previous token; then that of a head that does

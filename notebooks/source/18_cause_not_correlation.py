@@ -23,9 +23,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, inspect, models, text, training
-from minitransformer.arrays import backend
-from minitransformer.show import schematics
+from minitransformer import backend, course, inspect, models, text, training
+from minitransformer.school.show import schematics
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters
 threadpool_limits(1, "blas")
@@ -229,7 +228,7 @@ for heads in ([(1, 0)], [(1, 1)], [(1, 0), (1, 1)], [(0, 0), (0, 1)]):
 # ⟦$$\frac{dz}{ds} = \sum_{t,c} \text{heads}_{tc} \cdot \text{dheads}_{tc}$$⟧
 #
 # One forward and one backward pass give the activation `heads` and its gradient `dheads`; both are names in
-# `layers/attention.py`. If $z$ were linear in the head's output, removing it ($s = 0$) would cost exactly this much.
+# `core/layers/attention.py`. If $z$ were linear in the head's output, removing it ($s = 0$) would cost exactly this much.
 #
 # > ⟦**Predict first.** For which layer will this agree better with the ablation, the last or the first? Why?⟧
 

@@ -18,10 +18,10 @@ device = "numpy"  # the measurements run on the host
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import course, later
-from minitransformer.compare import measure
-from minitransformer.compare.mixers import FLOWS, MIXERS
-from minitransformer.show import schematics
+from minitransformer import course, ideas
+from minitransformer.school.compare import measure
+from minitransformer.school.compare.mixers import FLOWS, MIXERS
+from minitransformer.school.show import schematics
 
 np.set_printoptions(precision=4, suppress=True)
 plt.rcParams["figure.dpi"] = 80
@@ -174,7 +174,7 @@ plt.show()
 # %% tags=["slide"]
 for f in (0.0, 2.0, 5.0):
     sums = np.array([0.0, f, 0.0, 0.0])  # i, f, g, o
-    _, backward = later.lstm_cell(sums, np.array([0.0, 1.0]), np.zeros((1, 4)))
+    _, backward = ideas.lstm_cell(sums, np.array([0.0, 1.0]), np.zeros((1, 4)))
     keeps = backward(np.array([0.0, 1.0]))[1][1]
     print(f"f = {f}: one step keeps {keeps:.4f}, 32 steps {keeps**32:.1e}")
 
@@ -183,7 +183,7 @@ for f in (0.0, 2.0, 5.0):
 
 # %% tags=["slide"]
 sums, c = np.array([-1.0, 2.0, 1.0, 0.5]), 1.0  # i, f, g, o
-new = later.lstm_cell(sums, np.array([0.0, c]), np.zeros((1, 4)))[0]
+new = ideas.lstm_cell(sums, np.array([0.0, c]), np.zeros((1, 4)))[0]
 let_in, keep, _, let_out = 1.0 / (1.0 + np.exp(-sums))
 boxes = {
     f"$c$ = {c:.2f}": (0.0, 2.2),
@@ -218,7 +218,7 @@ schematics.flow(boxes, [*along, *into])
 # ## Exercises
 #
 # Restricted attention is attention under a mask; here, unlike above, each position sees `radius` others on both sides.
-# (Computed in this way, it still costs $n^2$: `later.local_attention` computes only
+# (Computed in this way, it still costs $n^2$: `ideas.local_attention` computes only
 # the blocks on the diagonal.)
 
 # %%

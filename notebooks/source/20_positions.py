@@ -20,10 +20,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, later, ops
-from minitransformer.compare import positions
-from minitransformer.later.alibi import paper_slopes
-from minitransformer.ops.positions import shift_of_positions
+from minitransformer import course, ideas, ops
+from minitransformer.core.ops.positions import shift_of_positions
+from minitransformer.ideas.after.alibi import paper_slopes
+from minitransformer.school.compare import positions
 
 threadpool_limits(1)
 np.set_printoptions(precision=3, suppress=True)
@@ -94,8 +94,8 @@ q, k = rng.normal(size=(1, 8)), rng.normal(size=(1, 8))
 
 
 def score(m, n):
-    turned_q = later.rotary(q, positions=np.array([m]))[0]
-    turned_k = later.rotary(k, positions=np.array([n]))[0]
+    turned_q = ideas.rotary(q, positions=np.array([m]))[0]
+    turned_k = ideas.rotary(k, positions=np.array([n]))[0]
     return float((turned_q @ turned_k.T)[0, 0])
 
 
@@ -109,7 +109,7 @@ for m, n in ((3, 1), (53, 51), (53, 50)):
 two, other = np.array([[1.5, 0.5]]), np.array([[0.8, 1.2]])
 figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.8), layout="constrained")
 for ax, (m, n) in zip(axes, ((3, 1), (53, 51), (53, 50)), strict=True):
-    turned = [later.rotary(x, positions=np.array([place]))[0][0] for x, place in ((two, m), (other, n))]
+    turned = [ideas.rotary(x, positions=np.array([place]))[0][0] for x, place in ((two, m), (other, n))]
     for (across, up), name, colour in zip(turned, "qk", ("tab:blue", "tab:orange"), strict=True):
         ax.quiver(0, 0, across, up, color=colour, angles="xy", scale_units="xy", scale=1)
         ax.text(1.1 * across, 1.1 * up, name, color=colour)
@@ -128,7 +128,7 @@ plt.show()
 #: looks back farthest: the last | the first; the distance: 4
 
 # %% tags=["slide"]
-bias, _ = later.alibi(paper_slopes(4), 1, 64)
+bias, _ = ideas.alibi(paper_slopes(4), 1, 64)
 weights = ops.softmax(bias)[0][:, 0]
 plt.figure()
 for slope, row in zip(paper_slopes(4), weights, strict=True):

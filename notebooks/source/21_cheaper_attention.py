@@ -21,11 +21,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, later, layers, ops
-from minitransformer.arrays import backend
-from minitransformer.arrays.masks import causal_mask, local_mask
-from minitransformer.show import schematics
-from minitransformer.show.plots import round_ticks
+from minitransformer import backend, course, ideas, layers, ops
+from minitransformer.core.arrays.masks import causal_mask, local_mask
+from minitransformer.school.show import schematics
+from minitransformer.school.show.plots import round_ticks
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 threadpool_limits(1, "blas")
@@ -62,7 +61,7 @@ def layer_of(kind, *sizes, **options):
 
 
 def numbers(cache):
-    parts = [cache.state] if isinstance(cache, later.StateCache) else cache.read()
+    parts = [cache.state] if isinstance(cache, ideas.StateCache) else cache.read()
     return sum(part.size for part in parts)
 
 
@@ -71,7 +70,7 @@ def count(module):
 
 
 for groups in (8, 2, 1):
-    layer, cache = layer_of(later.grouped, D, H, groups), layers.KeyValueCache()
+    layer, cache = layer_of(ideas.grouped, D, H, groups), layers.KeyValueCache()
     layer(x, causal=True, cache=cache)
     print(f"G = {groups}: {numbers(cache):6d} = 2·{n}·{groups}·{d} numbers in the cache, {count(layer):6d} parameters")
 
@@ -99,7 +98,7 @@ schematics.links(shared, 4.4)
 #: numbers in the cache: 3600; heads of keys: 2.25
 
 # %% tags=["slide"]
-latent, cache = layer_of(later.LatentAttention, D, H, d, 4 * d, d // 2), layers.KeyValueCache()
+latent, cache = layer_of(ideas.LatentAttention, D, H, d, 4 * d, d // 2), layers.KeyValueCache()
 whole = latent(x, causal=True)[0]
 pieces = [latent(x[:, i:j], causal=True, cache=cache)[0] for i, j in ((0, 60), (60, 61), (61, 100))]
 print("in pieces is the same as all at once:", same(np.concatenate([show(y) for y in pieces], axis=1), whole))
@@ -150,9 +149,9 @@ schematics.looks({name: ops.attention(nothing, nothing, eye, mask)[0] for name, 
 #: numbers: 2560
 
 # %% tags=["slide"]
-layer = layer_of(layers.MultiHeadAttention, D, H, turn=later.rotary_turn(10000.0), mix=later.Window(16))
+layer = layer_of(layers.MultiHeadAttention, D, H, turn=ideas.rotary_turn(10000.0), mix=ideas.Window(16))
 for sinks in (0, 4):
-    cache = later.RollingCache(16, sinks)
+    cache = ideas.RollingCache(16, sinks)
     read = layer_of(layers.MultiHeadAttention, D, H) if sinks else layer
     rows = [show(read(x[:, t : t + 1], causal=True, cache=cache)[0]) for t in range(n)]
     print(f"window 16, {sinks} sinks: {numbers(cache)} = 2·{16 + sinks}·{D} numbers after {cache.length} tokens")
@@ -173,17 +172,17 @@ print("the last output depends on this many tokens:", int((abs(show(dx)[0]).sum(
 
 # %% [markdown]
 # A head can also be given a sink of its own: a learned score that takes part in the softmax and has no value
-# (`MultiHeadAttention(..., mix=later.Sink(H))`). Then the weights of a query always sum to less than one.
+# (`MultiHeadAttention(..., mix=ideas.Sink(H))`). Then the weights of a query always sum to less than one.
 
 # %%
 q, k, v = (array(rng.normal(size=(1, 3, 4))) for _ in range(3))
 for score in (-10.0, 0.0, 3.0):
     ones = array(np.ones((1, 3, 1)))
-    kept = later.sink_attention(q, k, ones, array([score]))[0]
+    kept = ideas.sink_attention(q, k, ones, array([score]))[0]
     print(f"sink {score:5.1f}: the weights of the three queries sum to", show(kept)[0, :, 0])
 
 # %% tags=["slide"]
-scores = {score: later.sink_attention(q, k, array(np.eye(3)[None]), array([score]))[0] for score in (-10.0, 0.0, 3.0)}
+scores = {score: ideas.sink_attention(q, k, array(np.eye(3)[None]), array([score]))[0] for score in (-10.0, 0.0, 3.0)}
 with_sink = {}
 for score, weights in scores.items():
     weights = show(weights)[0]
@@ -204,7 +203,7 @@ schematics.looks(with_sink, columns="sink, then the three keys")
 #: after 100 tokens: 576; after 10,000 tokens: 576
 
 # %% tags=["slide"]
-linear, cache = layer_of(later.LinearAttention, D, H), later.StateCache()
+linear, cache = layer_of(ideas.LinearAttention, D, H), ideas.StateCache()
 rows = [show(linear(x[:, t : t + 1], cache=cache)[0]) for t in range(n)]
 print("as a recurrence and as a product the same:", same(np.concatenate(rows, axis=1), linear(x)[0]))
 print(f"{numbers(cache)} = {H}·{d}·({d} + 1) numbers after {cache.length} tokens")
@@ -220,7 +219,7 @@ eyes = array(np.eye(16))
 for size in (1.0, 5.0, 20.0):
     asked = array(np.tile(np.eye(16)[3], (16, 1))) * size
     sharp = show(ops.attention(asked, keys * size, eyes, scale=1.0)[0])[-1].max()
-    flat = show(later.linear_attention(asked, keys * size, eyes)[0])[-1].max()
+    flat = show(ideas.linear_attention(asked, keys * size, eyes)[0])[-1].max()
     print(f"times {size:4.0f}: softmax gives the right key {sharp:.3f}, linear attention {flat:.3f}")
 
 # %% [markdown]
@@ -265,10 +264,10 @@ def memory(op, n):
 
 
 q, k, v, dy = (array(rng.normal(size=(200, 16))) for _ in range(4))
-(y, backward), (flash, flash_backward) = (op(q, k, v, causal=True) for op in (ops.attention, later.flash_attention))
+(y, backward), (flash, flash_backward) = (op(q, k, v, causal=True) for op in (ops.attention, ideas.flash_attention))
 print("outputs are equal:", same(y, flash), " gradients:", [same(a, b) for a, b in zip(backward(dy), flash_backward(dy), strict=True)])
 lengths = [256, 512, 1024, 2048]
-found = {op.__name__: np.array([memory(op, n) for n in lengths]) for op in (ops.attention, later.flash_attention)}
+found = {op.__name__: np.array([memory(op, n) for n in lengths]) for op in (ops.attention, ideas.flash_attention)}
 
 # %% tags=["varies"]
 for name, table in found.items():
@@ -297,7 +296,7 @@ plt.show()
 # for a text of 100,000 tokens, and what would you have to train again?
 
 # %% tags=["slide"]
-from minitransformer.compare.caches import KINDS, measured, predicted
+from minitransformer.school.compare.caches import KINDS, measured, predicted
 
 print(f"{'':18s}{'bytes predicted':>16s}{'measured':>10s}")
 for name in KINDS:

@@ -19,10 +19,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, later, ops
-from minitransformer.later.experts import chosen_experts
-from minitransformer.show import schematics
-from minitransformer.show.plots import round_ticks
+from minitransformer import course, ideas, ops
+from minitransformer.ideas.after.experts import chosen_experts
+from minitransformer.school.show import schematics
+from minitransformer.school.show.plots import round_ticks
 from minitransformer.training import AdamW
 
 threadpool_limits(1)
@@ -40,7 +40,7 @@ plt.rcParams["figure.dpi"] = 80
 
 # %% tags=["slide-code"]
 scores = np.log([[1.0, 3.0, 2.0, 1.0]])
-gates, backward = later.top_k_gates(scores, 2)
+gates, backward = ideas.top_k_gates(scores, 2)
 print("gates     ", gates[0])
 print("of softmax", ops.softmax(scores)[0][0])
 
@@ -64,7 +64,7 @@ for dgates in ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]):
 #: the gradient: (0, 0, 0, 0)
 
 # %% tags=["slide-code"]
-_, backward = later.top_k_gates(scores, 1)
+_, backward = ideas.top_k_gates(scores, 1)
 print(backward(np.array([[0.0, 1.0, 0.0, 0.0]]))[0] + 0.0)
 
 # %% [markdown]
@@ -78,8 +78,8 @@ print(backward(np.array([[0.0, 1.0, 0.0, 0.0]]))[0] + 0.0)
 #: parameters, times: 8; work, times: 2
 
 # %% tags=["slide"]
-dense = later.GatedFeedForward(64, 256, bias=False)
-mixture = later.MixtureOfExperts(64, 256, n_experts=8, k=2)
+dense = ideas.GatedFeedForward(64, 256, bias=False)
+mixture = ideas.MixtureOfExperts(64, 256, n_experts=8, k=2)
 sizes = [sum(p.value.size for _, p in layer.parameters()) for layer in (dense, mixture)]
 work = [3 * 64 * 256, 2 * 3 * 64 * 256 + 64 * 8]
 print(f"parameters {sizes[0]:,} and {sizes[1]:,}: {sizes[1] / sizes[0]:.2f} times")
@@ -95,7 +95,7 @@ print(f"multiplications per token {work[0]:,} and {work[1]:,}: {work[1] / work[0
 
 # %% tags=["slide"]
 rng = np.random.default_rng(1)
-layer = later.MixtureOfExperts(4, 8, n_experts=6, k=1, rng=rng)
+layer = ideas.MixtureOfExperts(4, 8, n_experts=6, k=1, rng=rng)
 x = rng.normal(size=(4, 4)).astype(np.float32)
 y, backward = layer(x)
 backward(np.ones_like(y))
@@ -106,7 +106,7 @@ for i, expert in enumerate(layer.experts):
 # %% tags=["slide"]
 routes = {}
 for k in (1, 2):
-    gates = later.top_k_gates(layer.router(x)[0], k)[0]
+    gates = ideas.top_k_gates(layer.router(x)[0], k)[0]
     routes[f"k = {k}"] = ([f"token {i}" for i in range(4)], [f"expert {i}" for i in range(6)], gates)
 schematics.links(routes, 5.2)
 
@@ -132,7 +132,7 @@ schematics.links(routes, 5.2)
 one = np.array([[50.0, 0.0, 0.0, 0.0]] * 8)
 equal = 50.0 * np.eye(4)[[0, 1, 2, 3] * 2]
 for name, logits in (("all to one", one), ("equal", equal)):
-    print(f"{name:10} {float(later.load_balance(logits, 1)[0]):.2f}")
+    print(f"{name:10} {float(ideas.load_balance(logits, 1)[0]):.2f}")
 
 # %% [markdown]
 # ⟦$E = 4$ and $1$.⟧ (With $k$ experts for each token the $f_i$ sum to $k$, and equal shares give $L = k$.) The gradient pushes *every* token away from an expert in proportion to how many it has.
@@ -147,7 +147,7 @@ for name, logits in (("all to one", one), ("equal", equal)):
 def learn(balance, steps=400, seed=0):
     rng = np.random.default_rng(seed)
     centres, maps = 3.0 * rng.normal(size=(4, 8)), rng.normal(size=(4, 8, 8)) / 3.0
-    layer = later.MixtureOfExperts(8, 8, n_experts=4, k=2, rng=rng)
+    layer = ideas.MixtureOfExperts(8, 8, n_experts=4, k=2, rng=rng)
     layer.router.weight.value[:, :2] += 0.3 * centres.sum(axis=0)[:, None].astype(np.float32)
     optimizer = AdamW(layer.parameters(), 1e-2, weight_decay=0.0)
     losses = []

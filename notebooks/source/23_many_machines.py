@@ -25,11 +25,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, layers, parallel
-from minitransformer.arrays import backend
-from minitransformer.machines.parallel.ring import Ring
-from minitransformer.show import plots, schematics
-from minitransformer.show.plots import round_ticks
+from minitransformer import backend, course, layers, parallel, plots
+from minitransformer.run.machines.parallel.ring import Ring
+from minitransformer.school.show import schematics
+from minitransformer.school.show.plots import round_ticks
 
 threadpool_limits(1, "blas")
 rng = np.random.default_rng(19)
@@ -286,7 +285,7 @@ for gigabits in (10, 100):
 
 # %% [markdown]
 # ⟦About as slow. But each of the 1024 machines has a smaller share of the batch, so the sum takes more of its step.⟧ Two
-# remedies: begin the sum while backward still runs (`machines/buckets.py`), or take larger batches.
+# remedies: begin the sum while backward still runs (`run/machines/buckets.py`), or take larger batches.
 
 # %% [markdown]
 # ## Exercises

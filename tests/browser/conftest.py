@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect, sync_playwright
 
 from minitransformer import layers, ops
-from minitransformer.course.worked_example import SCALED, UNSCALED, Example, self_attention
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.page import to_html
+from minitransformer.school.course.worked_example import SCALED, UNSCALED, Example, self_attention
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.page import to_html
 
 from . import site_server
 

@@ -8,10 +8,10 @@ import re
 import numpy as np
 from playwright.sync_api import Page
 
-from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.steps import Step
-from minitransformer.show.stepper.stops import stops_of
-from minitransformer.trace.calls import Binding
+from minitransformer.check.trace.calls import Binding
+from minitransformer.school.show.stepper import Recording
+from minitransformer.school.show.stepper.steps import Step
+from minitransformer.school.show.stepper.stops import stops_of
 
 FIGURES = """
 () => [...document.querySelectorAll("#result .matrix.result")].map((figure) => ({

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from minitransformer.models import Transformer, TransformerConfig
-from minitransformer.show.site.build import build
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.tasks.translation import save_translator
+from minitransformer.run.tasks.translation import save_translator
+from minitransformer.school.show.site.build import build
+from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.text import NumberTask, WordTokenizer
 
 ROOT = Path(__file__).parents[2]

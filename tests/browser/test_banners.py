@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from minitransformer import layers
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.terms import readable
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.terms import readable
 
 from .conftest import Open
 from .reading import at, current, go, offered, switch

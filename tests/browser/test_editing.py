@@ -10,16 +10,16 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import ops
-from minitransformer.course.worked_example import SCALED, self_attention
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.expansion import expand
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.page_data import page_data
-from minitransformer.show.stepper.page_edits import followed
-from minitransformer.show.stepper.pairing import partners
-from minitransformer.show.stepper.terms import pretty, readable
-from minitransformer.verify.mistakes import MISTAKES
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.school.course.worked_example import SCALED, self_attention
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.expansion import expand
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.page_data import page_data
+from minitransformer.school.show.stepper.page_edits import followed
+from minitransformer.school.show.stepper.pairing import partners
+from minitransformer.school.show.stepper.terms import pretty, readable
 
 from .conftest import Open
 from .reading import FIGURES, at, chosen, go, numbers, shown_steps, switch

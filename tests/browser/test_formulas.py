@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper import Recording
+from minitransformer.school.show.stepper.examples import EXAMPLES
 
 from .conftest import Open
 from .reading import arrives, at, current, go, numbers, shown_steps

@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import layers
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.page import to_html
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page import to_html
 
 from .conftest import Open
 from .reading import at, go, stops, switch, until

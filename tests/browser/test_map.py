@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.steps import Step
+from minitransformer.school.show.stepper import Recording
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.steps import Step
 
 from .conftest import Open
 from .reading import arrives, at, current, go, stops, switch

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer import later
+from minitransformer import ideas
+from minitransformer.check.trace.calls import Binding
 from minitransformer.layers import MultiHeadAttention
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.show.stepper import Recording, page_map, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.page_data import page_data
-from minitransformer.show.stepper.series import row_of
-from minitransformer.show.stepper.steps import Step
-from minitransformer.trace.calls import Binding
+from minitransformer.school.show.stepper import Recording, page_map, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page_data import page_data
+from minitransformer.school.show.stepper.series import row_of
+from minitransformer.school.show.stepper.steps import Step
 
 from .conftest import Open
 from .reading import current, go
@@ -36,7 +36,7 @@ Edges = set[tuple[str, str]]
 def recorded(name: str) -> Recording:
     if name == "mixture":
         x = np.random.default_rng(1).normal(size=(8, 4))  # each expert is chosen
-        return step(later.MixtureOfExperts(4, 5, 4, 2, rng=np.random.default_rng(2)).to(dtype="float64"), x)
+        return step(ideas.MixtureOfExperts(4, 5, 4, 2, rng=np.random.default_rng(2)).to(dtype="float64"), x)
     if name == "masked":
         x, mask = np.random.default_rng(1).normal(size=(2, 3, 4)), np.ones((2, 3, 3), dtype=bool)
         return step(MultiHeadAttention(4, 2, rng=np.random.default_rng(2)).to(dtype="float64"), x, mask=mask)

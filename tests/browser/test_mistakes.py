@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.page_bugs import _made_in as made_in
-from minitransformer.show.stepper.pairing import partners
-from minitransformer.verify.mistakes import MISTAKES
-from minitransformer.verify.mistakes.mistake import Mistake
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.check.verify.mistakes.mistake import Mistake
+from minitransformer.school.show.stepper import Recording
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.page_bugs import _made_in as made_in
+from minitransformer.school.show.stepper.pairing import partners
 
 from .conftest import Open
 from .reading import FIGURES, at, current, set_in_type, shown_steps

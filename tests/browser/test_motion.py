@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer.show.stepper import Recording
+from minitransformer.school.show.stepper import Recording
 
 from .conftest import Open
 from .reading import at, go, numbers, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.examples import EXAMPLES
 
 from .conftest import Open
 from .reading import go, numbers

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.examples import EXAMPLES
 
 from .conftest import Open
 from .reading import stops, switch

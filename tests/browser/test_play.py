@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.show.stepper import Recording
+from minitransformer.school.show.stepper import Recording
 
 from .conftest import Open
 from .reading import at, current, numbers, stops

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.page import to_html
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.page import to_html
 
 from .conftest import Open
 from .reading import at, current, go

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.course.worked_example import SCALED, self_attention
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.page import to_html
+from minitransformer.school.course.worked_example import SCALED, self_attention
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page import to_html
 
 from .conftest import Open
 

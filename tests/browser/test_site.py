@@ -12,12 +12,12 @@ import pytest
 from playwright.sync_api import expect
 
 from minitransformer.course import EXERCISES
-from minitransformer.show.site.exercises import write_exercises
-from minitransformer.show.site.frame import Site
-from minitransformer.show.site.notebook import read, read_ideas
-from minitransformer.show.site.places import places
-from minitransformer.show.site.siblings import Siblings
-from minitransformer.show.site.teachers import write_teachers
+from minitransformer.school.show.site.exercises import write_exercises
+from minitransformer.school.show.site.frame import Site
+from minitransformer.school.show.site.notebook import read, read_ideas
+from minitransformer.school.show.site.places import places
+from minitransformer.school.show.site.siblings import Siblings
+from minitransformer.school.show.site.teachers import write_teachers
 
 from .conftest import Open
 from .site_server import ROOT
@@ -197,7 +197,7 @@ def test_search_finds_a_chapter_an_op_and_an_exercise(visit: Open) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/search.html?q=softmax")
     links = page.locator("#results a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
-    assert {"code/ops-softmax.html#softmax", "reference/ops.html#softmax"} <= set(links)
+    assert {"code/core-ops-softmax.html#softmax", "reference/ops.html#softmax"} <= set(links)
     page.locator("#question").fill("softmax backward")
     links = page.locator("#results a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
     assert "exercises/softmax_backward.html" in links and CHAPTER in links
@@ -260,7 +260,7 @@ def test_a_frame_of_an_output_cannot_reach_the_page(visit: Open) -> None:
 
 
 def test_names_of_the_code_light_up_their_gradients_from_the_keyboard(visit: Open) -> None:
-    page = visit("code/ops-attention.html")
+    page = visit("code/core-ops-attention.html")
     page.locator("#attention [data-name=scores]").first.focus()
     expect(page.locator("#name")).to_contain_text("gradient: dscores")
     lit = page.locator("#attention .row.lit-gradient pre").first

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from minitransformer.course import EXERCISES
-from minitransformer.show.site.notebook import read
+from minitransformer.school.show.site.notebook import read
 
 from .conftest import Open
 from .site_server import ROOT

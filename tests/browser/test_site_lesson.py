@@ -15,7 +15,7 @@ PRINTED = [
     "index.html", "chapters/06_attention_by_hand.html", "exercises/attention_backward.html", "exercises/index.html",
     "steppers/index.html", "steppers/softmax.html", "steppers/attention-of-a-model.html", "teachers/index.html",
     "slides/06_attention_by_hand.html", "sheets/attention-forward.html", "sheets/concepts-1.html",
-    "code/ops-attention.html", "reference/ops.html", "search.html?q=softmax",
+    "code/core-ops-attention.html", "reference/ops.html", "search.html?q=softmax",
 ]  # fmt: skip
 
 

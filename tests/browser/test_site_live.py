@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from minitransformer.commands import demo
-from minitransformer.show.site import live
-from minitransformer.show.viewer import view
-from minitransformer.tasks.translation import load_translator, written
+from minitransformer.run.tasks.translation import load_translator, written
+from minitransformer.school.show.site import live
+from minitransformer.school.show.viewer import view
 from minitransformer.text import english, german
 
 from .conftest import Open

@@ -145,7 +145,7 @@ def test_package_imports_in_pyodide_and_stop_stops(visit: Open) -> None:
     page = visit("chapters/04_softmax_backward.html")
     page.get_by_role("button", name="Show everything").click()
     names = ["minitransformer." + name[:-3].replace("/", ".").removesuffix(".__init__") for name in FILES]
-    left_out = {"__init__", "__main__", "pytest_plugin", *(f"fast.{name}" for name in COMPILED)}
+    left_out = {"__init__", "__main__", "pytest_plugin", *(f"run.fast.{name}" for name in COMPILED)}
     wanted = [name for name in names if name.removeprefix("minitransformer.") not in left_out]
     cell = page.locator(".cell").first
     run = cell.get_by_role("button", name="Run", exact=False).first

@@ -132,7 +132,7 @@ def test_a_chapter_comes_first_and_each_page_once(visit: Open) -> None:
         "index.html",
         "chapters/06_attention_by_hand.html",
         "exercises/softmax_backward.html",
-        "code/ops-attention.html",
+        "code/core-ops-attention.html",
         "reference/ops.html",
         "teachers/worksheets.html",
         "search.html?q=heads",

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.page_bugs import _made_in as made_in
-from minitransformer.show.stepper.pairing import partners
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.page_bugs import _made_in as made_in
+from minitransformer.school.show.stepper.pairing import partners
 
 from .conftest import Open
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.examples import EXAMPLES
 
 from .conftest import Open
 from .reading import stops

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from formula_reading import computed_at
 
-from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.expansion import expand
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.stops import stops_of
-from minitransformer.show.stepper.terms import pretty, readable
-from minitransformer.verify.mistakes import MISTAKES
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.school.show.stepper import Recording
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.expansion import expand
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.stops import stops_of
+from minitransformer.school.show.stepper.terms import pretty, readable
 
 from .conftest import Open
 from .reading import (

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import layers, ops
-from minitransformer.show.stepper import Recording, step
-from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.sentences.glossary import GLOSSARY
+from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.page import to_html
+from minitransformer.school.show.stepper.sentences.glossary import GLOSSARY
 
 from .conftest import Open
 from .reading import FIGURES, at, current, go, stops, until
@@ -303,7 +303,7 @@ def test_a_large_array_shows_its_corner_beside_its_range(
     open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """Whether it was above the limit of the recording or of the page."""
-    monkeypatch.setattr("minitransformer.show.stepper.page_data.BUDGET", 30_000)
+    monkeypatch.setattr("minitransformer.school.show.stepper.page_data.BUDGET", 30_000)
     x = np.random.default_rng(8).normal(size=(2, 3, 70, 60)).astype(np.float32)
     recording = step(ops.relu, x, limit=limit)
     to_html(recording, tmp_path / "corner.html")

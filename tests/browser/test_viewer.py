@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer.cli import main
-from minitransformer.models import (
+from minitransformer.core.models import (
     Classifier,
     ClassifierConfig,
     LanguageModel,
@@ -20,7 +20,7 @@ from minitransformer.models import (
     TransformerConfig,
     folder,
 )
-from minitransformer.show.viewer import AttentionView, view
+from minitransformer.school.show.viewer import AttentionView, view
 from minitransformer.text import CharacterTokenizer
 
 from .conftest import Open

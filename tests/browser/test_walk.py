@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.page import to_html
+from minitransformer.school.show.stepper import Recording
+from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page import to_html
 
 from .conftest import Open
 from .reading import stops, until

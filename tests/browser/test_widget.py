@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Frame, Page
 
-from minitransformer.show.stepper import Recording
+from minitransformer.school.show.stepper import Recording
 
 from .reading import FIGURES, at, switch, until
 
@@ -58,7 +58,7 @@ def host(browser: Browser, recordings: dict[str, Recording]) -> Page:
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto("about:blank")
-    code = resources.files("minitransformer.show.stepper").joinpath("widget.js").read_text(encoding="utf-8")
+    code = resources.files("minitransformer.school.show.stepper").joinpath("widget.js").read_text(encoding="utf-8")
     page.evaluate(HOST, [code, recordings["softmax"].to_html(bugs=["softmax-no-sum"])])
     yield page
     context.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer import later, ops
+from minitransformer import ideas, ops
 
 Step = Callable[[Any], tuple[Any, Callable[[Any], Any]]]
 
@@ -114,7 +114,7 @@ def final_memory(inputs: list[Any], scale: float) -> Any:
     longer.append(np.concatenate([v, np.zeros((*v.shape[:-2], d, v.shape[-1]), v.dtype)], axis=-2))
     longer.append(np.concatenate([np.broadcast_to(decay, k.shape), idle], axis=-2))
     longer.append(np.concatenate([beta, idle[..., 0]], axis=-1))
-    return later.gated_delta(*longer, state, scale=scale)[0][..., -d:, :] / scale
+    return ideas.gated_delta(*longer, state, scale=scale)[0][..., -d:, :] / scale
 
 
 def scale_of(width: int, scale: float | None) -> float:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from minitransformer import later, layers, models
+from minitransformer import ideas, layers, models
 from minitransformer.layers import Module, Parameter
 
 
@@ -94,7 +94,7 @@ def _projection(linear: layers.Linear, theirs: Any, place: int) -> Iterator[tupl
         yield linear.bias, theirs.in_proj_bias, lambda tensor: tensor[rows]
 
 
-def _recurrent(ours: later.Recurrent, theirs: Any, way: str) -> Iterator[tuple[Parameter, Any, Callable]]:
+def _recurrent(ours: ideas.Recurrent, theirs: Any, way: str) -> Iterator[tuple[Parameter, Any, Callable]]:
     """PyTorch has two biases that are added; ours has one, but for the GRU. The second of theirs is set to 0."""
     yield ours.input.weight, getattr(theirs, f"weight_ih_l0{way}"), _transposed
     yield ours.weight, getattr(theirs, f"weight_hh_l0{way}"), _transposed
@@ -114,15 +114,15 @@ def _places(ours: Any, theirs: Any) -> Iterator[tuple[Parameter, Any, Callable]]
             yield ours.weight, theirs.weight, _transposed
             if ours.bias is not None:
                 yield ours.bias, theirs.bias, _same
-        case later.Recurrent():
+        case ideas.Recurrent():
             yield from _recurrent(ours, theirs, "")
-        case later.Bidirectional():
+        case ideas.Bidirectional():
             yield from _recurrent(ours.onward, theirs, "")
             yield from _recurrent(ours.back, theirs, "_reverse")
-        case later.Convolution():
+        case ideas.Convolution():
             yield ours.weight, theirs.weight, lambda tensor: tensor.permute(2, 1, 0)
             yield ours.bias, theirs.bias, _same
-        case later.MixtureOfExperts():
+        case ideas.MixtureOfExperts():
             yield ours.router.weight, theirs.gate.weight, _transposed
             inner, n = theirs.experts.gate_up_proj, theirs.experts.intermediate_dim
             for i, expert in enumerate(ours.experts):

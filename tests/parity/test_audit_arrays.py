@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from minitransformer import ops
-from minitransformer.audit import audit, jax_arrays, tensors
+from minitransformer.check.audit import audit, jax_arrays, tensors
 
 pytestmark = pytest.mark.parity
 

@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from minitransformer.generation import Continuation, Translation, beam_search
+from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.models import LanguageModel, LanguageModelConfig, save_pretrained
-from minitransformer.published.bart import BartConfig
 
 pytestmark = pytest.mark.parity
 

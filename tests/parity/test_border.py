@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from minitransformer import verify
-from minitransformer.published.tasks import check_model
+from minitransformer.run.published_models import check_model
 
 pytestmark = pytest.mark.parity
 
@@ -73,7 +73,7 @@ def test_tensors_without_numbers_of_their_own_may_be_inside(f: Any) -> None:
 TARGET = """
 import jax, jax.numpy as jnp, numpy as np
 from minitransformer import verify
-from minitransformer.published.tasks import check_model
+from minitransformer.run.published_models import check_model
 
 def products(q, k):
     return jnp.einsum("qd,kd->qk", q, k)

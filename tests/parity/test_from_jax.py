@@ -15,8 +15,8 @@ from foreign_functions import FUNCTIONS, JAX, WRONG, WRONG_NAMES, Function, asse
 
 import minitransformer
 from minitransformer import verify
+from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_jax
-from minitransformer.verify.mistakes import Mistake
 
 pytestmark = pytest.mark.parity
 

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 import minitransformer
 from minitransformer import ops, verify
+from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_torch
-from minitransformer.verify.mistakes import Mistake
 
 pytestmark = pytest.mark.parity
 

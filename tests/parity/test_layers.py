@@ -25,8 +25,8 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention
 from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
-from minitransformer import fast, later, layers, models, ops
-from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
+from minitransformer import fast, ideas, layers, models, ops
+from minitransformer.ideas.before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 
 from .counterparts import (
     Pair,
@@ -130,7 +130,7 @@ def test_embedding_tied_to_the_output(agree: Agree) -> None:
 def test_gated_feed_forward(activation: str, agree: Agree) -> None:
     """Shazeer's formula written out; PyTorch has no such module."""
     rng = np.random.default_rng(0)
-    ours = later.GatedFeedForward(4, 7, activation)
+    ours = ideas.GatedFeedForward(4, 7, activation)
     theirs = nn.ModuleList([nn.Linear(a, b, dtype=torch.float64) for a, b in [(4, 7), (4, 7), (7, 4)]])
     ours.parts = [ours.gate, ours.inner, ours.output]
     gate, inner, output = theirs
@@ -313,7 +313,7 @@ def test_decoder(norm_order: str, final_norm: bool, recompute: bool, agree: Agre
 def test_linear_biases(agree: Agree, n_heads: int) -> None:
     """The biases of transformers' Bloom grow with the key's position; to the softmax that equals minus the distance."""
     rng = np.random.default_rng(0)
-    ours = layers.MultiHeadAttention(12, n_heads, mix=later.Biased(later.LinearBias(n_heads)))
+    ours = layers.MultiHeadAttention(12, n_heads, mix=ideas.Biased(ideas.LinearBias(n_heads)))
     theirs = nn.MultiheadAttention(12, n_heads, **OPTIONS)
     with all_in_float64():
         bias = build_alibi_tensor(torch.ones(2, 5), n_heads, torch.float64) + torch.full((5, 5), -torch.inf).triu(1)
@@ -360,18 +360,18 @@ def rotation(length: int, width: int) -> tuple[Any, Any]:
 OF_OTHERS: dict[str, tuple[Any, Any, dict[str, Any], Any, dict[str, str]]] = {  # of transformers, ours, other names
     "norms of queries and keys": (  # before the rotation
         Qwen3Config, Qwen3Attention, {},
-        lambda: later.grouped(12, 6, 3, 4, bias=False, turn=later.qk_norm(4, rotary_base=10000.0)),
+        lambda: ideas.grouped(12, 6, 3, 4, bias=False, turn=ideas.qk_norm(4, rotary_base=10000.0)),
         {"turn_query.norm.gamma": "q_norm.weight", "turn_key.norm.gamma": "k_norm.weight"},
     ),
     "a sink": (
         GptOssConfig, GptOssAttention, {"attention_bias": True},
-        lambda: later.grouped(12, 6, 3, 4, mix=later.Sink(6)),
+        lambda: ideas.grouped(12, 6, 3, 4, mix=ideas.Sink(6)),
         {"mix.inner.sink": "sinks"},
     ),
     "softcapped scores": (
         Gemma2Config, Gemma2Attention,
         {"attention_bias": True, "attn_logit_softcapping": 0.7, "query_pre_attn_scalar": 5},
-        lambda: later.grouped(12, 6, 3, 4, mix=later.SoftCapped(0.7, 5**-0.5)),
+        lambda: ideas.grouped(12, 6, 3, 4, mix=ideas.SoftCapped(0.7, 5**-0.5)),
         {},
     ),
 }  # fmt: skip
@@ -407,7 +407,7 @@ def test_attention_of_a_family(part: str, agree: Agree) -> None:
 def test_latent_attention(agree: Agree) -> None:
     """The attention of DeepSeek-V2 in transformers."""
     rng = np.random.default_rng(0)
-    ours = later.LatentAttention(12, 3, d_head=6, d_latent=8, d_rotary=4)
+    ours = ideas.LatentAttention(12, 3, d_head=6, d_latent=8, d_rotary=4)
     config = DeepseekV2Config(
         hidden_size=12, num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=8, q_lora_rank=None,
         qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=6, max_position_embeddings=16,
@@ -441,7 +441,7 @@ RECURRENT = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 def test_recurrent(cell: str, both_ways: bool, padded: bool, agree: Agree) -> None:
     """Padding: PyTorch's packed sequences, whose outputs at padding are 0 where ours hold the state; it is left out."""
     rng = np.random.default_rng(0)
-    ours = later.Bidirectional(4, 6, cell) if both_ways else later.Recurrent(4, 3, cell)
+    ours = ideas.Bidirectional(4, 6, cell) if both_ways else ideas.Recurrent(4, 3, cell)
     theirs = RECURRENT[cell](4, 3, bidirectional=both_ways, **OPTIONS)
     real = np.arange(5) < np.array([[5], [2], [3]]) if padded else np.ones((3, 5), bool)
     of_real = real[..., None].astype(float)
@@ -476,7 +476,7 @@ def test_mixture_of_experts(n_experts: int, k: int, agree: Agree, monkeypatch: p
     """The output, and the loss of 8 tokens, whose shares of eighths are exact in float32."""
     rng = np.random.default_rng(0)
     block, balance_of = mixtral(monkeypatch, n_experts, k)
-    ours = later.MixtureOfExperts(6, 5, n_experts, k)
+    ours = ideas.MixtureOfExperts(6, 5, n_experts, k)
     pairs = share_weights(ours, block, rng)
     x = rng.normal(size=(2, 4, 6))
     compare(agree, "MixtureOfExperts", ours, block, pairs, [x], rng)
@@ -493,7 +493,7 @@ def test_mixture_of_experts(n_experts: int, k: int, agree: Agree, monkeypatch: p
 def test_alignment(score: str, agree: Agree) -> None:
     """Luong's and Bahdanau's formulas written out; PyTorch has no such module."""
     rng = np.random.default_rng(0)
-    ours = later.Alignment(6, score)
+    ours = ideas.Alignment(6, score)
     for _, parameter in ours.parameters():
         parameter.value = rng.normal(0.0, 0.5, parameter.value.shape)
         parameter.grad = np.zeros(parameter.value.shape)
@@ -519,7 +519,7 @@ def test_alignment(score: str, agree: Agree) -> None:
 @pytest.mark.parametrize("causal_too", [False, True])
 def test_convolution(causal_too: bool, agree: Agree) -> None:
     rng = np.random.default_rng(0)
-    ours = later.Convolution(4, 6, kernel=3, dilation=2)
+    ours = ideas.Convolution(4, 6, kernel=3, dilation=2)
     theirs = nn.Conv1d(4, 6, 3, dilation=2, dtype=torch.float64)
     before = 4 if causal_too else 2
     real = t(X_REAL)[..., None]
@@ -535,7 +535,7 @@ def test_convolution(causal_too: bool, agree: Agree) -> None:
 @pytest.mark.parametrize("causal_too", [False, True])
 def test_restricted_self_attention(causal_too: bool, agree: Agree) -> None:
     rng = np.random.default_rng(0)
-    ours, theirs = layers.MultiHeadAttention(12, 3, mix=later.Local(2)), nn.MultiheadAttention(12, 3, **OPTIONS)
+    ours, theirs = layers.MultiHeadAttention(12, 3, mix=ideas.Local(2)), nn.MultiheadAttention(12, 3, **OPTIONS)
     near = np.array([[abs(i - j) <= 2 and not (causal_too and j > i) for j in range(5)] for i in range(5)])
 
     def attend(x: Any) -> Any:

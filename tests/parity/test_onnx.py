@@ -19,7 +19,7 @@ import onnx
 import pytest
 from onnx.backend.test.case.node import collect_testcases
 
-from minitransformer import later, ops
+from minitransformer import ideas, ops
 from minitransformer.verify import gradients
 
 from .composed import OutOfScope, after, axis_moved, chain, final_memory, reshaped, same, scale_of, unrolled, with_each
@@ -73,12 +73,12 @@ def attention(x: Inputs, a: dict[str, Any]) -> Wanted:
     def attend(*qkv: Any) -> Any:
         q, k, v, *more = qkv
         if cap:
-            return later.softcapped_attention(q, k, v, cap, allowed, scale=scale)
+            return ideas.softcapped_attention(q, k, v, cap, allowed, scale=scale)
         return ops.attention(q, k, v, allowed, scale=scale, bias=more[0] if more else None)
 
     def keys(name: str, before: str) -> Any:
         cached = after(x[before], 2) if past else same
-        return chain(heads(n_k), cached, *([lambda h: later.repeat_heads(h, times)] if times > 1 else []))
+        return chain(heads(n_k), cached, *([lambda h: ideas.repeat_heads(h, times)] if times > 1 else []))
 
     steps = [heads(n_q), keys("K", "past_key"), keys("V", "past_value"), *([same] if bias is not None else [])]
     f = with_each(attend, steps, ops.merge_heads if n_q else None)
@@ -96,18 +96,18 @@ PRESENT = {1: ("K", "past_key"), 2: ("V", "past_value")}
 
 def layer_norm(x: Inputs, a: dict[str, Any]) -> Wanted:
     eps = a.get("epsilon", 1e-5)
-    return Wanted(lambda *arrays: later.layer_norm_over_axes(*arrays, eps), [x["X"], x["W"], x["B"]])
+    return Wanted(lambda *arrays: ideas.layer_norm_over_axes(*arrays, eps), [x["X"], x["W"], x["B"]])
 
 
 def rms_norm(x: Inputs, a: dict[str, Any]) -> Wanted:
-    return Wanted(lambda *arrays: later.rms_norm_over_axes(*arrays, a.get("epsilon", 1e-5)), [x["X"], x["W"]])
+    return Wanted(lambda *arrays: ideas.rms_norm_over_axes(*arrays, a.get("epsilon", 1e-5)), [x["X"], x["W"]])
 
 
 def rotary(x: Inputs, a: dict[str, Any]) -> Wanted:
     at = x.get("position_ids")
     cos, sin = ((table if at is None else table[at])[:, None] for table in (x["cos_cache"], x["sin_cache"]))
     n = a.get("num_heads")
-    rotate = lambda *arrays: later.rotate(*arrays, interleaved=bool(a.get("interleaved")))  # noqa: E731
+    rotate = lambda *arrays: ideas.rotate(*arrays, interleaved=bool(a.get("interleaved")))  # noqa: E731
     return Wanted(with_each(rotate, [heads(n), same, same], ops.merge_heads if n else None), [x["input"], cos, sin])
 
 
@@ -130,7 +130,7 @@ def cross_entropy(x: Inputs, a: dict[str, Any]) -> Wanted:
     logits, targets = x["x"], x["y"]
     move = axis_moved(1, -1)
     if "w" in x:
-        f = with_each(lambda s, w: later.weighted_cross_entropy(s, targets, w, **how), [move, same])
+        f = with_each(lambda s, w: ideas.weighted_cross_entropy(s, targets, w, **how), [move, same])
         return Wanted(f, [logits, x["w"]])
     return Wanted(with_each(lambda s: ops.cross_entropy(s, targets, **how), [move]), [logits])
 
@@ -141,17 +141,17 @@ def linear_attention(x: Inputs, a: dict[str, Any]) -> Wanted:
         raise OutOfScope("linear attention without features and without a quotient")
     n_q, n_k = a["q_num_heads"], a["kv_num_heads"]
     times = n_q // n_k
-    split = chain(heads(n_k), *([lambda h: later.repeat_heads(h, times)] if times > 1 else []))
+    split = chain(heads(n_k), *([lambda h: ideas.repeat_heads(h, times)] if times > 1 else []))
     k = split(x["key"])[0]
     scale = scale_of(k.shape[-1], a.get("scale"))
     decay = x.get("decay", np.zeros((*x["key"].shape[:2], n_k), k.dtype))
     beta = np.broadcast_to(x["beta"], (*x["beta"].shape[:2], n_k))
     drop = chain(split, reshaped(*k.shape[:-1]))
     state = x.get("past_state", np.zeros((len(k), n_k, k.shape[-1], x["value"].shape[-1] // n_k), k.dtype))
-    repeat = (lambda s: later.repeat_heads(s, times)) if times > 1 else same
+    repeat = (lambda s: ideas.repeat_heads(s, times)) if times > 1 else same
     steps = [heads(n_q), split, split, split, drop, repeat]
     inputs = [x["query"], x["key"], x["value"], decay, beta, state]
-    f = with_each(lambda *arrays: later.gated_delta(*arrays, scale=scale), steps, ops.merge_heads)
+    f = with_each(lambda *arrays: ideas.gated_delta(*arrays, scale=scale), steps, ops.merge_heads)
     memory = final_memory([step(array)[0] for step, array in zip(steps, inputs, strict=True)], scale)
     return Wanted(f, inputs, {1: memory[:, ::times]})
 
@@ -167,7 +167,7 @@ def recurrent(kind: str, x: Inputs, a: dict[str, Any]) -> Wanted:
     rows = np.concatenate([np.arange(g * size, (g + 1) * size) for g in GATES[kind]])
     width = 2 * size if kind == "LSTM" else size
     start = np.zeros((x["X"].shape[0 if batchwise else 1], width))
-    cell = {"RNN": later.rnn_cell, "LSTM": later.lstm_cell, "GRU": later.gru_cell_reset_first}[kind]
+    cell = {"RNN": ideas.rnn_cell, "LSTM": ideas.lstm_cell, "GRU": ideas.gru_cell_reset_first}[kind]
     inputs, directions = [], []
     for i in range(len(x["W"])):
         w, r = x["W"][i][rows].T, x["R"][i][rows].T

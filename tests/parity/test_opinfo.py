@@ -21,7 +21,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 
-from minitransformer import later, layers, ops
+from minitransformer import ideas, layers, ops
 
 from .composed import OutOfScope, axis_moved, same, with_each
 from .counterparts import share_weights
@@ -124,7 +124,7 @@ def cross_entropy(s: Sample) -> Ours:
     w = array(weight)
 
     def weighted(a: Any) -> Any:
-        loss, backward = later.weighted_cross_entropy(a, ids, w, **how)
+        loss, backward = ideas.weighted_cross_entropy(a, ids, w, **how)
         return loss, lambda dloss: backward(dloss)[0]  # PyTorch has no gradient of the weights
 
     return Ours(with_each(weighted, [move]), [logits], lambda: s.call(**s.arguments))
@@ -160,7 +160,7 @@ def convolution(s: Sample) -> Ours:
     b = np.zeros(len(weight)) if bias is None else None
 
     def f(x: Any, w: Any, *given: Any) -> Any:
-        y, backward = later.convolution(x, w, given[0] if given else b, dilation=dilation)
+        y, backward = ideas.convolution(x, w, given[0] if given else b, dilation=dilation)
         return y, lambda dy: backward(dy)[: 2 + len(given)]
 
     def turned(w: Any) -> Any:  # (out, in, k) to (k, in, out)
@@ -183,7 +183,7 @@ def cell(s: Sample) -> Ours:
             return torch.cat(module(x, tuple(state.chunk(2, dim=-1))), dim=-1)
         return module(x, state)
 
-    op = {"RNNCell": later.rnn_cell, "LSTMCell": later.lstm_cell, "GRUCell": later.gru_cell}[kind]
+    op = {"RNNCell": ideas.rnn_cell, "LSTMCell": ideas.lstm_cell, "GRUCell": ideas.gru_cell}[kind]
     gru = kind == "GRUCell"
 
     def f(x: Any, w_x: Any, b_x: Any, w: Any, b: Any, state: Any) -> Any:
@@ -318,8 +318,8 @@ OPS: dict[str, Callable[[Sample], Ours]] = {
     "nn.functional.gelu": gelu,
     "nn.functional.linear": linear,
     "nn.functional.embedding": embedding,
-    "nn.functional.layer_norm": norm(later.layer_norm_over_axes, 1e-5, True),
-    "nn.functional.rms_norm": norm(later.rms_norm_over_axes, None, False),
+    "nn.functional.layer_norm": norm(ideas.layer_norm_over_axes, 1e-5, True),
+    "nn.functional.rms_norm": norm(ideas.rms_norm_over_axes, None, False),
     "nn.functional.cross_entropy": cross_entropy,
     "nn.functional.scaled_dot_product_attention": attention,
     "nn.functional.conv1d": convolution,

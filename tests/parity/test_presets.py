@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from minitransformer.published.families import FAMILIES
-from minitransformer.published.presets import PRESETS
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.presets import PRESETS
 
 pytestmark = pytest.mark.parity
 

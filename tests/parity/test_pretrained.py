@@ -18,7 +18,10 @@ import torch
 import torch.nn.functional as F
 import transformers
 
+from minitransformer.core.models.language_model import positions_of
 from minitransformer.generation import Translation, generate, write
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.family import head_of
 from minitransformer.models import (
     Classifier,
     LanguageModel,
@@ -28,9 +31,6 @@ from minitransformer.models import (
     from_pretrained,
     save_pretrained,
 )
-from minitransformer.models.language_model import positions_of
-from minitransformer.published.families import FAMILIES
-from minitransformer.published.family import head_of
 
 from .counterparts import all_in_float64
 

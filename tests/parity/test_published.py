@@ -21,12 +21,12 @@ import safetensors.torch
 import torch
 import transformers
 
+from minitransformer.check.trace.recorder import values_inside
 from minitransformer.fast import accelerate
 from minitransformer.generation import Continuation, generate, stream
 from minitransformer.models import LanguageModel, MaskedLanguageModel, TextEncoder, from_pretrained
-from minitransformer.published.tasks import load_encoder, load_published_writer, sentence_vectors
+from minitransformer.run.published_models import load_encoder, load_published_writer, sentence_vectors
 from minitransformer.text import PublishedTokenizer
-from minitransformer.trace.recorder import values_inside
 
 from .counterparts import all_in_float64
 

@@ -1,0 +1,1 @@
+"""The checker: records running code, compares gradients with finite differences, and names known mistakes."""

@@ -1,0 +1,123 @@
+"""Start the worker for a suite, and collect its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .suite import Function, Suite, read
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict on one mistake: "caught", "survived", or "no effect" where it changes nothing in this function.
+
+    by: the test that failed, or what stopped. input, seed, shows: for a survivor, an input that reveals it, and how.
+    """
+
+    mistake: str
+    sentence: str
+    verdict: str
+    by: str = ""
+    input: str = ""
+    seed: int = 0
+    shows: str = ""
+
+
+@dataclass
+class Result:
+    """One function of a suite: whether the tests accept the right version, and their verdict on each mistake."""
+
+    function: Function
+    right: str = "not run"  # "passed", or what happened instead
+    problem: str = ""
+    tests: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def of(self, verdict: str) -> list[Outcome]:
+        """The outcomes with this verdict."""
+        return [outcome for outcome in self.outcomes if outcome.verdict == verdict]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        own = {"function": self.function.name, "ops": self.function.ops, "right": self.right, "problem": self.problem}
+        return own | {"tests": self.tests, "outcomes": [dataclasses.asdict(each) for each in self.outcomes]}
+
+
+def audit(
+    path: str | Path, folder: str | Path, limit: float = 60.0, progress: Callable[[str], None] = lambda line: None
+) -> tuple[Suite, list[Result]]:
+    """Run the suite that a TOML file describes, in its folder, with every known mistake of its ops.
+
+    limit: seconds that one run of the tests may take. progress is called after each run. Raises ValueError for a file
+    or folder that cannot be used, and ImportError without the library of its arrays. The result says if a suite fails
+    on the right version, hangs, or has no such function.
+    """
+    suite = read(path)
+    if importlib.util.find_spec(suite.arrays) is None:
+        raise ImportError(
+            f'audit: {path} says arrays = "{suite.arrays}", and {suite.arrays} is not installed: '
+            f'pip install "minitransformer[{suite.arrays}]"'
+        )
+    if not Path(folder, suite.folder).is_dir():
+        raise ValueError(
+            f"audit: there is no folder {Path(folder, suite.folder)}; fetch {suite.repository or 'it'} first"
+        )
+    if not hasattr(os, "fork"):
+        raise ValueError("audit: each run needs a forked process, but this system cannot fork")
+    results = [Result(function) for function in suite.functions]
+    read_end, write_end = os.pipe()
+    command = [sys.executable, "-m", f"{__package__}.worker", str(Path(path).resolve()), str(folder), str(limit)]
+    root = str(Path(__file__).parents[3])
+    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    environment = os.environ | {"AUDIT_OUT": str(write_end), "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    with subprocess.Popen(
+        command, pass_fds=[write_end], env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    ) as worker:
+        os.close(write_end)
+        try:
+            with os.fdopen(read_end) as lines:
+                for line in lines:
+                    _note(results, json.loads(line), progress)
+        except BaseException:
+            worker.kill()
+            raise
+        said = (worker.stderr.read() if worker.stderr else "").strip()
+    if worker.returncode:
+        for result in results:
+            if result.right == "not run":
+                result.right, result.problem = "error", said.splitlines()[-1] if said else "the worker stopped"
+    left_out = [result for result in results if result.function.optional and result.right == "not run"]
+    return suite, [result for result in results if result.function.tests and result not in left_out]
+
+
+def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str], None]) -> None:
+    result = results[line["function"]]
+    if "right" in line:
+        result.right, result.tests = line["right"]["outcome"], line["right"].get("tests", 0)
+        result.problem = line["right"].get("problem", line["right"].get("by", ""))
+        progress(f"{result.function.name}: right version: {result.right}")
+        return
+    passed = line["outcome"] == "passed"
+    shown = line.get("input") or not result.function.replaces  # in our own op every mistake has an effect
+    verdict = "caught" if not passed else "survived" if shown else "no effect"
+    by = "" if passed else line.get("by") or line["outcome"]
+    outcome = Outcome(
+        line["mistake"],
+        line["sentence"],
+        verdict,
+        by,
+        line.get("input", ""),
+        line.get("seed", 0),
+        line.get("shows", ""),
+    )
+    result.outcomes.append(outcome)
+    progress(f"{result.function.name}: {outcome.mistake}: {verdict}")

@@ -1,0 +1,351 @@
+"""A pair of forward and backward as a function of our form."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.backend import Array
+from ...core.layers import Parameter
+from ..trace.values import is_array, is_float_array
+from ..verify import arguments as given
+from .other_forms import Foreign, Outputs, add_to, as_parameter, flat, marked, nothing_returned, of_our_form, ran
+from .places import Slot, Steps, Traces, arrays_in, matched, named_slots, names_of_gradient, path_of, reached
+
+
+def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: str = "float64") -> Callable[..., Any]:
+    """A function of our form, (*arrays, **options) -> (output, backward), from a forward and a backward in NumPy.
+
+    from_pair(forward, backward): `out, cache = forward(x, ...)` and `backward(dout, cache)`, which returns a gradient
+    for each floating-point array of forward, in order, or a dict of them under the names `x`, `dx` or `grad_x`. If the
+    first parameter of backward is called cache, the call is `backward(cache, dout)`. Several outputs, `y, h, cache`,
+    are checked whole, as one long array; backward is then given a gradient for each, or all in a tuple.
+
+    from_pair(layer): an object with the methods `forward(x, ...)`, which returns the output, and `backward(dout)`,
+    which returns the gradients of the arrays and stores those of its parameters in attributes. The gradient of `W` is
+    in `dW`, `grad_W` or `W_grad`, in `grads["W"]` next to `params["W"]`, or in `W.grad`; elsewhere the checker finds it
+    by what backward leaves (places.py). If the methods return nothing, the output is in `output` and the gradient of
+    `x` in `dx`. Each call runs on a copy of the object.
+
+    dtype: "float32" or "float16" for code that computes only in that. Raises TypeError if they are not such functions,
+    and ValueError for bfloat16, which NumPy does not have.
+    """
+    if dtype == "bfloat16":
+        raise ValueError("from_pair: NumPy has no bfloat16; float32, float16 or float64 it has")
+    if backward is None:
+        methods = [getattr(forward, name, None) for name in ("forward", "backward")]
+        if isinstance(forward, type) or not all(map(callable, methods)):
+            raise TypeError(
+                "from_pair: expected two functions, forward and backward, or one object that has them as methods, got "
+                + (
+                    f"the class {forward.__name__}; make an object first"
+                    if isinstance(forward, type)
+                    else repr(forward)
+                )
+            )
+        return _Object(forward, dtype)
+    if not callable(forward) or not callable(backward):
+        raise TypeError(f"from_pair: expected two functions, forward and backward, got {forward!r} and {backward!r}")
+    cache_first = next(iter(_parameters(backward)), "").endswith("cache")
+    name = given.name_of(forward)
+    cast = _cast(dtype)
+    upstream = _Upstream(name, backward, dtype, besides=1)
+
+    def call(*given_inputs: Any, **options: Any) -> Any:
+        inputs = tuple(given.with_leaves(x, cast) for x in given_inputs)
+        returned = ran(name, "forward", lambda: forward(*inputs, **options))
+        if not (isinstance(returned, tuple) and len(returned) > 1):
+            raise TypeError(f"{name} must return (output, cache), got {given.describe(returned)}")
+        *several, cache = returned
+        y, gradients_for = upstream.of(several[0] if len(several) == 1 else tuple(several), inputs)
+        made.left_out, made.shapes = upstream.left_out, upstream.shapes
+
+        def pullback(dy: Array) -> Any:
+            arguments = [cache, *gradients_for(dy)] if cache_first else [*gradients_for(dy), cache]
+            found = ran(given.name_of(backward), "backward", lambda: backward(*arguments))
+            found = _in_order(found, given.input_names(forward, inputs), inputs) if isinstance(found, dict) else found
+            return _wide(tuple(found) if isinstance(found, list) else found, dtype)
+
+        return _wide(y, dtype), pullback
+
+    made: Any = of_our_form(forward, call, dtype)
+    made.at_work = functools.partial(upstream.settle, made)
+    return made
+
+
+class _Upstream:
+    """How a backward takes the gradients of the outputs of its forward.
+
+    It takes one for each output, or all in one value of the form that forward returned, or those of the first outputs;
+    then `left_out` names the other outputs. besides: how many other arguments it takes, such as the cache.
+    """
+
+    def __init__(self, name: str, backward: Callable[..., Any], dtype: str, besides: int = 0) -> None:
+        self._name, self._dtype, self._room = name, dtype, _room(backward, besides)
+        self._way: tuple[bool, int] | None = None
+        self._outputs = 1
+        self.left_out: dict[str, str] = {}
+        self.shapes: list[tuple[int, ...]] = []
+
+    def of(self, returned: Any, inputs: tuple[Any, ...]) -> tuple[Array, Callable[[Array], list[Any]]]:
+        """(the outputs as one array, a function from its gradient to the first arguments of backward)."""
+        found = list(flat("output", returned, is_float_array))
+        if not found:
+            raise nothing_returned(self._name, returned)
+        self._outputs = len(found)
+        whole, count = self._way or self._ways()[0]
+        self.left_out = dict.fromkeys([title for title, _ in found[count:]], "backward takes no gradient of it")
+        single = self._dtype != "float64"
+        outputs = Outputs(self._name, [x for _, x in found[:count]], inputs, single, "from_pair")
+        self.shapes = outputs.shapes
+
+        def gradients(dy: Array) -> list[Any]:
+            parts = outputs.gradients(_cast(self._dtype)(dy))
+            rest = iter(parts)
+            return [given.with_leaves(returned, lambda x: next(rest) if is_float_array(x) else x)] if whole else parts
+
+        return outputs.joined, gradients
+
+    def _ways(self) -> list[tuple[bool, int]]:
+        """(whether all come in one value, of how many outputs), the likelier first."""
+        if self._outputs == 1 or self._room > 1:
+            return [(False, min(self._outputs, max(self._room, 1)))]
+        return [(True, self._outputs), (False, 1)]
+
+    def settle(self, f: Callable[..., Any], inputs: list[Any], options: dict[str, Any]) -> None:
+        """Choose the first way in which backward runs, and returns gradients of the shapes of the inputs."""
+
+        def run() -> Any:
+            return f(*map(_copied, inputs), **{key: _copied(x) for key, x in options.items()})
+
+        self._way = None
+        with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
+            run()
+            for way in self._ways() if self._outputs > 1 else ():
+                self._way = way
+                y, pullback = run()
+                with contextlib.suppress(ValueError, TypeError):
+                    if _fit(inputs, pullback(np.ones_like(y))):
+                        return
+            self._way = None
+
+
+def _copied(x: Any) -> Any:
+    """A copy of an argument; a generator in it is in the same state."""
+    return given.with_leaves(x, lambda leaf: leaf.copy() if is_array(leaf) else given.fresh(leaf))
+
+
+def _fit(inputs: list[Any], returned: Any) -> bool:
+    """Whether the gradients have the shapes of the inputs."""
+    floats = [x for x in inputs if any(is_float_array(leaf) for _, leaf in given.leaves_of("", x))]
+    found = list(returned) if isinstance(returned, tuple) else [] if returned is None else [returned]
+    pairs = zip(floats, found, strict=False)
+    gradients = [(leaf, dx) for x, dx in pairs for leaf, dx in zip(_floats(x), given.gradients_of(x, dx), strict=True)]
+    return len(floats) == len(found) and not any(given.misfit(leaf, dx) for leaf, dx in gradients)
+
+
+def _floats(x: Any) -> list[Array]:
+    return [leaf for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
+
+
+def _room(backward: Callable[..., Any], besides: int) -> int:
+    """How many upstream gradients a function takes; optional ones count if they may be None."""
+    try:
+        parameters = inspect.signature(backward).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return sys.maxsize
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [parameter for parameter in parameters if parameter.kind in kinds]
+    needed = [parameter for parameter in taken if parameter.default is None or parameter.default is parameter.empty]
+    return len(needed) - besides
+
+
+def _parameters(f: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _cast(dtype: str) -> Callable[[Any], Any]:
+    return lambda x: x.astype(dtype) if dtype != "float64" and is_float_array(x) else x
+
+
+def _wide(x: Any, dtype: str) -> Any:
+    """Convert results to float64."""
+    if dtype == "float64":
+        return x
+    if isinstance(x, tuple):
+        return tuple(_wide(part, dtype) for part in x)
+    return x.astype(np.float64) if is_float_array(x) else x
+
+
+def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The gradients of the floating-point inputs, from a dict of them."""
+    wanted = [name for name, x in zip(names, inputs, strict=True) if is_float_array(x)]
+    return tuple(
+        next((found[key] for key in [*names_of_gradient(name), name] if key in found), None) for name in wanted
+    )
+
+
+class _Object(Foreign):
+    """An object with forward and backward as a module of ours."""
+
+    def __init__(self, layer: Any, dtype: str) -> None:
+        super().__init__(type(layer).__name__, {})
+        self._layer, self._dtype = layer, dtype
+        self._upstream = _Upstream(type(layer).__name__, layer.backward, dtype)
+        self._not_found: dict[str, str] = {}
+        self._all: dict[str, Parameter] = {}
+        self.found = ""
+        self._keeps_output, self._keeps_gradients = False, True  # whether they lie in the object, or may do so
+        self._learn(named_slots(layer))
+        self.__signature__ = inspect.signature(layer.forward)
+        marked(self, dtype)
+
+    def _learn(self, slots: list[Slot]) -> None:
+        """Own the parameters in these slots; those that were owned before stay the same objects."""
+        self._slots = slots
+        for slot in slots:
+            if slot.path not in self._all:
+                self._all[slot.path] = as_parameter(slot.value(self._layer))
+        self.owned = {slot.path: self._all[slot.path] for slot in slots}
+
+    def at_work(self, inputs: list[Any], options: dict[str, Any]) -> None:
+        """Run once with these inputs, to find the gradients that have no usual name."""
+        named, self._not_found, self.found = named_slots(self._layer), {}, ""
+        self._learn(named)
+        self._upstream.settle(self, inputs, options)
+        known = {id(x) for slot in named for x in (slot.value(self._layer), slot.gradient(self._layer))}
+        found = {id(x): (steps, x) for steps, x in reversed(arrays_in(self._layer).items()) if id(x) not in known}
+        others = dict(reversed(found.values()))
+        with contextlib.suppress(ValueError, TypeError):  # if it does not run, the check says why
+            used = {steps: x for steps, x in others.items() if self._moves_output(x, inputs, options)}
+            places, why = matched(used, *self._left_by_backward(inputs, options)) if used else ({}, {})
+            self._learn([*named, *(Slot(array, (place,)) for array, place in places.items())])
+            told = [f"that of {path_of(array)} in {path_of(place)}" for array, place in places.items()]
+            self.found = f"Gradients found by what backward left: {', '.join(told)}." if told else ""
+            self._not_found = {path_of(steps): reason for steps, reason in why.items()}
+
+    def _moves_output(self, x: np.ndarray, inputs: list[Any], options: dict[str, Any]) -> bool:
+        """Whether the output is another one if an array of the object is."""
+        _, y, _ = self._run(inputs, options)
+        other = x + np.random.default_rng(0).normal(size=x.shape).astype(x.dtype)
+        with np.errstate(all="ignore"):
+            try:
+                _, moved, _ = self._run(inputs, options, {id(x): other})
+            except (ValueError, TypeError):
+                return True
+        return not np.array_equal(y, moved, equal_nan=True)
+
+    def _left_by_backward(self, inputs: list[Any], options: dict[str, Any]) -> tuple[dict[Steps, np.ndarray], set[str]]:
+        """(the arrays that backward leaves in the object, the names of all others and of the inputs).
+
+        Those under usual names, and what backward is given and returns, are left out.
+        """
+        layer, y, gradients_for = self._run(inputs, options)
+        before = Traces(layer)
+        upstream = gradients_for(np.random.default_rng(1).normal(size=y.shape))
+        returned = ran(self.__name__, "backward", lambda: layer.backward(*upstream))
+        taken = {steps for slot in self._slots for steps in slot.gradients}
+        known = [x for _, x in flat("", [*upstream, returned], is_float_array)]
+
+        def is_new(x: np.ndarray) -> bool:
+            return not any(np.may_share_memory(x, other) or np.array_equal(x, other) for other in known)
+
+        left = {steps: x for steps, x in before.left().items() if steps not in taken and is_new(x)}
+        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {*_parameters(layer.forward)}
+        return left, names
+
+    def _run(self, inputs: list[Any], options: dict[str, Any], others: dict[int, np.ndarray] | None = None) -> Any:
+        """`_forward` with copies of the arguments, which code of others may change."""
+        return self._forward(tuple(map(_copied, inputs)), {key: _copied(x) for key, x in options.items()}, others)
+
+    def _forward(
+        self, inputs: tuple[Any, ...], options: dict[str, Any], others: dict[int, np.ndarray] | None = None
+    ) -> tuple[Any, Array, Callable[[Array], list[Any]]]:
+        """(a copy of the object after forward, its outputs as one array, a function to the arguments of backward).
+
+        others: arrays in place of those with these ids.
+        """
+        name, cast = self.__name__, _cast(self._dtype)
+        memo = {id(slot.value(self._layer)): cast(self.owned[slot.path].value.copy()) for slot in self._slots}
+        layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo | (others or {})))
+        inputs = tuple(given.with_leaves(x, cast) for x in inputs)
+        before = Traces(layer) if self._keeps_output else None
+        returned = ran(name, "forward", lambda: layer.forward(*inputs, **options))
+        if returned is None and before is None:
+            self._keeps_output = True
+            return self._forward(inputs, options, others)
+        if returned is None and before is not None:
+            returned = _kept_output(before.left(), inputs)
+        return layer, *self._upstream.of(returned, inputs)
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """(output, backward) of a copy of the object; backward adds to the gradients of the parameters here."""
+        name = self.__name__
+        layer, y, gradients_for = self._forward(inputs, options)
+        self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
+        places: list[Steps | None] | None = None  # where backward leaves the gradients of the inputs
+
+        def backward(dy: Array) -> Any:
+            nonlocal places
+            for slot in self._slots:  # for those that add
+                if isinstance(before := slot.gradient(layer), np.ndarray):
+                    before[...] = 0.0
+            traces = Traces(layer) if places is None and self._keeps_gradients else None
+            returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
+            self._keeps_gradients = returned is None
+            for slot in self._slots:
+                gradient, parameter = slot.gradient(layer), self.owned[slot.path]
+                if not is_float_array(gradient) or gradient.shape != parameter.value.shape:
+                    what = given.describe(gradient) + (f" of shape {gradient.shape}" if np.shape(gradient) else "")
+                    raise ValueError(
+                        f"{name}: backward left {what} as the gradient of {slot.path}, "
+                        f"which has shape {parameter.value.shape}"
+                    )
+                add_to(parameter, gradient)
+            held = [slot.gradient(layer) for slot in self._slots]  # the next call zeroes these; results must outlive it
+            if traces is not None and returned is None:
+                places = self._places_of_inputs(traces.left(), inputs)
+            if returned is None and places is not None:
+                kept = [None if steps is None else reached(layer, steps) for steps in places]
+                held, returned = held + kept, tuple(kept)
+
+            def own(x: Any) -> Any:
+                return x.copy() if is_float_array(x) and any(np.may_share_memory(x, held_x) for held_x in held) else x
+
+            return _wide(
+                given.with_leaves(tuple(returned) if isinstance(returned, list) else returned, own), self._dtype
+            )
+
+        return _wide(y, self._dtype), backward
+
+    def _places_of_inputs(self, left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> list[Steps | None] | None:
+        """Where a backward that returns nothing left the gradient of each floating-point input; None if nowhere."""
+        taken = {steps for slot in self._slots for steps in slot.gradients}
+        names = given.input_names(self._layer.forward, inputs)
+        places: list[Steps | None] = []
+        for name, x in zip(names, inputs, strict=True):
+            if is_float_array(x):
+                fit = [steps for steps, dx in left.items() if dx.shape == x.shape and steps not in taken]
+                named = [steps for steps in fit if steps[-1][1] in names_of_gradient(name)]
+                places.append(next(iter(named or fit), None) if named or len(fit) == 1 else None)
+        return places if any(places) else None
+
+
+def _kept_output(left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> Any:
+    """The output of a forward that returns nothing: the array `output` that it left, or the only one; else None."""
+    new = {steps: x for steps, x in left.items() if not any(x is given_one for given_one in inputs)}
+    named = [x for steps, x in new.items() if steps in [(("attribute", name),) for name in ("output", "out", "y")]]
+    found = named or [*new.values()]
+    return found[0] if len(found) == 1 else None

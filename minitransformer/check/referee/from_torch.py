@@ -1,0 +1,228 @@
+"""Functions and modules of PyTorch as functions of our form."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.backend import Array, to_numpy
+from ..trace.foreign import as_numpy
+from ..trace.values import is_array, is_float_array
+from ..verify import arguments as given
+from .other_forms import Foreign, Inputs, Outputs, add_to, flat, library, marked, nothing_returned, of_our_form, ran
+
+
+def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[..., Any]:
+    """A function of our form, (*arrays, **options) -> (output, backward), that runs f on tensors.
+
+    f: any function of tensors that returns a tensor, or several in a tuple, list or dict; a torch.autograd.Function or
+    its `apply`; or a torch.nn.Module, whose parameters are then checked as well (f itself is not changed). Several
+    outputs come back as one long array, so that each has a random upstream gradient; the report names those that
+    autograd cannot follow, and parameters that get no gradient. In a torch.autograd.Function whose forward and
+    backward are Python, the local variables are recorded, and each `x` is checked against its `dx` or `grad_x`.
+    Second derivatives are not checked: torch.autograd.gradgradcheck does that.
+
+    dtype: "float32", "float16" or "bfloat16" for code that takes nothing else; it is then checked as closely as that
+    allows. device: where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises
+    ImportError without torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves
+    autograd.
+    """
+    torch = library("torch", "torch")
+    ran("from_torch", f"the device {device!r}", lambda: torch.empty(0, device=device))
+    if isinstance(f, torch.nn.Module):
+        return _Module(torch, f, dtype, device)
+    owner: Any = f if isinstance(f, type) else getattr(f, "__self__", None)
+    function = isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+    if isinstance(f, type) and not function:
+        raise TypeError(f"from_torch: make an object of the class {f.__name__} first, and give that")
+    if not callable(f):
+        raise TypeError(f"from_torch: expected a function, a torch.autograd.Function or a module, got {f!r}")
+    run = owner.apply if function else f
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        how = _Torch(torch, given.name_of(made), dtype, device)
+        arrays = Inputs(inputs, how.leaf, how.constant)
+        y, pull = how.run(lambda: run(*arrays.converted, **how.constants(options)), inputs, arrays.leaves)
+        made.left_out, made.shapes = how.left_out, how.shapes
+        return y, lambda dy: arrays.gradients(iter(pull(dy)))
+
+    made: Any = of_our_form(owner if function else f, call, dtype)
+    if function:
+        made.__signature__ = _without_context(owner)
+    return made
+
+
+class _Torch:
+    """How one function is run: from arrays to tensors and back."""
+
+    def __init__(self, torch: Any, name: str, dtype: str, device: str) -> None:
+        self.torch, self.name, self.device = torch, name, device
+        self.single, self.dtype = dtype != "float64", getattr(torch, dtype)
+        self.left_out: dict[str, str] = {}
+        self.shapes: list[tuple[int, ...]] = []
+
+    def constant(self, x: Any) -> Any:
+        """A tensor with the numbers of an array, in the same memory if it can; any other value unchanged.
+
+        Its strides are those of the array: a kernel that ignores them must be seen.
+        """
+        if not is_array(x):
+            return x
+        x = np.asarray(to_numpy(x))
+        if not x.flags.writeable or min(x.strides, default=0) < 0:
+            x = np.array(x, order="C")
+        source = self.torch.from_numpy(x)
+        dtype = self.dtype if self.single and source.is_floating_point() else source.dtype
+        if source.is_contiguous() or (self.device == "cpu" and dtype == source.dtype):
+            return source.to(self.device, dtype)
+        gaps = self.torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=self.device)
+        return gaps.copy_(source)
+
+    def leaf(self, x: Array) -> Any:
+        """The same, as a tensor whose gradient is wanted."""
+        return self.constant(x).requires_grad_()
+
+    def constants(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options with tensors in place of arrays."""
+        return {key: given.with_leaves(x, self.constant) for key, x in options.items()}
+
+    def back(self, tensor: Any) -> np.ndarray:
+        """The array of a tensor."""
+        array: np.ndarray = as_numpy(tensor)
+        return array.astype(np.float64) if self.single else array
+
+    def run(
+        self, run: Callable[[], Any], inputs: tuple[Any, ...], leaves: list[Any]
+    ) -> tuple[np.ndarray, Callable[[Array], list[np.ndarray]]]:
+        """(what f returns as one array, pullback to the leaves); fills left_out with what autograd cannot follow."""
+        with self.torch.enable_grad():
+            returned = self._ran("forward", run)
+        found = dict(flat("output", returned, lambda x: isinstance(x, self.torch.Tensor)))
+        if any(y.is_meta for y in found.values()):
+            raise ValueError(f"{self.name}: its output lives on the device meta, which has no numbers")
+        found = {title: y for title, y in found.items() if y.is_floating_point()}
+        if not found:
+            raise nothing_returned(self.name, returned)
+        followed = {title: y for title, y in found.items() if y.requires_grad}
+        if not followed:
+            raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
+        others = [title for title in found if title not in followed]
+        self.left_out = dict.fromkeys(others, "autograd does not follow it")
+        self.left_out |= _held_elsewhere([*followed.values()], leaves)
+        arrays = [as_numpy(y) for y in followed.values()]
+        outputs = Outputs(self.name, arrays, inputs, self.single, "from_torch")
+        self.shapes = outputs.shapes
+        pull = self._pullback([*followed.values()], outputs, leaves)
+        return outputs.joined.astype(np.float64) if self.single else outputs.joined, pull
+
+    def _ran(self, what: str, run: Callable[[], Any]) -> Any:
+        threads = self.torch.get_num_threads()
+        self.torch.set_num_threads(1)  # a check runs f on small arrays, and often: threads would wait for each other
+        try:
+            return ran(self.name, what, run)
+        except ValueError as error:
+            mixed = not self.single and re.search("dtype|(?i:float).*(?i:double)|(?i:double).*(?i:float)", str(error))
+            if mixed:  # such as a product of its own float32 numbers with ours
+                raise ValueError(f'{error}; if it works only in float32: from_torch(f, dtype="float32")') from error
+            raise
+        finally:
+            self.torch.set_num_threads(threads)
+
+    def _pullback(self, ys: list[Any], outputs: Outputs, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
+        """From the gradient of the outputs to those of the leaves; zero where autograd finds no path."""
+
+        def pull(dy: Array) -> list[np.ndarray]:
+            given_ones = [self.constant(part).to(y.dtype) for part, y in zip(outputs.gradients(dy), ys, strict=True)]
+            how = {"retain_graph": True, "allow_unused": True}
+            grads = self._ran("backward", lambda: self.torch.autograd.grad(ys, leaves, given_ones, **how))
+            return [
+                self.back(self.torch.zeros_like(x) if grad is None else grad)
+                for x, grad in zip(leaves, grads, strict=True)
+            ]
+
+        return pull
+
+
+def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:
+    """The tensors that learn and are not among the leaves, from autograd's graph: f holds them, as a closure does."""
+    known, found = {id(x) for x in leaves}, dict[str, str]()
+    nodes, seen = [y.grad_fn for y in ys], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        x = getattr(node, "variable", None)
+        if x is not None and id(x) not in known:
+            found[f"a parameter of shape {tuple(x.shape)}"] = (
+                "which f holds; give the module itself, or give it by position"
+            )
+        nodes += [before for before, _ in node.next_functions]
+    return found
+
+
+class _Module(Foreign):
+    """A torch.nn.Module as a module of ours. Its own parameters and buffers stay unchanged."""
+
+    def __init__(self, torch: Any, module: Any, dtype: str, device: str) -> None:
+        parameters = dict(module.named_parameters())
+        everything = {**parameters, **dict(module.named_buffers())}
+        if empty := next((key for key, x in everything.items() if x.is_meta), None):
+            raise ValueError(f"from_torch: {empty} lives on the device meta, which has no numbers")
+        learned = {key: as_numpy(p) for key, p in parameters.items() if p.requires_grad}
+        fixed = {key: as_numpy(x).copy() for key, x in everything.items() if key not in learned}
+        held = {key: x for key, x in fixed.items() if is_float_array(x)}
+        super().__init__(type(module).__name__, learned, held)
+        self._fixed = {key: x for key, x in fixed.items() if key not in held}
+        self._frozen = dict.fromkeys([key for key in parameters if key not in learned], "requires_grad is False")
+        self._frozen |= dict.fromkeys(_plain_tensors(torch, module), "a plain tensor, not a torch.nn.Parameter")
+        self._torch, self._module, self._how = torch, module, (dtype, device)
+        self.__signature__ = inspect.signature(module.forward)
+        marked(self, dtype)
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """(output, backward) of the module with the current parameters; backward adds to their gradients."""
+        how = _Torch(self._torch, self.__name__, *self._how)
+        arrays = Inputs(inputs, how.leaf, how.constant)
+        tensors = {key: how.leaf(parameter.value) for key, parameter in self.owned.items()}
+        kind = next((x.dtype for x in [*arrays.leaves, *tensors.values()]), None)
+        fixed = {key: how.constant(x.copy()) for key, x in self._fixed.items()}
+        fixed |= {key: how.constant(parameter.value.copy()).to(kind) for key, parameter in self.held.items()}
+        functional_call, state = self._torch.func.functional_call, {**tensors, **fixed}
+        options, leaves = how.constants(options), [*arrays.leaves, *tensors.values()]
+        y, pull = how.run(
+            lambda: functional_call(self._module, state, tuple(arrays.converted), options), inputs, leaves
+        )
+        self.left_out, self.shapes = self._frozen | how.left_out, how.shapes
+        dtypes = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
+
+        def backward(dy: Array) -> Any:
+            grads = iter(pull(dy))
+            returned = arrays.gradients(grads) if dtypes else None
+            for parameter, grad in zip(self.owned.values(), grads, strict=True):
+                add_to(parameter, grad)
+            return returned
+
+        return y, backward
+
+
+def _plain_tensors(torch: Any, module: Any) -> Iterator[str]:
+    """The names of floating-point tensors in a module that are neither parameters nor buffers."""
+    own = vars(torch.nn.Module()).keys()
+    known = {id(x) for x in (*module.parameters(), *module.buffers())}  # LSTM has a list of its parameters as well
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            found = flat(f"{path}.{name}" if path else name, value, torch.is_tensor) if name not in own else ()
+            yield from (title for title, x in found if x.is_floating_point() and id(x) not in known)
+
+
+def _without_context(function: Any) -> inspect.Signature:
+    """The signature of `apply`: that of forward without ctx."""
+    signature = inspect.signature(function.forward)
+    parameters = list(signature.parameters.values())
+    with_setup = "setup_context" in vars(function)
+    return signature.replace(parameters=parameters if with_setup else parameters[1:])

@@ -1,0 +1,175 @@
+"""Functions that others wrote, converted to our form, `(*arrays, **options) -> (output, backward)`.
+
+    verify.from_torch(f)                  functions of tensors, a torch.autograd.Function, modules
+    verify.from_jax(f)                    functions of jax arrays, also with jax.custom_vjp
+    verify.from_pair(forward, backward)   out, cache = forward(x, ...); dx = backward(dout, cache)
+    verify.from_pair(layer)               an object with forward, backward, and gradients on its attributes
+
+The converted functions can be checked, shown, diagnosed and graded like ours. This file has what the adapters share.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.backend import Array, device_of, to_device
+from ...core.layers import Module, Parameter
+from ..trace.values import is_float_array
+from ..verify import arguments as given
+
+PRECISIONS = ("float64", "float32", "float16", "bfloat16")
+
+
+def of_our_form(f: Any, call: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+    """`call` under the name and with the signature of f. dtype: what it computes in."""
+    if dtype not in PRECISIONS:
+        raise ValueError(f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: the dtype that f computes in")
+
+    @functools.wraps(f)
+    def function(*inputs: Any, **options: Any) -> Any:
+        return call(*inputs, **options)
+
+    function.__name__ = getattr(f, "__name__", type(f).__name__)
+    function.made_by = call.__module__  # type: ignore[attr-defined]  # which adapter
+    return marked(function, dtype)
+
+
+def marked(f: Any, dtype: str) -> Any:
+    """f, with marks for the tracer and the checker: its backward is a separate function, and it computes in dtype."""
+    f.separate, f.precision = True, dtype
+    return f
+
+
+def library(name: str, install: str) -> Any:
+    """An optional library. Raises ImportError, which says what to install."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ImportError(f"verify.from_{name} needs {name}: pip install {install}", name=name) from error
+
+
+def ran(name: str, what: str, run: Callable[[], Any]) -> Any:
+    """The result of `run`. If it raises any error, raises ValueError, which names the function."""
+    try:
+        return run()
+    except Exception as error:  # any kind of error: the function is somebody else's
+        raise ValueError(f"{name}: {what} does not run: {type(error).__name__}: {error}") from error
+
+
+class Inputs:
+    """The arguments of one call; `convert` turns each floating-point leaf into an array of another library."""
+
+    def __init__(self, inputs: tuple[Any, ...], convert: Callable[[Array], Any], keep: Callable[[Any], Any]) -> None:
+        self.given = inputs
+        self.leaves: list[Any] = []
+
+        def leaf(x: Any) -> Any:
+            if not is_float_array(x):
+                return keep(x)
+            self.leaves.append(convert(x))
+            return self.leaves[-1]
+
+        self.converted = [given.with_leaves(x, leaf) for x in inputs]
+
+    def gradients(self, found: Iterator[np.ndarray]) -> Any:
+        """The gradients of the leaves in the form of the arguments: one, a tuple, or None if there are none."""
+        wanted = [x for x in self.given if any(is_float_array(leaf) for _, leaf in given.leaves_of("", x))]
+
+        def gradient(x: Any) -> Any:
+            return next(found).astype(x.dtype, copy=False) if is_float_array(x) else None
+
+        result = tuple(given.with_leaves(x, gradient) for x in wanted)
+        return result[0] if len(result) == 1 else result or None
+
+
+def flat(name: str, x: Any, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """Each value in x that is wanted, also in dicts, lists and tuples there, with a name such as output[0]['lse']."""
+    if wanted(x):
+        yield name, x
+    elif isinstance(x, dict | list | tuple):
+        for key, part in x.items() if isinstance(x, dict) else enumerate(x):
+            yield from flat(f"{name}[{key!r}]", part, wanted)
+
+
+class Outputs:
+    """The floating-point outputs of one call as one array: the only one as it is, several end to end."""
+
+    def __init__(self, name: str, found: list[np.ndarray], inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
+        self.shapes = [x.shape for x in found]
+        for x in found:
+            require_width(name, x, inputs, single, adapter)
+        self.joined = found[0] if len(found) == 1 else np.concatenate([x.ravel() for x in found])
+
+    def gradients(self, dy: Array) -> list[Array]:
+        """The upstream gradient of each output, laid out in memory with gaps if `dy` has gaps."""
+        if len(self.shapes) == 1:
+            return [dy]
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        parts = [part.reshape(shape) for part, shape in zip(np.split(dy, ends), self.shapes, strict=True)]
+        if dy.flags.c_contiguous:
+            return parts
+        return [given.transposed(x) if x.ndim > 1 else given.strided(x) for x in parts]
+
+
+def first_output(f: Any) -> Any:
+    """f with the first of its outputs alone, if the last call of f returned several; ops have one."""
+    shapes = getattr(f, "shapes", [])
+    if len(shapes) < 2:
+        return f
+    end = math.prod(shapes[0])
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        y, backward = f(*inputs, **options)
+        return y[:end].reshape(shapes[0]), lambda dy: backward(np.append(dy, np.zeros(y.size - end, y.dtype)))
+
+    return of_our_form(f, call, f.precision)
+
+
+def nothing_returned(name: str, returned: Any) -> TypeError:
+    """The error for a function without a floating-point output."""
+    hint = "; let forward return it, as in `return self.output`" if returned is None else ""
+    return TypeError(f"{name} must return a floating-point array, or several, got {given.describe(returned)}{hint}")
+
+
+def require_width(name: str, y: Array, inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
+    """Unless `single`, require an output as wide as the widest of the inputs."""
+    floats = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
+    widest = max(floats, key=lambda dtype: dtype.itemsize, default=y.dtype)
+    if not single and y.dtype.itemsize < widest.itemsize:
+        raise TypeError(
+            f"{name} computes in {y.dtype} although its inputs are {widest}; "
+            f'with {adapter}(f, dtype="float32") it is checked as closely as float32 allows'
+        )
+
+
+def add_to(parameter: Parameter, gradient: np.ndarray) -> None:
+    """Add to a parameter's gradient."""
+    parameter.grad += to_device(gradient.astype(parameter.grad.dtype), device_of(parameter.grad).name)
+
+
+class Foreign(Module):
+    """An object with parameters that somebody else wrote, as a module of ours: see `from_torch` and `from_pair`."""
+
+    def __init__(self, name: str, parameters: dict[str, np.ndarray], held: dict[str, np.ndarray] | None = None) -> None:
+        """parameters: what it learns; held: other floating-point numbers that it computes with."""
+        self.__name__ = name
+        self.owned = {key: as_parameter(value) for key, value in parameters.items()}
+        self.held = {key: as_parameter(value) for key, value in (held or {}).items()}
+        self.left_out: dict[str, str] = {}  # what is not checked, and why
+
+    def parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield (name, Parameter), with the names from the original object."""
+        yield from self.owned.items()
+
+
+def as_parameter(value: Any) -> Parameter:
+    """A parameter in float64."""
+    return Parameter(np.array(value, dtype=np.float64))

@@ -1,0 +1,143 @@
+"""Follow running ops, layers and models from outside, and replace a value inside them; their code knows nothing of it.
+
+`sys.settrace` reports every call, line and return. The traced code is that in ops/, layers/, models/, ideas/ and
+published/, and in the file of the function under study. A Recorder (recorder.py) records what the calls bind to names.
+A Replacement runs the function again and replaces one such value the moment it is bound, to take a finite difference
+with respect to it.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...core.arrays.backend import Array
+from .calls import Pair
+from .foreign import as_numpy, function_of, like, of_a_user
+from .values import is_float_array
+
+_PACKAGE = Path(__file__).parents[2]  # not resolved: code objects keep the path they were imported by
+_ROOMS = tuple(str(_PACKAGE / place) for place in ("core/ops", "core/layers", "core/models", "ideas"))
+_CHECKS = str(_PACKAGE / "layers" / "module.py")  # what every layer checks, which is no mathematics
+_HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def textbook_of(f: Any) -> Any:
+    """The textbook form of f: the original of a fast twin, or of a fast twin's method; else f itself."""
+    if inspect.ismethod(f):
+        return getattr(getattr(f.__self__, "textbook", f.__self__), f.__name__)
+    return getattr(f, "textbook", f)
+
+
+def _file_of(f: Any) -> str:
+    """The file that holds the code of f: calls into it are traced, too, like those into layers."""
+    f = inspect.unwrap(f) if callable(f) else f
+    while hasattr(f, "func"):  # functools.partial
+        f = inspect.unwrap(f.func)
+    f = f if hasattr(f, "__code__") else type(f).__call__  # for a module: its class's __call__
+    code = getattr(f, "__code__", None)
+    return code.co_filename if code is not None else ""
+
+
+def newly_bound(held: dict[str, Any], frame_locals: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The names that hold another object than in `held`, which is brought up to date."""
+    for name, value in list(frame_locals.items()):
+        if name not in held or held[name] is not value:
+            held[name] = value
+            yield name, value
+
+
+def claimed_pullback(result: Any, code: types.CodeType) -> types.FunctionType | None:
+    """The pullback in `result = (y, pullback)` if this very call made it, claimed for this call; else None.
+
+    The pullback gets a code object of its own, which identifies it when it runs. Without that, all pullbacks made by
+    the same line of source would share one code object.
+    """
+    pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
+    while callable(pullback) and pullback is not (
+        inner := getattr(pullback, "func", getattr(pullback, "__wrapped__", pullback))
+    ):
+        pullback = inner  # inside a decorator or a functools.partial
+    if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
+        pullback.__code__ = pullback.__code__.replace()
+        return pullback
+    return None
+
+
+def label_of(frame: types.FrameType) -> str:
+    """The name of the op, or of the module's class: "attention", "EncoderLayer", "Residual._pre"."""
+    code = frame.f_code
+    owner, name = frame.f_locals.get("self"), code.co_name
+    if owner is None:
+        context = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        function = function_of(context)
+        return function.__name__ if function is not None and name in ("forward", "backward") else name
+    return type(owner).__name__ if name in ("__call__", "forward") else f"{type(owner).__name__}.{name}"
+
+
+class Traced(abc.ABC):
+    """Sets the trace function, and afterwards restores the previous one (a debugger's, a coverage tool's)."""
+
+    def __init__(self, f: Any) -> None:
+        self._file = _file_of(f)
+        self._separate = getattr(f, "separate", False)
+
+    def __enter__(self) -> Any:
+        self._previous = sys.gettrace()
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        sys.settrace(self._previous)
+
+    def _wants(self, frame: types.FrameType) -> bool:
+        """Whether to follow this call. Comprehensions and generators belong to the statement that runs them."""
+        code, name = frame.f_code, frame.f_code.co_filename
+        ours = of_a_user(name, frame.f_globals.get("__name__")) if self._separate else name == self._file
+        if not ours and not name.startswith(_ROOMS):
+            return False
+        if name == _CHECKS:
+            return False
+        return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
+
+    @abc.abstractmethod
+    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any: ...
+
+
+class Replacement(Traced):
+    """Replaces one bound value, found by its place in a recording, with `change(value)`; the function then goes on."""
+
+    def __init__(self, f: Any, pair: Pair, change: Callable[[Array], Array]) -> None:
+        super().__init__(f)
+        self._pair, self._change = pair, change
+        self._calls = 0
+        self.done = False
+
+    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        if not self._wants(frame):
+            return None
+        self._calls += 1
+        if self._calls - 1 != self._pair.call:
+            return None
+        held: dict[str, Any] = {}
+        bindings = 0
+
+        def exchange(frame: types.FrameType, event: str, arg: Any) -> Any:
+            nonlocal bindings
+            frame_locals = frame.f_locals  # read once: before Python 3.13 a second look would undo the change
+            for name, value in newly_bound(held, frame_locals):
+                if name == self._pair.name and is_float_array(as_numpy(value)):
+                    if bindings == self._pair.occurrence:
+                        frame_locals[name] = like(self._change(as_numpy(value)), value)
+                        self.done = True
+                        sys.settrace(None)
+                        return None
+                    bindings += 1
+            return exchange
+
+        return exchange(frame, event, arg)

@@ -1,0 +1,1 @@
+"""The paper: mathematics, parameters, three models, tokens, a training loop and decoding."""

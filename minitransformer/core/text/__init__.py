@@ -1,0 +1,31 @@
+"""Text: vocabularies, tokenizers, files, and generated tasks."""
+
+from .number_words import NumberTask, english, german
+from .tokenizer import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    Tokenizer,
+    WordTokenizer,
+    encode_lines,
+    load_tokenizer,
+    pieces,
+)
+from .vocabulary import END, PAD, START, Vocabulary, padded
+
+__all__ = [
+    "END",
+    "PAD",
+    "START",
+    "BytePairTokenizer",
+    "CharacterTokenizer",
+    "NumberTask",
+    "Tokenizer",
+    "Vocabulary",
+    "WordTokenizer",
+    "encode_lines",
+    "english",
+    "german",
+    "load_tokenizer",
+    "padded",
+    "pieces",
+]

@@ -1,0 +1,157 @@
+"""Multi-head latent attention. DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.
+
+For each token the keys and values of all heads come from one narrow vector, the latent c (equations 9 to 11):
+
+    c = norm(x W_DKV)                    (T, d_c), with d_c far below 2·H·d
+    k_h = c W_UK[h],   v_h = c W_UV[h]   (T, d)
+
+so a cache needs to hold only c. A rotation of k_h would stand between W_UK and the query, so W_UK could not be merged
+into the query's map. So positions get separate numbers: a rotated key that all heads share, and a rotated part of each
+query (equations 14 to 19):
+
+    k_h = (c W_UK[h], rotary(x W_KR)),   q_h = (x W_Q[h], rotary(x W_QR[h])),   head_h = attention(q_h, k_h, v_h)
+
+with scores scaled by 1/√(d + d_R). The cache holds d_c + d_R numbers for each token, in place of 2·H·d.
+
+`down` holds W_DKV and W_KR side by side; `up` holds W_UK and W_UV, head by head. Published checkpoints normalise c
+(section 3.1.2) and rotate neighbouring numbers as pairs. The compression of queries (equations 12, 13) is left out, as
+in DeepSeek-V2-Lite: it saves memory in training, but none in the cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.boundary import check_sequences, check_visible, lacks_heads
+from ...core.arrays.declared import declared
+from ...core.layers.cache import KeyValueCache, no_backward
+from ...core.layers.linear import Linear
+from ...core.layers.module import Module, generator
+from ...core.layers.normalization import RMSNorm
+from ...core.layers.part_cost import Cost
+from ...core.layers.scaled_dot_product import ScaledDotProduct
+from .grouped import repeat_heads
+from .rotary import rotary
+
+
+class LatentAttention(Module):
+    """H attentions whose keys and values come from one latent vector for each token. x, y: (..., T, D).
+
+    d_head: width of a head, without its rotated part; d_latent: width of the latent; d_rotary: width of the rotated
+    part, an even number.
+    """
+
+    @declared("d_model, n_heads, d_head, d_latent, d_rotary > 0")
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_head: int,
+        d_latent: int,
+        d_rotary: int,
+        rotary_base: float = 10000.0,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        rng = generator(rng)
+        self.query = Linear(d_model, n_heads * (d_head + d_rotary), bias=False, rng=rng)
+        self.down = Linear(d_model, d_latent + d_rotary, bias=False, rng=rng)
+        self.norm = RMSNorm(d_latent)
+        self.up = Linear(d_latent, n_heads * 2 * d_head, bias=False, rng=rng)
+        self.output = Linear(n_heads * d_head, d_model, bias=False, rng=rng)
+        self.d_model, self.n_heads, self.d_head, self.d_latent = d_model, n_heads, d_head, d_latent
+        self.rotary_base = rotary_base
+
+    new_cache = KeyValueCache
+
+    def __call__(
+        self, x: Array, mask: Array | None = None, causal: bool = False, cache: KeyValueCache | None = None
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx. mask: boolean, broadcasts to (..., T_q, T_k).
+
+        With a cache, x holds only the new tokens; their latents join those in the cache, and there is no backward.
+        """
+        check_sequences("LatentAttention", self.d_model, x=x)
+        if mask is not None and lacks_heads("LatentAttention", mask, x):
+            mask = mask[..., None, :, :]  # the same for every head
+        start = 0 if cache is None else cache.length
+        q, q_backward = self._queries(x, start)
+        (latent, place), compress_backward = self._compressed(x, start)
+        if cache is not None:
+            latents, place = cache.extend(latent[..., None, :, :], place)
+            latent = latents[..., 0, :, :]
+        (k, v), expand_backward = self._expanded(latent, place)
+        check_visible("LatentAttention", mask, causal, q, k)
+        heads, attention_backward = self.ops.attention(q, k, v, mask, causal)
+        merged, merge_backward = self.ops.merge_heads(heads)
+        y, output_backward = self.output(merged)
+
+        def backward(dy: Array) -> Array:
+            dmerged = output_backward(dy)
+            dheads = merge_backward(dmerged)
+            dq, dk, dv = attention_backward(dheads)
+            of_latent, of_place = expand_backward(dk, dv)
+            dx = q_backward(dq) + compress_backward(of_latent, of_place)
+            return dx
+
+        return y, backward if cache is None else no_backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """Four maps, the norm of the latent, and scaled dot products.
+
+        Kept besides: the input, the latent, the merged heads, and what `up` made, since the values are a view of it.
+        """
+        h, d_k = self.n_heads, self.query.weight.value.shape[1] // self.n_heads
+        mixed = ScaledDotProduct().cost(batch, length, h, d_k, self.d_head)
+        kept = batch * length * (self.d_model + self.d_latent + 2 * h * self.d_head)
+        return super().cost(batch, length) + mixed + Cost(kept=kept)
+
+    def _queries(self, x: Array, start: int) -> tuple[Array, Pullback]:
+        """The queries, (..., H, T, d + d_R): an unrotated and a rotated part."""
+        xp, d = array_module(x), self.d_head
+        projected, projection_backward = self.query(x)
+        heads, split_backward = self.ops.split_heads(projected, self.n_heads)
+        turned, rotary_backward = rotary(heads[..., d:], start, self.rotary_base, interleaved=True)
+        q = xp.concatenate([heads[..., :d], turned], axis=-1)
+
+        def backward(dq: Array) -> Array:
+            dheads = xp.concatenate([dq[..., :d], rotary_backward(dq[..., d:])], axis=-1)
+            dprojected = split_backward(dheads)
+            dx = projection_backward(dprojected)
+            return dx
+
+        return q, backward
+
+    def _compressed(self, x: Array, start: int) -> tuple[tuple[Array, Array], Pullback]:
+        """What a cache keeps for each token: the latent (..., T, d_c) and the rotated key (..., 1, T, d_R)."""
+        xp, d = array_module(x), self.d_latent
+        compressed, down_backward = self.down(x)
+        latent, norm_backward = self.norm(compressed[..., :d])
+        alone = compressed[..., None, :, d:]
+        place, rotary_backward = rotary(alone, start, self.rotary_base, interleaved=True)
+
+        def backward(dlatent: Array, dplace: Array) -> Array:
+            dalone = rotary_backward(dplace)
+            dcompressed = xp.concatenate([norm_backward(dlatent), dalone[..., 0, :, :]], axis=-1)
+            dx = down_backward(dcompressed)
+            return dx
+
+        return (latent, place), backward
+
+    def _expanded(self, latent: Array, place: Array) -> tuple[tuple[Array, Array], Pullback]:
+        """Keys (..., H, T, d + d_R) and values (..., H, T, d) of all heads."""
+        xp, d = array_module(latent), self.d_head
+        projected, up_backward = self.up(latent)
+        heads, split_backward = self.ops.split_heads(projected, self.n_heads)
+        places, repeat_backward = repeat_heads(place, self.n_heads)
+        k, v = xp.concatenate([heads[..., :d], places], axis=-1), heads[..., d:]
+
+        def backward(dk: Array, dv: Array) -> tuple[Array, Array]:
+            dheads = xp.concatenate([dk[..., :d], dv], axis=-1)
+            dprojected = split_backward(dheads)
+            dlatent = up_backward(dprojected)
+            dplaces = dk[..., d:]
+            dplace = repeat_backward(dplaces)  # all heads share it
+            return dlatent, dplace
+
+        return (k, v), backward

@@ -1,0 +1,1 @@
+"""What came before the paper: recurrence, alignment, convolution. `minitransformer.ideas` has the names."""

@@ -1,0 +1,266 @@
+"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and two related families.
+
+Pegasus (Zhang et al. 2020) puts its norms before the sub-layers; Marian (Junczys-Dowmunt et al. 2018) puts them after,
+like BART. Both encode positions by sines and cosines: first all sines, then all cosines.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import ops
+from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.float16 import sum_over
+from ...core.layers import (
+    Cost,
+    Decoder,
+    DecoderLayer,
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    InputEmbedding,
+    LayerNorm,
+    Module,
+    Parameter,
+)
+from ...core.models.transformer import Transformer, TransformerParts
+from .family import BODY, WORDS, Family, Stored
+from .fields import Fields, written
+from .position_tables import HalvesPositions, OffsetPositions, in_halves
+
+FIELDS = """
+vocab_size                 size        source_vocabulary
+d_model                    size        d_model
+encoder_attention_heads    size        n_heads
+encoder_ffn_dim            size        d_ff
+encoder_layers             size        n_encoder_layers
+decoder_layers             size        n_decoder_layers
+max_position_embeddings    size        n_positions
+dropout                    rate        dropout
+attention_dropout          rate        attention_dropout
+activation_function        activation  activation           "gelu"
+scale_embedding            flag        scale_embedding      false
+tie_word_embeddings        flag        tie_output           true
+"""
+# For each family in this file: the fields of our config that all its models share.
+_OF_BART: dict[str, Any] = {"positions": "learned", "position_offset": 2, "embedding_norm": True}
+_OF_PEGASUS: dict[str, Any] = {"positions": "halves", "norm_order": "pre"}
+_OF_MARIAN: dict[str, Any] = {"positions": "halves"}
+
+
+@dataclass(frozen=True)
+class BartConfig:
+    """Sizes of a BART, Pegasus or Marian. The defaults are those of BART-Base."""
+
+    source_vocabulary: int
+    target_vocabulary: int
+    d_model: int = 768
+    n_heads: int = 12
+    d_ff: int = 3072
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation: str = "gelu"
+    norm_order: str = "post"
+    positions: str = "learned"  # or "halves": all sines, then all cosines
+    n_positions: int = 1024  # in a learned table
+    position_offset: int = 0  # rows of the learned table before position 0
+    scale_embedding: bool = False  # by √d_model
+    embedding_norm: bool = False
+    share_embeddings: bool = True
+    tie_output: bool = True
+    logit_bias: bool = False
+    recompute: bool = False
+
+    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+        """The model of these sizes, untrained."""
+        return Transformer(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> TransformerParts:
+        """The parts of BART."""
+        d, pre = self.d_model, self.norm_order == "pre"
+        sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
+        source_tokens = Embedding(self.source_vocabulary, d, rng=rng)
+        target_tokens = source_tokens if self.share_embeddings else Embedding(self.target_vocabulary, d, rng=rng)
+
+        def embed(tokens: Embedding) -> InputEmbedding:
+            scale, norm = math.sqrt(d) if self.scale_embedding else 1.0, LayerNorm(d) if self.embedding_norm else None
+            if self.positions == "halves":
+                return InputEmbedding(tokens, HalvesPositions(d), scale, self.dropout, norm=norm)
+            learned = OffsetPositions(self.n_positions, d, self.position_offset, rng)
+            return InputEmbedding(tokens, learned, scale, self.dropout, norm=norm)
+
+        embed_source, embed_target = embed(source_tokens), embed(target_tokens)
+        encoder = [EncoderLayer(*sizes, rng=rng) for _ in range(self.n_encoder_layers)]
+        decoder = [DecoderLayer(*sizes, rng=rng) for _ in range(self.n_decoder_layers)]
+        table = target_tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng)
+        return TransformerParts(
+            embed_source=embed_source,
+            embed_target=embed_target,
+            encoder=Encoder.of(encoder, LayerNorm(d) if pre else None, self.recompute),
+            decoder=Decoder.of(decoder, LayerNorm(d) if pre else None, self.recompute),
+            output=BiasedOutput(table, self.target_vocabulary) if self.logit_bias else table,
+        )
+
+
+class BiasedOutput(Module):
+    """logits = x tableᵀ + logit_bias. x: (..., width); logits: (..., vocabulary); logit_bias: (vocabulary,), zeros."""
+
+    def __init__(self, tokens: Embedding, vocabulary: int) -> None:
+        self.tokens = tokens
+        self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
+
+    def unembed(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns dx."""
+        products, products_backward = self.tokens.unembed(x)
+        logits = products + self.logit_bias.value
+
+        def backward(dlogits: Array) -> Array:
+            self.logit_bias.grad += sum_over(dlogits, axis=tuple(range(dlogits.ndim - 1)))
+            dproducts = dlogits
+            dx = products_backward(dproducts)
+            return dx
+
+        return logits, backward
+
+    def unembed_cost(self, batch: int, length: int) -> Cost:
+        """That of the table."""
+        return self.tokens.unembed_cost(batch, length)
+
+
+def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartConfig:
+    fields.same("encoder_attention_heads", "decoder_attention_heads")
+    fields.same("encoder_ffn_dim", "decoder_ffn_dim")
+    fields.only(normalize_before=particular.get("norm_order") == "pre", extra_pos_embeddings=2)
+    fields.only(normalize_embedding=particular.get("embedding_norm", False))
+    found = fields.read(FIELDS)
+    if particular["positions"] == "halves":
+        _check_positions(stored, found["d_model"])
+    return BartConfig(
+        **found,
+        **particular,
+        target_vocabulary=fields.size("decoder_vocab_size", found["source_vocabulary"]),
+        share_embeddings=found["tie_output"] and fields.flag("share_encoder_decoder_embeddings", True),
+        logit_bias="final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
+    )
+
+
+def _check_positions(stored: Stored, width: int) -> None:
+    """If a file holds a table of positions, require that it equals the one we compute."""
+    if width % 2:
+        raise ValueError(f"d_model must be even, since sines and cosines for the positions come in pairs; got {width}")
+    for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
+        if name in stored:
+            shape = stored[name].shape
+            if len(shape) != 2 or shape[1] != width:
+                raise ValueError(f"{name} has shape {shape}, but d_model is {width}")
+            if abs(stored[name].read() - in_halves(ops.sinusoidal_positions(*shape))).max() > 1e-2:
+                raise ValueError(f"{name} does not hold sines and cosines; only BART can have learned positions")
+
+
+def _theirs(config: BartConfig) -> dict[str, Any]:
+    return {
+        **written(config, FIELDS),
+        "decoder_attention_heads": config.n_heads,
+        "decoder_ffn_dim": config.d_ff,
+        "is_encoder_decoder": True,
+        "pad_token_id": 0,
+        "forced_eos_token_id": None,
+        "decoder_start_token_id": 0,
+    }
+
+
+def _marian_theirs(config: BartConfig) -> dict[str, Any]:
+    return {
+        **_theirs(config),
+        "decoder_vocab_size": config.target_vocabulary,
+        "share_encoder_decoder_embeddings": config.share_embeddings,
+    }
+
+
+SHARED = """
+shared                                 =  target_tokens
+encoder.embed_tokens                   ~  target_tokens
+decoder.embed_tokens                   ~  target_tokens
+"""
+APART = """
+shared                                 -
+encoder.embed_tokens                   =  embed_source.tokens
+decoder.embed_tokens                   =  target_tokens
+"""
+# The lines for the encoder or the decoder; SIDE stands for its name.
+LAYERS = """
+SIDE.embed_positions                =  embed_OF.positions
+SIDE.layernorm_embedding            =  embed_OF.norm
+SIDE.layers.*.self_attn.q_proj      T  SIDE.layers.*.self_attention.sublayer.query
+SIDE.layers.*.self_attn.k_proj      T  SIDE.layers.*.self_attention.sublayer.key
+SIDE.layers.*.self_attn.v_proj      T  SIDE.layers.*.self_attention.sublayer.value
+SIDE.layers.*.self_attn.out_proj    T  SIDE.layers.*.self_attention.sublayer.output
+SIDE.layers.*.self_attn_layer_norm  =  SIDE.layers.*.self_attention.norm
+SIDE.layers.*.fc1                   T  SIDE.layers.*.feed_forward.sublayer.inner
+SIDE.layers.*.fc2                   T  SIDE.layers.*.feed_forward.sublayer.output
+SIDE.layers.*.final_layer_norm      =  SIDE.layers.*.feed_forward.norm
+SIDE.layer_norm                     =  SIDE.final_norm
+SIDE.embed_positions                -
+"""
+MEMORY = """
+decoder.layers.*.encoder_attn.q_proj   T  decoder.layers.*.cross_attention.sublayer.query
+decoder.layers.*.encoder_attn.k_proj   T  decoder.layers.*.cross_attention.sublayer.key
+decoder.layers.*.encoder_attn.v_proj   T  decoder.layers.*.cross_attention.sublayer.value
+decoder.layers.*.encoder_attn.out_proj T  decoder.layers.*.cross_attention.sublayer.output
+decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.norm
+/lm_head                               =  output
+/lm_head                               =  output.tokens
+/lm_head                               ~  target_tokens
+/final_logits_bias                     row  output.logit_bias
+/final_logits_bias                     -
+"""
+
+
+def names(config: BartConfig) -> str:
+    """The table of names."""
+    tables = SHARED if config.share_embeddings else APART
+    encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
+    return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
+
+
+_SMALL = {
+    "vocab_size": 13, "d_model": 12, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 8,
+    "decoder_ffn_dim": 8, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 16, "pad_token_id": 1,
+    "bos_token_id": None, "eos_token_id": None, "forced_eos_token_id": None, "decoder_start_token_id": 2,
+}  # fmt: skip
+
+
+def _family(
+    model_type: str, body: str, words: str, particular: dict[str, Any], adds: str, theirs: Any = _theirs
+) -> Family:
+    return Family(
+        model_type,
+        "model",
+        {body: BODY, words: WORDS},
+        lambda fields, head, stored: _ours(fields, stored, particular),
+        theirs,
+        names,
+        recipe=BartConfig,
+        adds=adds,
+        small=_SMALL,
+    )
+
+
+_BIASED = "a bias of the logits"
+FAMILIES = (
+    _family(
+        "bart",
+        "BartModel",
+        "BartForConditionalGeneration",
+        _OF_BART,
+        f"learned positions, a norm after the embedding, {_BIASED}",
+    ),
+    _family("pegasus", "PegasusModel", "PegasusForConditionalGeneration", _OF_PEGASUS, f"pre-norm order, {_BIASED}"),
+    _family("marian", "MarianModel", "MarianMTModel", _OF_MARIAN, _BIASED, _marian_theirs),
+)

@@ -1,0 +1,108 @@
+"""The cases of published models for `minitransformer check`: each recipe with every option of its family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...check.verify.catalogue.caches import IDS, REAL, each_alone, padded, small, with_cache
+from ...check.verify.catalogue.case import Random, Setup, call, case, frozen, layer, ordinary
+from ...check.verify.catalogue.models import SMALL, language_model, transformer
+from ...check.verify.catalogue.ranks_of_arrays import layer_of_every_rank
+from ...core import models
+from ...core.arrays.backend import Array
+from .bart import BartConfig
+from .families import FAMILIES, RECIPES
+from .llama import LlamaConfig
+from .position_tables import HalvesPositions, OffsetPositions
+from .t5 import T5Config
+from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
+
+layer("OffsetPositions", lambda: OffsetPositions(5, 3, 2), (2, 4, 3), start=1)
+_AT = np.array([[0, 0, 1], [2, 0, 4]])
+layer("OffsetPositions of each sequence", lambda: OffsetPositions(5, 3, 2), (2, 3, 3), positions=_AT)
+layer("HalvesPositions", lambda: HalvesPositions(4), (2, 3, 4), start=2)
+layer_of_every_rank("OffsetPositions", lambda: OffsetPositions(5, 4, 2), (..., 3, 4))
+layer_of_every_rank("HalvesPositions", lambda: HalvesPositions(4), (..., 3, 4))
+
+
+def _enter(name: str, build: Callable[[Random], Setup]) -> None:
+    case("model", name, build)
+
+
+def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Random], Setup]:
+    """Two texts with tokens of two types. Padding is on the right; where positions count real tokens, on the left."""
+
+    def build(r: Random) -> Setup:
+        sizes = SMALL | {"max_length": 6, "n_layers": 1, "dropout": 0.2}
+        config = (TextClassifierConfig if make is models.Classifier else TextEncoderConfig)(7, **(sizes | options))
+        model = ordinary(make(config), r)
+        ids, types = np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), np.array([[0, 0, 1, 1], [0, 1, 0, 0]])
+        if config.count_real:
+            ids = np.array([[1, 5, 5, 2], [0, 0, 1, 4]])
+        texts = {"mask": ids != 0, "types": types if config.types else None}
+        if isinstance(model, TextEncoder):
+            return call(r, model, ids, **texts, rng=frozen)
+        wanted = np.array([2, 0]) if make is models.Classifier else np.array([[-100, 3, 5, 2], [6] * 4])
+        return call(r, model.loss, ids, wanted, module=model, **texts, rng=frozen)
+
+    return build
+
+
+def _decoder(config: Any) -> Callable[..., Any]:
+    """Smaller sizes of a family's small model, whose queries share one head of keys."""
+    return lambda n, **sizes: replace(config, vocabulary=n, n_key_heads=1, d_head=2, **sizes)
+
+
+for _name, _recipe in RECIPES.items():
+    if issubclass(_recipe, LlamaConfig):
+        _small = _decoder(FAMILIES[_name.replace("-", "_")].example()[0])
+        _enter(f"LanguageModel as {_name} has it", language_model(_small))
+        _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_small)))
+        _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_small)))
+_enter(
+    "Transformer with relative positions and scaled logits",
+    transformer(T5Config, buckets=6, d_head=3, recompute=True),
+)
+_enter(
+    "Transformer with learned positions and a logit bias",
+    transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, recompute=True),
+)
+_enter("TextEncoder", _encoder_of_text(TextEncoder))
+
+
+def _read_and_pooled(r: Random) -> Setup:
+    model = ordinary(TextEncoder(TextEncoderConfig(7, dropout=0.0, max_length=6, n_layers=1, **SMALL)), r)
+    return call(r, model.with_pooled, np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), module=model)
+
+
+_enter("TextEncoder and its pool", _read_and_pooled)
+_enter("TextEncoder that counts the real tokens", _encoder_of_text(TextEncoder, count_real=True, types=0))
+_enter("MaskedLanguageModel", _encoder_of_text(MaskedLanguageModel))
+_enter(
+    "MaskedLanguageModel of one layer used twice",
+    _encoder_of_text(MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
+)
+_enter("Classifier by the first token", _encoder_of_text(models.Classifier, n_classes=3))
+_enter(
+    "Classifier by the first token, with ReLU",
+    _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0),
+)
+
+
+def _text_encoder(r: Random) -> Setup:
+    """With a mask, positions count the real tokens; without one they count from 0."""
+    sizes: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6, "max_length": 6, "n_layers": 1, "types": 0}
+    config = TextEncoderConfig(7, dropout=0.0, attention_dropout=0.0, count_real=True, position_offset=9, **sizes)
+    model = ordinary(TextEncoder(config), r)
+
+    def alone(ids: Array, mask: Array) -> Array:
+        return each_alone(model, ids)
+
+    return Setup(model, (IDS,), {"mask": REAL}, model, alone, False)
+
+
+_enter("TextEncoder padded on the left", _text_encoder)

@@ -1,0 +1,61 @@
+"""The decoder of today, built from what its family hands in. A recipe says what differs, and reads top to bottom.
+
+    x = table[ids] · scale
+    x = residual(attention(mix(i), turn)), residual(feed_forward)      for each layer i
+    logits = norm(x) outputᵀ
+
+Attention has shared key heads and no positions but those that its turn gives. Everything that a family does not hand in
+is Llama's: a norm before each sub-layer, no scale, the output's table alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual
+from ...core.models.language_model import LanguageModelParts
+from ..after.grouped import grouped
+from ..after.window import Window
+
+
+def decoder(
+    sizes: Any,
+    rng: np.random.Generator,
+    *,
+    norm: Callable[[], Any],
+    mix: Callable[[int], Any],
+    turn: Callable[[], Any],
+    feed_forward: Callable[[], Module],
+    residual: Callable[[Any], Residual] | None = None,
+    around_maps: Callable[[Any], Any] | None = None,
+    scale: float = 1.0,
+    output: Callable[[Embedding], Any] | None = None,
+) -> LanguageModelParts:
+    """The parts of a decoder. sizes: a config with the fields of LlamaConfig.
+
+    norm(): of vectors of width d_model; mix(i): of layer i, from 0 on; turn(): a pair of Turn; residual(f): around a
+    sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits.
+    """
+    d, heads = sizes.d_model, (sizes.n_heads, sizes.n_key_heads, sizes.d_head)
+    tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
+    wrapped = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))
+
+    def layer(i: int) -> EncoderLayer:
+        attention = grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(), around_maps)
+        return EncoderLayer.of(wrapped(attention), wrapped(feed_forward()))
+
+    layers = [layer(i) for i in range(sizes.n_layers)]
+    table = tokens if sizes.tie_output else Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
+    return LanguageModelParts(
+        embed=InputEmbedding(tokens, None, scale, sizes.dropout),
+        stack=Encoder.of(layers, norm(), sizes.recompute),
+        output=table if output is None else output(table),
+    )
+
+
+def within(window: int | None, mix: Any) -> Any:
+    """The mix within a window, or itself without one."""
+    return mix if window is None else Window(window, mix)

@@ -1,0 +1,88 @@
+"""A family of published models: how to read its config.json, and where its tensors lie."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...core.models.classifier import Classifier
+from ...core.models.language_model import LanguageModel
+from ...core.models.transformer import Transformer
+from .fields import Fields
+from .names import Layout, Place, layout, lines
+from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
+from .weight_files import Tensor
+
+Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
+Pretrained = TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer
+Stored: TypeAlias = Mapping[str, Tensor | Place]  # the tensors of a file by their names, without the prefix of the body
+
+BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
+ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": CLASSES}  # how their classes end
+WRITERS = {"Model": BODY, "ForCausalLM": WORDS}
+_CLASSES = ("classifier.out_proj.weight", "classifier.weight")  # the head of a classifier: RoBERTa's, all others'
+
+
+def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
+    """The architectures whose names begin alike."""
+    return {stem + end: head for end, head in ends.items()}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family. model_type: as in config.json. prefix: what precedes the body's names in a model with a head.
+
+    recipe: the class of its configs. adds: what it adds to the Transformer of 2017, in a few words. small: the fields
+    of a small model's config.json, with all that the family adds; checks and tests are drawn from it.
+    architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
+    ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
+    names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier.
+    """
+
+    model_type: str
+    prefix: str
+    architectures: Mapping[str, str]
+    ours: Callable[[Fields, str, Stored], Config]
+    theirs: Callable[[Any], dict[str, Any]]
+    names: str | Callable[[Any], str]
+    class_pooler: str = "tanh"
+    recipe: type[Any] = field(kw_only=True)
+    adds: str = field(kw_only=True)
+    small: Mapping[str, Any] = field(kw_only=True)
+
+    def example(self, head: str | None = None) -> tuple[Config, str]:
+        """The config of a small model, and its head, by default the one that predicts tokens."""
+        head = head or (WORDS if WORDS in self.architectures.values() else MASKED)
+        return self.read(Fields(self.small), head, {}), head
+
+    def read(self, fields: Fields, head: str, stored: Stored) -> Config:
+        """Our config of a config.json with this head. Raises ValueError for one that we cannot build."""
+        config = self.ours(fields, head, stored)
+        if head != CLASSES:
+            return config
+        name = next((name for name in _CLASSES if name in stored), _CLASSES[-1])
+        if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
+            raise ValueError(f"{name} must be the matrix (classes, width) of the head")
+        sizes = dataclasses.asdict(config) | {"pooler": self.class_pooler, "n_classes": stored[name].shape[0]}
+        return TextClassifierConfig(**sizes)
+
+    def build(self, config: Config, head: str, rng: np.random.Generator) -> Pretrained:
+        """A model of this config with this head."""
+        if type(config) is TextEncoderConfig:
+            return MaskedLanguageModel(config, rng) if head == MASKED else TextEncoder(config, rng)
+        return config.build(rng)
+
+    def layout(self, model: Pretrained, prefix: str = "") -> Layout:
+        """Where the parameters of a model lie in a file. prefix: precedes the names of the body there."""
+        table = self.names if isinstance(self.names, str) else self.names(model.config)
+        return layout(dict(model.parameters()), lines(table, prefix))
+
+
+def head_of(model: Pretrained) -> str:
+    """Which head a model of ours has."""
+    kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, Classifier: CLASSES}
+    return next((head for kind, head in kinds.items() if isinstance(model, kind)), WORDS)

@@ -1,0 +1,121 @@
+"""Gemma 2: Gemma Team 2024, "Gemma 2: Improving Open Language Models at a Practical Size", section 2.
+
+Capped scores and logits, norms before and after each sub-layer, a window in layers 1, 3, 5, ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import Residual, ScaledDotProduct
+from ...core.models.language_model import LanguageModelParts
+from ..after.gated import GatedFeedForward
+from ..after.rotary import rotary_turn
+from ..after.sandwich import Normed, OffsetRMSNorm
+from ..after.softcap import CappedOutput, SoftCapped
+from . import llama
+from .decoder import decoder, within
+from .family import WRITERS, Family, Stored, classes
+from .fields import Fields, every_second, written
+
+
+@dataclass(frozen=True)
+class Gemma2Config(llama.LlamaConfig):
+    """Sizes of a Gemma 2. bias: whether attention's four maps have one. query_scalar: scores are divided by its root.
+
+    score_cap, logit_cap: None for no cap. window: the window of layers 1, 3, 5, ...
+    """
+
+    activation: str = "gelu_tanh"
+    tie_output: bool = True
+    window: int | None = 4096
+    query_scalar: int = 256
+    score_cap: float | None = 50.0
+    logit_cap: float | None = 30.0
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of Gemma 2."""
+
+        def norm() -> OffsetRMSNorm:
+            return OffsetRMSNorm(self.d_model, self.norm_eps)
+
+        def mix(i: int) -> Any:
+            how = self.query_scalar**-0.5, self.attention_dropout
+            capped = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
+            return capped if i % 2 else within(self.window, capped)
+
+        return decoder(
+            self,
+            rng,
+            norm=norm,
+            mix=mix,
+            turn=lambda: rotary_turn(self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
+            scale=self.d_model**0.5,
+            output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
+        )
+
+
+_DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True}
+FIELDS = """
+hidden_activation        activation  activation      "gelu_pytorch_tanh"
+sliding_window           size        window
+query_pre_attn_scalar    size        query_scalar    256
+attention_bias           flag        bias            false
+"""
+_CAPS = {"attn_logit_softcapping": ("score_cap", 50.0), "final_logit_softcapping": ("logit_cap", 30.0)}
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
+    """The config of Gemma 2's config.json."""
+    fields = Fields({**_DEFAULTS, **fields.document})
+    fields.only(use_bidirectional_attention=False)
+    sizes = llama.sizes(fields, head)
+    every_second(fields, sizes["n_layers"])
+    own = fields.read(FIELDS)
+    for their, (our, default) in _CAPS.items():  # null is no cap
+        own[our] = fields.positive(their, default) if fields.document.get(their, default) is not None else None
+    return Gemma2Config(**(sizes | own))
+
+
+def theirs(config: Gemma2Config) -> dict[str, Any]:
+    """Gemma 2's config.json."""
+    sizes = llama.written_sizes(config)
+    del sizes["hidden_act"]
+    caps = {their: getattr(config, our) for their, (our, _) in _CAPS.items()}
+    return {**sizes, **written(config, FIELDS), **caps}
+
+
+NAMES = """
+embed_tokens                           =  tokens
+layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
+layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.sublayer.query
+layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.sublayer.key
+layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.sublayer.value
+layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.sublayer.output
+layers.*.post_attention_layernorm      =  stack.layers.*.self_attention.sublayer.norm
+layers.*.pre_feedforward_layernorm     =  stack.layers.*.feed_forward.norm
+layers.*.mlp.gate_proj                 T  stack.layers.*.feed_forward.sublayer.sublayer.gate
+layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.sublayer.inner
+layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.sublayer.output
+layers.*.post_feedforward_layernorm    =  stack.layers.*.feed_forward.sublayer.norm
+norm                                   =  stack.final_norm
+/lm_head                               =  output
+/lm_head                               =  output.tokens
+/lm_head                               ~  tokens
+"""
+
+
+FAMILY = Family(
+    "gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES,
+    recipe=Gemma2Config,
+    adds="softcapped scores and logits, norms before and after each sub-layer, a window in every second layer",
+    small=llama.SMALL | {  # a width whose root is exact, since others round it to float32
+        "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
+        "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5,
+    },
+)  # fmt: skip

@@ -1,0 +1,185 @@
+"""GGUF files: a model in one file, often with only a few bits for each number.
+
+    magic, version, counts | {name: value}, the metadata | {name: shape, type, place} of the tensors | the numbers
+
+The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The numbers come in blocks that share a scale;
+the library `gguf` unpacks them. We read the header ourselves: that library trusts every length that a file claims, and
+takes seconds for a vocabulary. Nothing in a file is code.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ...core.text.tokenizer import load_library
+from .weight_files import Tensor
+
+_MAGIC, _VERSIONS = b"GGUF", (2, 3)
+_LONGEST_HEADER = 1 << 28  # bytes; a vocabulary of 128,000 tokens takes about 8 million
+_MOST_AXES = 4
+_SCALARS = dict(enumerate(["<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<f4", "<u1"])) | {10: "<u8", 11: "<i8", 12: "<f8"}
+_BOOL, _TEXT, _ARRAY = 7, 8, 9
+
+
+@dataclass(frozen=True)
+class Packed(Tensor):
+    """A tensor of packed numbers. kind: how its blocks are packed; dtype: what `read` returns; shape: rows first."""
+
+    kind: str
+    n_bytes: int
+
+    def read(self) -> np.ndarray:
+        """Its numbers, in float32."""
+        stored = self.stored("u1", self.n_bytes)
+        numbers = _unpacked(stored.reshape(*self.shape[:-1], -1), self.kind).reshape(self.shape)
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"{self.path}: a tensor of shape {self.shape} contains NaN or infinity")
+        return numbers
+
+
+@dataclass(frozen=True)
+class File:
+    """A GGUF file without its numbers. metadata: {name: number, text, list of texts or array of numbers}."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, Packed]
+
+
+def _unpacked(rows: np.ndarray, kind: str) -> np.ndarray:
+    library = load_library("a .gguf file", "models", "gguf")
+    with np.errstate(all="ignore"):  # the bytes can encode any numbers
+        return library.dequantize(rows, library.GGMLQuantizationType[kind])
+
+
+def open_file(path: str | os.PathLike[str]) -> File:
+    """Read the metadata of a file, and where its tensors lie. Memory stays within a few times the size of the file.
+
+    Raises FileNotFoundError if it is missing, ModuleNotFoundError without the library `gguf`, and ValueError where the
+    file is cut short, claims more than it has, or has tensors that overlap or of an unknown type.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    library = load_library("a .gguf file", "models", "gguf")
+    try:
+        with path.open("rb") as file:
+            reader = _Reader(file, path.stat().st_size)
+            if reader.take(4) != _MAGIC:
+                raise ValueError("it does not begin with GGUF")
+            version = reader.number("<I")
+            if version not in _VERSIONS:
+                raise ValueError(f"its version must be one of {_VERSIONS}, got {version}")
+            n_tensors, n_entries = reader.count(24), reader.count(13)
+            metadata: dict[str, Any] = {}
+            for _ in range(n_entries):
+                name = reader.text()
+                if name in metadata:
+                    raise ValueError(f"{name[:60]!r} is there twice")
+                metadata[name] = reader.value(reader.number("<I"))
+            described = [reader.tensor() for _ in range(n_tensors)]
+            tensors = _placed(path, library, described, _aligned(reader.place, metadata), reader.size)
+    except (ValueError, OverflowError) as error:  # UnicodeDecodeError is a ValueError
+        raise ValueError(f"{path} cannot be read as GGUF: {error}") from error
+    return File(path, metadata, tensors)
+
+
+class _Reader:
+    """Reads a file from its beginning, and never past its end."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file, self.size, self.place = file, size, 0
+
+    def take(self, n: int) -> bytes:
+        """The next n bytes."""
+        if self.place + n > min(self.size, _LONGEST_HEADER):
+            raise ValueError(f"its header asks for {n:,} bytes at byte {self.place:,}, past its end")
+        found = self.file.read(n)
+        if len(found) < n:
+            raise ValueError("it became shorter while it was read")
+        self.place += n
+        return found
+
+    def number(self, form: str) -> Any:
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def count(self, smallest: int) -> int:
+        """A count of entries, each of at least `smallest` bytes."""
+        found = self.number("<Q")
+        if found * smallest > self.size:
+            raise ValueError(f"it claims {found:,} entries, more than a file of {self.size:,} bytes holds")
+        return found
+
+    def text(self) -> str:
+        return self.take(self.number("<Q")).decode("utf-8")
+
+    def shape(self) -> tuple[int, ...]:
+        """A shape, rows first; the file stores it in reverse."""
+        n_axes = self.number("<I")
+        if not 1 <= n_axes <= _MOST_AXES:
+            raise ValueError(f"a tensor must have 1 to {_MOST_AXES} axes, got {n_axes}")
+        return tuple(self.number("<Q") for _ in range(n_axes))[::-1]
+
+    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """A tensor's name, shape, type, and place among the numbers."""
+        return self.text(), self.shape(), self.number("<I"), self.number("<Q")
+
+    def value(self, kind: int) -> Any:
+        if kind == _TEXT:
+            return self.text()
+        if kind == _ARRAY:
+            return self.array(self.number("<I"))
+        found = self.scalars(kind, 1)[0].item()
+        return bool(found) if kind == _BOOL else found
+
+    def array(self, kind: int) -> Any:
+        if kind == _TEXT:
+            return [self.text() for _ in range(self.count(8))]
+        return self.scalars(kind, self.count(1))
+
+    def scalars(self, kind: int, n: int) -> np.ndarray:
+        if kind not in _SCALARS:
+            raise ValueError(f"a value has the unknown type {kind}")
+        dtype = np.dtype(_SCALARS[kind])
+        return np.frombuffer(self.take(n * dtype.itemsize), dtype)
+
+
+def _aligned(place: int, metadata: Mapping[str, Any]) -> int:
+    """Where the numbers begin."""
+    step = metadata.get("general.alignment", 32)
+    if type(step) is not int or not 1 <= step <= 1 << 20:
+        raise ValueError(f"general.alignment must be an integer from 1 to {1 << 20}, got {str(step)[:40]}")
+    return -(-place // step) * step
+
+
+def _placed(path: Path, library: Any, described: Any, begin: int, size: int) -> dict[str, Packed]:
+    found: dict[str, Packed] = {}
+    for name, shape, number, offset in described:
+        if name in found:
+            raise ValueError(f"the tensor {name[:60]!r} is there twice")
+        try:
+            kind = library.GGMLQuantizationType(number)
+            block, n_bytes = library.GGML_QUANT_SIZES[kind]
+            _unpacked(np.zeros((1, n_bytes), np.uint8), kind.name)
+        except (ValueError, KeyError, NotImplementedError):
+            raise ValueError(f"the tensor {name[:60]!r} is of type {number}, which cannot be read") from None
+        if 0 in shape or shape[-1] % block:
+            raise ValueError(f"the tensor {name[:60]!r} of shape {shape} has no whole blocks of {block} numbers")
+        n_bytes *= math.prod(shape) // block
+        found[name] = Packed(name, path, "F32", shape, begin + offset, kind.name, n_bytes)
+    end, last = begin, ""
+    for name, tensor in sorted(found.items(), key=lambda item: item[1].start):
+        if tensor.start < end:
+            raise ValueError(f"the tensors {last[:60]!r} and {name[:60]!r} overlap")
+        end, last = tensor.start + tensor.n_bytes, name
+        if end > size:
+            raise ValueError(f"the tensor {name[:60]!r} ends at byte {end:,}, but the file at {size:,}")
+    return found

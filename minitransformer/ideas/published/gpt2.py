@@ -1,0 +1,63 @@
+"""GPT-2: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.models.language_model import LanguageModelConfig
+from .family import BODY, WORDS, Family, Stored
+from .fields import Fields, written
+
+FIELDS = """
+vocab_size             size        vocabulary
+n_positions            size        max_length
+n_embd                 size        d_model
+n_head                 size        n_heads
+n_layer                size        n_layers
+resid_pdrop            rate        dropout
+attn_pdrop             rate        attention_dropout
+activation_function    activation  activation           "gelu_new"
+layer_norm_epsilon     positive    norm_eps             1e-5
+tie_word_embeddings    flag        tie_output           true
+"""
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> LanguageModelConfig:
+    """The config of GPT-2's config.json."""
+    fields.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    found = fields.read(FIELDS)
+    found["tie_output"] |= head == BODY
+    return LanguageModelConfig(**found, d_ff=fields.size("n_inner", 4 * found["d_model"]))
+
+
+def theirs(config: LanguageModelConfig) -> dict[str, Any]:
+    """GPT-2's config.json."""
+    return {**written(config, FIELDS), "n_inner": config.d_ff, "embd_pdrop": config.dropout}
+
+
+NAMES = """
+wte                =  tokens
+wpe                =  embed.positions
+h.*.ln_1           =  stack.layers.*.self_attention.norm
+h.*.attn.c_attn    =  stack.layers.*.self_attention.sublayer.query|key|value
+h.*.attn.c_proj    =  stack.layers.*.self_attention.sublayer.output
+h.*.ln_2           =  stack.layers.*.feed_forward.norm
+h.*.mlp.c_fc       =  stack.layers.*.feed_forward.sublayer.inner
+h.*.mlp.c_proj     =  stack.layers.*.feed_forward.sublayer.output
+ln_f               =  stack.final_norm
+h.*.attn.bias      -
+h.*.attn.masked_bias  -
+/lm_head           =  output
+/lm_head           ~  tokens
+"""
+
+
+FAMILY = Family(
+    "gpt2", "transformer", {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS}, ours, theirs, NAMES,
+    recipe=LanguageModelConfig,
+    adds="pre-norm order, a causal stack alone",
+    small={
+        "vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
+        "eos_token_id": None,
+    },
+)  # fmt: skip

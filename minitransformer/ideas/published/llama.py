@@ -1,0 +1,214 @@
+"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; and two related families.
+
+Mistral (Jiang et al. 2023) attends within a window, and Qwen2 (Yang et al. 2024) adds biases to queries, keys and
+values. Everything else is the same, including the names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import RMSNorm, ScaledDotProduct
+from ...core.models.language_model import LanguageModel, LanguageModelParts
+from ..after.gated import GatedFeedForward
+from ..after.rotary import rotary_turn
+from .decoder import decoder, within
+from .family import BODY, WRITERS, Family, Stored, classes
+from .fields import Fields, written
+
+FIELDS = """
+vocab_size                 size        vocabulary
+hidden_size                size        d_model
+num_attention_heads        size        n_heads
+intermediate_size          size        d_ff
+num_hidden_layers          size        n_layers
+max_position_embeddings    size        max_length           2048
+attention_dropout          rate        attention_dropout
+hidden_act                 activation  activation           "silu"
+rms_norm_eps               positive    norm_eps             1e-6
+num_key_value_heads        size        n_key_heads          n_heads
+tie_word_embeddings        flag        tie_output           false
+"""
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """Sizes of a Llama, Mistral or Qwen2. n_key_heads and d_head: n_heads and d_model / n_heads unless given."""
+
+    vocabulary: int
+    max_length: int = 2048
+    d_model: int = 4096
+    n_heads: int = 32
+    d_ff: int = 11008
+    n_layers: int = 32
+    n_key_heads: int | None = None  # the query heads share them
+    d_head: int | None = None
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation: str = "silu"
+    bias: bool = False
+    qkv_bias: bool | None = None  # for queries, keys and values; None: like `bias`
+    rotary_base: float = 10000.0
+    window: int | None = None  # how many tokens attention sees, including the current one
+    norm_eps: float = 1e-6
+    tie_output: bool = False
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        meant = {"n_key_heads": self.n_heads, "d_head": self.d_model // max(1, self.n_heads), "qkv_bias": self.bias}
+        for name, value in meant.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+        """The model of these sizes, untrained."""
+        return LanguageModel(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of Llama."""
+        return decoder(
+            self,
+            rng,
+            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
+            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
+            turn=lambda: rotary_turn(self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
+        )
+
+
+def sizes(fields: Fields, head: str) -> dict[str, Any]:
+    """What the config.json of every family like Llama has, under our names."""
+    found = fields.read(FIELDS)
+    found["tie_output"] |= head == BODY
+    width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
+    return {**found, "d_head": width, "rotary_base": _rotary_base(fields)}
+
+
+def _rotary_base(fields: Fields) -> float:
+    """The base of the angles; configs have kept it in three different places."""
+    base = fields.positive("rope_theta", 10000.0)
+    for name in ("rope_parameters", "rope_scaling"):
+        found = fields.document.get(name)
+        if found is None:
+            continue
+        if not isinstance(found, dict):
+            raise ValueError(f"{name} must be an object, got {type(found).__name__}")
+        kind = found.get("rope_type", found.get("type", "default"))
+        if kind != "default":
+            raise ValueError(f"{name} of type {str(kind)[:40]!r} is not supported, only 'default' is")
+        if "rope_theta" in found:
+            base = Fields(found).positive("rope_theta")
+    return base
+
+
+def written_sizes(config: LlamaConfig) -> dict[str, Any]:
+    """The fields of a config.json that every family like Llama has."""
+    return {
+        **written(config, FIELDS),
+        "head_dim": config.d_head,
+        "rope_theta": config.rotary_base,
+        "rope_parameters": config.rotary_base and {"rope_type": "default", "rope_theta": config.rotary_base},
+    }
+
+
+def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Llama's config.json."""
+    fields.only(pretraining_tp=1)
+    bias = fields.flag("attention_bias", False)
+    if bias != fields.flag("mlp_bias", False):
+        raise ValueError("attention_bias and mlp_bias must be equal: here either all maps have biases or none do")
+    return LlamaConfig(**sizes(fields, head), bias=bias)
+
+
+def llama_theirs(config: LlamaConfig) -> dict[str, Any]:
+    """Llama's config.json."""
+    return {**written_sizes(config), "attention_bias": config.bias, "mlp_bias": config.bias}
+
+
+def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Mistral's config.json."""
+    return LlamaConfig(**sizes(fields, head), window=fields.size_or_none("sliding_window"))
+
+
+def mistral_theirs(config: LlamaConfig) -> dict[str, Any]:
+    """Mistral's config.json."""
+    return {**written_sizes(config), "sliding_window": config.window}
+
+
+def window_of_qwen(fields: Fields) -> int | None:
+    """The window of all layers of a Qwen, if it has one."""
+    window = None
+    if fields.flag("use_sliding_window", False):
+        window = fields.size_or_none("sliding_window")
+        if window is not None and fields.document.get("max_window_layers", 28) != 0:
+            raise ValueError("use_sliding_window needs max_window_layers 0: here all layers have the window")
+    kind = "full_attention" if window is None else "sliding_attention"
+    if any(layer != kind for layer in fields.document.get("layer_types") or ()):
+        raise ValueError(f"layer_types must all be {kind!r}")
+    return window
+
+
+def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Qwen2's config.json."""
+    return LlamaConfig(**sizes(fields, head), qkv_bias=True, window=window_of_qwen(fields))
+
+
+def qwen2_theirs(config: LlamaConfig) -> dict[str, Any]:
+    """Qwen2's config.json."""
+    kind = "full_attention" if config.window is None else "sliding_attention"
+    return {
+        **written_sizes(config),
+        "use_sliding_window": config.window is not None,
+        "sliding_window": config.window,
+        "max_window_layers": config.n_layers if config.window is None else 0,
+        "layer_types": [kind] * config.n_layers,
+    }
+
+
+NAMES = """
+embed_tokens                           =  tokens
+layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
+layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query
+layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key
+layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
+layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.output
+layers.*.post_attention_layernorm      =  stack.layers.*.feed_forward.norm
+layers.*.mlp.gate_proj                 T  stack.layers.*.feed_forward.sublayer.gate
+layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.inner
+layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.output
+norm                                   =  stack.final_norm
+layers.*.self_attn.rotary_emb.inv_freq -
+/lm_head                               =  output
+/lm_head                               ~  tokens
+"""
+
+
+SMALL = {
+    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
+    "intermediate_size": 8, "num_hidden_layers": 2, "max_position_embeddings": 32, "bos_token_id": None,
+    "eos_token_id": None, "pad_token_id": None, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+}  # fmt: skip
+WINDOW_OF_QWEN = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
+FAMILIES = (
+    Family(
+        "llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
+        small=SMALL,
+    ),
+    Family(
+        "mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="as Llama; a window",
+        small=SMALL | {"sliding_window": 3},
+    ),
+    Family(
+        "qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="as Llama; biases of queries, keys and values",
+        small=SMALL | WINDOW_OF_QWEN,
+    ),
+)  # fmt: skip

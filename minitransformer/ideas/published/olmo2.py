@@ -1,0 +1,85 @@
+"""OLMo 2: OLMo Team 2024, "2 OLMo 2 Furious", section 3. A Llama with its norms elsewhere.
+
+The norm of a sub-layer stands after it, inside the residual connection, and queries and keys have a norm over all heads
+together, before the rotation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import RMSNorm, ScaledDotProduct
+from ...core.models.language_model import LanguageModelParts
+from ..after.gated import GatedFeedForward
+from ..after.rotary import rotary_turn
+from ..after.sandwich import Normed, NormedUpdate
+from . import llama
+from .decoder import decoder, within
+from .family import WRITERS, Family, Stored, classes
+from .fields import Fields
+
+
+@dataclass(frozen=True)
+class Olmo2Config(llama.LlamaConfig):
+    """Sizes of an OLMo 2: those of a Llama. bias: whether attention's four maps have one."""
+
+    norm_eps: float = 1e-5
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of OLMo 2."""
+
+        def norm(width: int = self.d_model) -> RMSNorm:
+            return RMSNorm(width, self.norm_eps)
+
+        return decoder(
+            self,
+            rng,
+            norm=norm,
+            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
+            turn=lambda: rotary_turn(self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            residual=lambda sublayer: NormedUpdate(sublayer, norm(), self.dropout),
+            around_maps=lambda part: Normed(part, norm(part.d_out)),
+        )
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Olmo2Config:
+    """The config of OLMo 2's config.json."""
+    fields.only(sliding_window=None)
+    sizes = llama.sizes(Fields({"rms_norm_eps": 1e-5, **fields.document}), head)
+    return Olmo2Config(**sizes, bias=fields.flag("attention_bias", False))
+
+
+def theirs(config: Olmo2Config) -> dict[str, Any]:
+    """OLMo 2's config.json."""
+    return {**llama.written_sizes(config), "attention_bias": config.bias}
+
+
+NAMES = """
+embed_tokens                           =  tokens
+layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query.sublayer
+layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key.sublayer
+layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
+layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.output
+layers.*.self_attn.q_norm              =  stack.layers.*.self_attention.sublayer.query.norm
+layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer.key.norm
+layers.*.post_attention_layernorm      =  stack.layers.*.self_attention.norm
+layers.*.mlp.gate_proj                 T  stack.layers.*.feed_forward.sublayer.gate
+layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.inner
+layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.output
+layers.*.post_feedforward_layernorm    =  stack.layers.*.feed_forward.norm
+norm                                   =  stack.final_norm
+/lm_head                               =  output
+/lm_head                               ~  tokens
+"""
+
+
+FAMILY = Family(
+    "olmo2", "model", classes("Olmo2", WRITERS), ours, theirs, NAMES,
+    recipe=Olmo2Config,
+    adds="as Llama; norms after each sub-layer, and of the queries and keys of all heads together",
+    small=llama.SMALL,
+)  # fmt: skip

@@ -1,0 +1,352 @@
+"""Models that others trained: opening a Hugging Face folder or a .gguf file, and writing such a folder.
+
+config.json        what kind of model it is, and its sizes; `model_type` names the family, `architectures` the head
+model.safetensors  its parameters, under the names of that family; or several files and model.safetensors.index.json
+tokenizer.json     and more files beside it: from its text to token ids and back; see text/
+
+A .gguf file holds all of this; only models of Llama's kind are read from one.
+
+Each family has a file in published/: the translation of its config, in both directions, and a table of names. The
+layers are our own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from ...core.arrays.backend import to_device, to_numpy
+from ...core.arrays.files import naming, write, write_arrays
+from ...core.layers.unread import Unread
+from ...core.models.transformer import Transformer, TransformerConfig
+from ...core.text import Tokenizer
+from . import gguf, llama_gguf
+from .bart import BartConfig
+from .families import FAMILIES, Family
+from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
+from .fields import Fields
+from .names import Layout
+from .unknown import UNKNOWN
+from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
+
+_MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
+
+
+def _named(found: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of a file under their names in a body without a head."""
+    stored: dict[str, Tensor] = {}
+    for name, tensor in found.items():
+        plain = name.removeprefix(f"{prefix}.") if prefix else name
+        for old, new in ((".gamma", ".weight"), (".beta", ".bias")):  # BERT's first files
+            plain = plain[: -len(old)] + new if plain.endswith(f"LayerNorm{old}") else plain
+        if plain in stored:
+            raise ValueError(f"{name} and {stored[plain].name} are names for the same tensor")
+        stored[plain] = tensor
+    return stored
+
+
+def is_published(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is for `from_pretrained`: a file, or a folder whose config.json names a family of models.
+
+    False for a folder that `folder.save` wrote, or that has no config.json. Raises ValueError if that cannot be read.
+    """
+    path = Path(path)
+    return path.is_file() or ((path / CONFIG).is_file() and "model_type" in read_object(path / CONFIG))
+
+
+def from_pretrained(directory: str | os.PathLike[str]) -> Any:
+    """Open a Hugging Face folder, with the head that its config names. Parameters are on the default device.
+
+    directory: the folder, or a .gguf file of Llama's kind; its numbers are unpacked to float32.
+
+    Returns a TextEncoder, MaskedLanguageModel or Classifier, a LanguageModel, or a Transformer, as the family and the
+    head have it; `minitransformer info --families` lists the families. A body without a head uses its table of tokens
+    as the head; `hidden` and `encode` need no head. float16 and bfloat16 become float32.
+
+    Raises FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
+    something we do not have, or where a tensor is missing, unknown or of another shape. No code in a folder is run.
+    Raises ModuleNotFoundError, which names the extra, for a .gguf file without the library `gguf`.
+    """
+    folder = Path(directory)
+    if folder.is_file():
+        return _from_file(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no model folder {folder}")
+    document = read_object(folder / CONFIG)
+    if "format" in document and "model_type" not in document:
+        raise ValueError(f"{folder} holds a model that this library saved; open it with models.load")
+    with naming(folder / CONFIG):
+        family, head = _family(document)
+    return _filled(family, head, document, _named(tensors(folder), family.prefix), folder, folder / CONFIG)
+
+
+def _from_file(path: Path) -> Pretrained:
+    if path.suffix != ".gguf":
+        raise ValueError(f"{path} is a file; give the folder of the model, or a .gguf file")
+    file = gguf.open_file(path)
+    with naming(path):
+        document = llama_gguf.document(file)
+        found = llama_gguf.tensors(file, document)
+        family, head = _family(document)
+        stored = _named(found, family.prefix)
+    return _filled(family, head, document, stored, path, path)
+
+
+def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
+    """The family and the head that a config.json names."""
+    name = document.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        look = "if its layers are those of one of these, write that name there, and its class into architectures"
+        why = f"what is missing here: {UNKNOWN[name]}" if isinstance(name, str) and name in UNKNOWN else look
+        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {why}")
+    family = FAMILIES[name]
+    found = document.get("architectures")
+    if found is None:
+        return family, BODY
+    if not isinstance(found, list) or len(found) != 1 or str(found[0]) not in family.architectures:
+        raise ValueError(f"architectures must be one of {', '.join(family.architectures)}, got {str(found)[:80]}")
+    return family, family.architectures[str(found[0])]
+
+
+def _filled(
+    family: Family, head: str, document: Mapping[str, Any], stored: Mapping[str, Tensor], folder: Path, about: Path
+) -> Pretrained:
+    """The model. folder, about: where its tensors and its config are; errors name them."""
+    with naming(about):
+        config = family.read(Fields(document), head, stored)
+        _check_sizes(config, n_numbers(stored), len(stored))
+        model = family.build(config, head, Unread())
+    layout = family.layout(model)
+    with naming(folder):
+        _check_tensors(layout, stored)
+        _fill(layout, stored)
+    return model
+
+
+def _check_sizes(config: Config, n_numbers: int, n_tensors: int) -> None:
+    """Refuse a config that asks for more than the file holds, before anything of that size is allocated."""
+    layers = [f.name for f in dataclasses.fields(config) if f.name.endswith("layers")]
+    for name in layers:
+        if getattr(config, name) > (_MOST_LAYERS if getattr(config, "shared", False) else n_tensors):
+            raise ValueError(f"{getattr(config, name)} layers are more than the {n_tensors} tensors of the file hold")
+    n_layers = 1 if getattr(config, "shared", False) else sum(getattr(config, name) for name in layers)
+    width = max(config.d_model, config.d_ff, config.n_heads * (getattr(config, "d_head", None) or 1))
+    tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary", "types")]
+    if n_layers * width > n_numbers or max(tables) > n_numbers:
+        raise ValueError(f"these sizes ask for more than the {n_numbers:,} numbers that the file holds")
+
+
+def _check_tensors(layout: Layout, stored: Mapping[str, Tensor]) -> None:
+    """Require exactly the tensors that the model has, with the right shapes."""
+    wanted = {place.theirs: place for place in layout.places}
+    problems = [f"{name} is missing" for name in wanted if name not in stored]
+    known = {**layout.again, **wanted}
+    for name, tensor in stored.items():
+        if name in known:
+            if tensor.shape != known[name].shape:
+                problems.append(f"{tensor.name} must have shape {known[name].shape}, got {tensor.shape}")
+            else:
+                check_dtype(tensor)
+        elif not layout.ignores(name):
+            problems.append(f"{tensor.name} is unknown")
+    if problems:
+        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+        raise ValueError("the tensors do not fit the config: " + "; ".join(problems[:5]) + more)
+    for name, place in layout.again.items():
+        if name in stored and not np.array_equal(stored[name].read(), stored[place.theirs].read()):
+            raise ValueError(
+                f"{stored[name].name} and {stored[place.theirs].name} differ, though the config says that they are "
+                "tied; if they are not, set tie_word_embeddings to false"
+            )
+
+
+def _fill(layout: Layout, stored: Mapping[str, Tensor]) -> None:
+    wide = any(stored[place.theirs].dtype == "F64" for place in layout.places)
+    for place in layout.places:
+        values = place.split(stored[place.theirs].read())
+        for (_, parameter), value in zip(place.ours, values, strict=True):
+            parameter.value = to_device(value.astype(np.float64 if wide else np.float32, copy=False))
+
+
+def save_pretrained(
+    model: Pretrained,
+    directory: str | os.PathLike[str],
+    tokenizer: Tokenizer | Sequence[Tokenizer] | None = None,
+    **fields: Any,
+) -> None:
+    """Write a model as a folder that Hugging Face and from_pretrained can open. The folder is created if necessary.
+
+    tokenizer: the model's, written beside it; without one, nobody can use the model on text. Of a pair for source and
+    target, the second goes into the folder target_tokenizer. fields: further entries of config.json, such as
+    eos_token_id=2. The features of the paper's Transformer are written in another order, all sines before all cosines:
+    the same model, up to rounding.
+
+    Raises ValueError for a model that fits no family, for example because its norms are in another order than GPT-2's,
+    or that has too few tokens for the tokenizer, and TypeError for anything else.
+    """
+    if not isinstance(model, Pretrained):
+        known = ", ".join(kind.__name__ for kind in get_args(Pretrained))
+        why = f": {reason}" if (reason := _NO_FAMILY.get(type(model).__name__)) else ""
+        raise TypeError(f"save_pretrained: model must be one of {known}, got {type(model).__name__}{why}")
+    folder, head, unlike = Path(directory), head_of(model), []
+    if (folder / CONFIG).is_file() and not is_published(folder):
+        raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
+    if isinstance(model, Transformer) and type(model.config) is TransformerConfig:
+        model = _sines_first(model)
+    for family in FAMILIES.values():
+        try:
+            document, arrays = _as_family(family, model, head)
+        except _Unlike as error:
+            unlike.append(error)
+            continue
+        document |= _written(tokenizer, model, document, folder) | fields
+        folder.mkdir(parents=True, exist_ok=True)
+        write_arrays(folder / WEIGHTS, arrays, {"format": "pt"})
+        write(folder / CONFIG, json.dumps(document, indent=1) + "\n")
+        if head == WORDS:
+            ends = {name: document[name] for name in _SPECIAL_IDS if document.get(name) is not None}
+            write(folder / "generation_config.json", json.dumps(ends, indent=1) + "\n")
+        return
+    raise ValueError(f"save_pretrained: {_refusal(unlike, model.config)}")
+
+
+_NO_FAMILY = {
+    "ClassifierConfig": "no family has sines as positions with a mean over the tokens; TextClassifierConfig is BERT's",
+    "RecurrentTranslator": "no family has recurrent layers",
+    "ConvolutionalConfig": "no family has convolutions in place of self-attention",
+    "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
+    "AlibiLanguageModelConfig": "no family that is written here has ALiBi",
+}
+_NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}  # unless a tokenizer names them; families have defaults
+TARGET_TOKENIZER = "target_tokenizer"  # a folder inside the model's folder
+_SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+
+
+def _written(
+    tokenizer: Tokenizer | Sequence[Tokenizer] | None, model: Pretrained, document: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Write the tokenizers of a model. Returns their entries for config.json."""
+    if tokenizer is None:
+        return {}
+    given = tokenizer if isinstance(tokenizer, Sequence) else [tokenizer]
+    config: Any = model.config
+    is_pair = isinstance(model, Transformer)
+    sizes = [config.source_vocabulary, config.target_vocabulary] if is_pair else [config.vocabulary]
+    if not 1 <= len(given) <= len(sizes):
+        raise ValueError(f"save_pretrained: expected at most {len(sizes)} tokenizers for this model, got {len(given)}")
+    for each, size in zip(given, sizes if len(given) == len(sizes) else [min(sizes)], strict=True):
+        if len(each) > size:
+            raise ValueError(f"save_pretrained: the tokenizer has {len(each)} tokens, but the model {size}")
+    ids = given[-1].special_ids()
+    if not is_pair:
+        ids.pop("decoder_start_token_id", None)
+    if getattr(config, "count_real", False) and ids.get("pad_token_id") != document["pad_token_id"]:
+        raise ValueError(
+            f"save_pretrained: the tokenizer's padding must have the id {document['pad_token_id']}, because this model "
+            f"counts its positions from it; got {ids.get('pad_token_id')}"
+        )
+    longest = getattr(config, "max_length", None)
+    if is_pair and getattr(config, "positions", None) == "learned":
+        longest = config.n_positions
+    for each, place in zip(given, (folder, folder / TARGET_TOKENIZER), strict=False):
+        each.save_pretrained(place, longest)
+    return ids
+
+
+def _sines_first(model: Transformer) -> Transformer:
+    """The same model with its D features in another order: all sines before all cosines, instead of alternating.
+
+    The order of features means nothing to a layer. So it suffices to reorder the rows of each matrix that reads the
+    features, and the columns of each matrix that writes them.
+    """
+    order = np.concatenate([np.arange(0, model.config.d_model, 2), np.arange(1, model.config.d_model, 2)])
+    config = BartConfig(**dataclasses.asdict(model.config), positions="halves", scale_embedding=True)
+    moved = config.build(Unread()).to(dtype=str(next(model.parameters())[1].value.dtype))
+    values = {name: to_numpy(parameter.value) for name, parameter in model.parameters()}
+    for name, parameter in moved.parameters():
+        layer, leaf = name.split(".")[-2:] if "." in name else ("", name)
+        value = values[name]
+        if layer in ("query", "key", "value", "inner", "gate"):  # they read the features
+            value = value[order] if leaf == "weight" else value
+        elif leaf in ("weight", "bias", "gamma", "beta", "table"):
+            value = value[..., order]
+        parameter.value = to_device(np.ascontiguousarray(value))
+    return moved
+
+
+class _Unlike(Exception):
+    """A family cannot hold a model. differ: {field: the family's value in place of the model's}.
+
+    differ is empty where the message gives the reason, and None where the family's models are of another kind.
+    """
+
+    def __init__(self, family: Family, differ: dict[str, Any] | None, message: str = "") -> None:
+        super().__init__(message)
+        self.name, self.differ = family.model_type, differ
+
+
+def _refusal(unlike: Sequence[_Unlike], config: Any) -> str:
+    """Say what no family has, and what the nearest family has instead."""
+
+    def shown(values: Mapping[str, Any]) -> str:
+        return " and ".join(f"{name}={value!r}" for name, value in values.items())
+
+    alike = [each for each in unlike if each.differ is not None]
+    apart = sorted((each for each in alike if each.differ), key=lambda each: len(each.differ or ()))
+    if not alike:
+        return _NO_FAMILY.get(type(config).__name__, f"no family has the recipe {type(config).__name__}")
+    if not apart:
+        return "no family has such a model" + "".join(f"; {each.name}: {each}" for each in alike)
+    everywhere = [name for name in apart[0].differ or () if all(name in (each.differ or ()) for each in apart)]
+    given = {name: getattr(config, name, None) for name in everywhere}
+    what = shown(given) if given and len(apart) == len(alike) else "all of this together"
+    return f"no family has {what}; the nearest is {apart[0].name}, with {shown(apart[0].differ or {})}"
+
+
+def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The config.json and the tensors of a model in a family. Reading them must give the same model again."""
+    architecture = next((name for name, kind in family.architectures.items() if kind == head), None)
+    if architecture is None:
+        raise _Unlike(family, None)
+    misplaced, plain = "", {}
+    try:
+        try:
+            plain = {place.theirs: place for place in family.layout(model).places}
+        except ValueError as error:  # it has no place for a tensor; comparing the configs shows why
+            misplaced = str(error)
+        document = family.theirs(model.config)
+        again = family.read(Fields(document), head, plain)
+    except AttributeError:  # configs of this kind lack the field
+        raise _Unlike(family, None) from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise _Unlike(family, {}, str(error)) from error
+    if type(again) is not type(model.config):
+        raise _Unlike(family, None)
+    differ = _differences(model.config, again)
+    if differ or misplaced:
+        raise _Unlike(family, differ, misplaced)
+    prefix = f"{family.prefix}." if family.prefix and head != BODY else ""
+    arrays = {place.theirs: place.read() for place in family.layout(model, prefix).places}
+    names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type} | _NO_TOKENS
+    if head == CLASSES:
+        labels = [f"LABEL_{i}" for i in range(again.n_classes)]
+        names |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    dtype = str(next(model.parameters())[1].value.dtype)
+    return names | document | {"dtype": dtype}, arrays
+
+
+def _differences(config: Any, again: Any) -> dict[str, Any]:
+    """{field: the second config's value} where two differ, apart from dropout and recomputing (training only)."""
+    training = {"recompute", "dropout", "attention_dropout"}
+    given, read = dataclasses.asdict(config), dataclasses.asdict(again)
+    if given.get("positions") == "halves":  # then there is no table
+        training.add("n_positions")
+    differ = {name: read[name] for name in given if name not in training and given[name] != read[name]}
+    follow = ("n_positions", "position_offset") if "positions" in differ else ()
+    return {name: value for name, value in differ.items() if name not in follow}

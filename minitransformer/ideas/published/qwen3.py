@@ -1,0 +1,64 @@
+"""Qwen3: Yang et al. 2025, "Qwen3 Technical Report", section 2. A Llama whose queries and keys have norms.
+
+RMSNorm of each head's queries and keys, before the rotation, in place of Qwen2's biases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import RMSNorm, ScaledDotProduct
+from ...core.models.language_model import LanguageModelParts
+from ..after.gated import GatedFeedForward
+from ..after.qk_norm import qk_norm
+from . import llama
+from .decoder import decoder, within
+from .family import WRITERS, Family, Stored, classes
+from .fields import Fields
+
+
+@dataclass(frozen=True)
+class Qwen3Config(llama.LlamaConfig):
+    """Sizes of a Qwen3: those of a Llama. bias: whether attention's four maps have one."""
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of Qwen3."""
+        return decoder(
+            self,
+            rng,
+            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
+            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
+            turn=lambda: qk_norm(self.d_head or 1, self.norm_eps, self.rotary_base),
+            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+        )
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Qwen3Config:
+    """The config of Qwen3's config.json."""
+    sizes = llama.sizes(Fields({"head_dim": 128, **fields.document}), head)
+    return Qwen3Config(**sizes, bias=fields.flag("attention_bias", False), window=llama.window_of_qwen(fields))
+
+
+def theirs(config: Qwen3Config) -> dict[str, Any]:
+    """Qwen3's config.json."""
+    return {**llama.qwen2_theirs(config), "attention_bias": config.bias}
+
+
+NAMES = (
+    llama.NAMES
+    + """
+layers.*.self_attn.q_norm              =  stack.layers.*.self_attention.sublayer.turn_query.norm
+layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer.turn_key.norm
+"""
+)
+
+
+FAMILY = Family(
+    "qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES,
+    recipe=Qwen3Config,
+    adds="as Llama; norms of queries and keys",
+    small=llama.SMALL | llama.WINDOW_OF_QWEN,
+)  # fmt: skip

@@ -1,0 +1,221 @@
+"""T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
+
+Version 1.1 has a gated feed-forward network and a separate table for the logits, which are then not scaled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...core.arrays.backend import Array, Pullback
+from ...core.layers import (
+    Cost,
+    Decoder,
+    DecoderLayer,
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    InputEmbedding,
+    Module,
+    MultiHeadAttention,
+    Residual,
+    RMSNorm,
+    ScaledDotProduct,
+)
+from ...core.models.transformer import Transformer, TransformerParts
+from ..after.gated import GatedFeedForward
+from ..after.relative_bias import RelativeBias
+from ..after.score_bias import Biased
+from .family import BODY, WORDS, Family, Stored
+from .fields import ACTIVATIONS, Fields, their_activation, written
+
+FIELDS = """
+vocab_size                         size      source_vocabulary
+d_model                            size      d_model
+num_heads                          size      n_heads
+d_ff                               size      d_ff
+d_kv                               size      d_head
+num_layers                         size      n_encoder_layers
+num_decoder_layers                 size      n_decoder_layers    n_encoder_layers
+dropout_rate                       rate      dropout
+layer_norm_epsilon                 positive  norm_eps            1e-6
+relative_attention_num_buckets     size      buckets             32
+relative_attention_max_distance    size      max_distance        128
+"""
+_FEED_FORWARD = {name: (meaning, False) for name, meaning in ACTIVATIONS.items()} | {
+    f"gated-{name}": ("gelu_tanh" if name == "gelu" else meaning, True) for name, meaning in ACTIVATIONS.items()
+}
+
+
+@dataclass(frozen=True)
+class T5Config:
+    """Sizes of a T5. The defaults are those of T5-Small. scale_logits: by 1/√d_model, as version 1.0 does."""
+
+    source_vocabulary: int
+    target_vocabulary: int
+    d_model: int = 512
+    n_heads: int = 8
+    d_head: int = 64
+    d_ff: int = 2048
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    dropout: float = 0.1
+    activation: str = "relu"
+    gated: bool = False
+    norm_eps: float = 1e-6
+    buckets: int = 32
+    max_distance: int = 128
+    tie_output: bool = True
+    scale_logits: bool = True
+    recompute: bool = False
+    share_embeddings: ClassVar[bool] = True  # no T5 has two tables
+
+    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+        """The model of these sizes, untrained."""
+        return Transformer(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> TransformerParts:
+        """The parts of T5. No biases, scores without a scale, and positions as a bias of the scores."""
+        d, h, width = self.d_model, self.n_heads, self.d_head
+        tokens = Embedding(self.source_vocabulary, d, rng=rng)
+        before, around = (RelativeBias(h, self.buckets, self.max_distance, both, rng=rng) for both in (False, True))
+        biased = {kind: Biased(bias, 1.0, self.dropout) for kind, bias in (("before", before), ("around", around))}
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
+
+        def attention(mix: Any) -> Residual:
+            return residual(MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
+
+        def feed_forward() -> Residual:
+            kind = GatedFeedForward if self.gated else FeedForward
+            return residual(kind(d, self.d_ff, self.activation, False, rng))
+
+        plain = ScaledDotProduct(1.0, self.dropout)
+        encoder = [EncoderLayer.of(attention(biased["around"]), feed_forward()) for _ in range(self.n_encoder_layers)]
+        decoder = [
+            DecoderLayer.of(attention(biased["before"]), attention(plain), feed_forward())
+            for _ in range(self.n_decoder_layers)
+        ]
+        table = tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng)
+        return TransformerParts(
+            embed_source=InputEmbedding(tokens, None, dropout=self.dropout),
+            embed_target=InputEmbedding(tokens, None, dropout=self.dropout),
+            encoder=Encoder.of(encoder, RMSNorm(d, self.norm_eps), self.recompute),
+            decoder=Decoder.of(decoder, RMSNorm(d, self.norm_eps), self.recompute),
+            output=ScaledOutput(table, d**-0.5) if self.scale_logits else table,
+        )
+
+
+class ScaledOutput(Module):
+    """logits = (x · scale) tableᵀ. x: (..., width); logits: (..., vocabulary)."""
+
+    def __init__(self, tokens: Embedding, scale: float) -> None:
+        self.tokens, self.scale = tokens, scale
+
+    def unembed(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns dx."""
+        scaled = x * self.scale
+        logits, table_backward = self.tokens.unembed(scaled)
+
+        def backward(dlogits: Array) -> Array:
+            dscaled = table_backward(dlogits)
+            dx = dscaled * self.scale
+            return dx
+
+        return logits, backward
+
+    def unembed_cost(self, batch: int, length: int) -> Cost:
+        """That of the table."""
+        return self.tokens.unembed_cost(batch, length)
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
+    """The config of T5's config.json. The file's tensors show whether the table is tied; the field means the scale."""
+    found = fields.read(FIELDS)
+    activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, "relu")
+    scaled = fields.flag("tie_word_embeddings", True)
+    table, output = stored.get("shared.weight"), stored.get("lm_head.weight")
+    return T5Config(
+        **found,
+        target_vocabulary=found["source_vocabulary"],
+        activation=activation,
+        gated=gated,
+        scale_logits=fields.flag("scale_decoder_outputs", scaled),
+        tie_output=output is None or (table is not None and np.array_equal(output.read(), table.read())),
+    )
+
+
+def theirs(config: T5Config) -> dict[str, Any]:
+    """T5's config.json."""
+    kind = their_activation(config.activation)
+    return {
+        **written(config, FIELDS),
+        "feed_forward_proj": f"gated-{'gelu' if kind == 'gelu_new' else kind}" if config.gated else kind,
+        "tie_word_embeddings": config.scale_logits,
+        "is_encoder_decoder": True,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+
+
+NAMES = """
+shared                                         =  target_tokens
+encoder.embed_tokens                           ~  target_tokens
+decoder.embed_tokens                           ~  target_tokens
+"""
+# The lines for the encoder or the decoder, SIDE. FF is the index of the feed-forward network in a layer.
+LAYERS = """
+SIDE.block.0.layer.0.SelfAttention.relative_attention_bias  =  SIDE.layers.0.self_attention.sublayer.mix.bias
+SIDE.block.*.layer.0.layer_norm             =  SIDE.layers.*.self_attention.norm
+SIDE.block.*.layer.0.SelfAttention.q        T  SIDE.layers.*.self_attention.sublayer.query
+SIDE.block.*.layer.0.SelfAttention.k        T  SIDE.layers.*.self_attention.sublayer.key
+SIDE.block.*.layer.0.SelfAttention.v        T  SIDE.layers.*.self_attention.sublayer.value
+SIDE.block.*.layer.0.SelfAttention.o        T  SIDE.layers.*.self_attention.sublayer.output
+SIDE.block.*.layer.FF.layer_norm            =  SIDE.layers.*.feed_forward.norm
+SIDE.block.*.layer.FF.DenseReluDense.wo     T  SIDE.layers.*.feed_forward.sublayer.output
+SIDE.final_layer_norm                       =  SIDE.final_norm
+"""
+PLAIN = """
+SIDE.block.*.layer.FF.DenseReluDense.wi     T  SIDE.layers.*.feed_forward.sublayer.inner
+"""
+GATED = """
+SIDE.block.*.layer.FF.DenseReluDense.wi_0   T  SIDE.layers.*.feed_forward.sublayer.gate
+SIDE.block.*.layer.FF.DenseReluDense.wi_1   T  SIDE.layers.*.feed_forward.sublayer.inner
+"""
+MEMORY = """
+decoder.block.*.layer.1.layer_norm             =  decoder.layers.*.cross_attention.norm
+decoder.block.*.layer.1.EncDecAttention.q      T  decoder.layers.*.cross_attention.sublayer.query
+decoder.block.*.layer.1.EncDecAttention.k      T  decoder.layers.*.cross_attention.sublayer.key
+decoder.block.*.layer.1.EncDecAttention.v      T  decoder.layers.*.cross_attention.sublayer.value
+decoder.block.*.layer.1.EncDecAttention.o      T  decoder.layers.*.cross_attention.sublayer.output
+decoder.block.0.layer.1.EncDecAttention.relative_attention_bias  -
+/lm_head                                       =  output
+/lm_head                                       =  output.tokens
+/lm_head                                       ~  target_tokens
+"""
+
+
+def names(config: T5Config) -> str:
+    """The table of names."""
+    side = LAYERS + (GATED if config.gated else PLAIN)
+    encoder = side.replace("SIDE", "encoder").replace("FF", "1")
+    decoder = side.replace("SIDE", "decoder").replace("FF", "2")
+    return NAMES + encoder + decoder + MEMORY
+
+
+FAMILY = Family(
+    "t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names,
+    recipe=T5Config,
+    adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
+    small={
+        "vocab_size": 13, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 8, "num_layers": 2, "pad_token_id": 1,
+        "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 12,
+    },
+)  # fmt: skip

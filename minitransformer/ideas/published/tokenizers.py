@@ -1,0 +1,276 @@
+"""Tokenizers of published models: the tokenizer.json of a folder, or the vocabulary of a .gguf file.
+
+The library `tokenizers`, which wrote most of these files, does the work. A tokenizer is spread over several files:
+
+tokenizer.json           the vocabulary, the merges, how a text is split, the special tokens around it
+tokenizer_config.json    the names of special tokens; the chat template, unless chat_template.jinja holds it
+generation_config.json   the tokens that end a text; if it is missing, config.json names them
+
+A .gguf file has all of this in its metadata, except that it only names the way of splitting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.boundary import check_flags
+from ...core.arrays.files import naming, write
+from ...core.text.tokenizer import Tokenizer, load_library, load_tokenizer
+from . import chat, gguf
+from .weight_files import read_object
+
+_LONGEST = 1 << 27  # bytes of a tokenizer.json
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+# https://github.com/ggml-org/llama.cpp, llama-vocab.cpp: how each named way splits a text.
+_LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens
+
+
+class PublishedTokenizer(Tokenizer):
+    """A tokenizer that came with a model. special: {"mask_token": "[MASK]", ...}; ends: ids that end a text.
+
+    Special tokens written in a text become special tokens, unless plain=True. `decode` leaves them out.
+    """
+
+    kind = "published"
+
+    def __init__(
+        self,
+        model: Any,
+        special: Mapping[str, str],
+        ends: Sequence[int] = (),
+        template: str | None = None,
+        plain: bool = False,
+    ) -> None:
+        check_flags("PublishedTokenizer", plain=plain)
+        model.no_truncation()  # a file may hold length limits that were set for training
+        model.no_padding()
+        model.encode_special_tokens = plain
+        self._model = model  # a tokenizers.Tokenizer
+        self.special, self.ends, self.template, self.plain = dict(special), tuple(ends), template, plain
+
+    @functools.cached_property
+    def tokens(self) -> tuple[str, ...]:  # type: ignore[override]  # read-only, and computed on demand
+        """The name of each id, with the marks of a space and of a new line replaced."""
+        names = [self._model.id_to_token(i) or f"<{i}>" for i in range(len(self))]
+        return tuple(name.replace("Ġ", " ").replace("Ċ", "\n").replace("▁", " ") for name in names)
+
+    def __len__(self) -> int:
+        return max(self._model.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a text. special: add the tokens that the model expects around it, such as [CLS] and [SEP]."""
+        check_flags("PublishedTokenizer.encode", special=special)
+        with _caught("the tokenizer fails on this text"):
+            return self._model.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, without special tokens. Raises ValueError for an id below 0 or beyond the last."""
+        ids, size = [int(i) for i in ids], len(self)
+        for i in ids:
+            if not 0 <= i < size:
+                raise ValueError(f"ids must be from 0 to {size - 1}, got {i}")
+        with _caught("the tokenizer fails on these ids"):
+            return self._model.decode(ids, skip_special_tokens=True)
+
+    def id_of(self, name: str) -> int:
+        """The id of a special token by its name, such as "mask_token". Raises ValueError where there is none."""
+        found = self._model.token_to_id(self.special[name]) if name in self.special else None
+        if found is None:
+            raise ValueError(f"this tokenizer has no {name}")
+        return found
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The ids of a conversation, up to the model's answer. messages: each has a "role" and a "content".
+
+        Raises ValueError where the model has no chat template, or the template fails.
+        """
+        if self.template is None:
+            raise ValueError(
+                "this model has no chat template, so it was not made for chats; give it a text to continue"
+            )
+        return self.encode(chat.render(self.template, messages, self.special))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer.json."""
+        write(path, self._model.to_str(pretty=True) + "\n")
+
+    def special_ids(self) -> dict[str, Any]:
+        """The ids of those special tokens that config.json can name and this tokenizer has."""
+        found = {f"{name}_id": self._model.token_to_id(text) for name, text in self.special.items()}
+        ends = {"eos_token_id": self.ends[0] if len(self.ends) == 1 else list(self.ends)} if self.ends else {}
+        known = {name: found.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")} | ends
+        return {name: i for name, i in known.items() if i is not None}
+
+    def _for_library(self) -> Any:
+        return self._model
+
+
+def load_published(path: str | os.PathLike[str]) -> PublishedTokenizer:
+    """The tokenizer of a published model: from its folder, or from its .gguf file.
+
+    Raises FileNotFoundError for a missing file, ModuleNotFoundError, which names the extra, for a missing library, and
+    ValueError for a file that cannot be read.
+    """
+    path = Path(path)
+    return _of_file(path) if path.is_file() else _of_folder(path)
+
+
+def load(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a model: from a run's folder, from a Hugging Face folder, or from a .gguf file.
+
+    Raises the errors of `load_tokenizer` and `load_published`, and ValueError for a run with two tokenizers.
+    """
+    path = Path(path)
+    own, two = path / "tokenizer.json", path / "source_tokenizer.json"
+    if two.is_file():
+        raise ValueError(f"{path} has two tokenizers; open each with text.load_tokenizer: {two}, and the target's")
+    is_own = own.is_file() and own.stat().st_size <= _LONGEST and "kind" in read_object(own)
+    return load_tokenizer(own) if is_own else load_published(path)
+
+
+def _library() -> Any:
+    return load_library("the tokenizer of a published model", "models")
+
+
+@contextlib.contextmanager
+def _caught(what: str) -> Iterator[None]:
+    """Turn the library's errors into ValueError: it raises plain Exceptions, and panics that are not Exceptions."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise ValueError(f"{what}: {str(error)[:200]}") from error
+
+
+# ---- A folder. ----
+
+
+def _of_folder(folder: Path) -> PublishedTokenizer:
+    path, library = folder / "tokenizer.json", _library()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} has no tokenizer.json; other kinds of files are not read. Where Hugging Face's transformers is "
+            "installed, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes it"
+        )
+    if path.stat().st_size > _LONGEST:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes, but may have at most {_LONGEST:,}")
+    with _caught(f"{path} cannot be read as a tokenizer"):
+        model = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    about = _object(folder / "tokenizer_config.json")
+    special = {name: text for name in _SPECIAL if (text := _text(about.get(name))) is not None}
+    if "mask_token" not in special:
+        known = [name for name in ("[MASK]", "<mask>") if model.token_to_id(name) is not None]
+        special |= {"mask_token": known[0]} if known else {}
+    ends = _object(folder / "generation_config.json").get("eos_token_id")
+    if ends is None:
+        ends = _object(folder / "config.json").get("eos_token_id")
+    if ends is None and "eos_token" in special:
+        ends = model.token_to_id(special["eos_token"])
+    found = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    if not all(type(i) is int for i in found):
+        raise ValueError(f"{folder}: eos_token_id must be an integer or a list of integers, got {str(ends)[:60]}")
+    return PublishedTokenizer(
+        model, special, found, _template(folder, about), about.get("split_special_tokens") is True
+    )
+
+
+def _template(folder: Path, about: Mapping[str, Any]) -> str | None:
+    path, template = folder / "chat_template.jinja", about.get("chat_template")
+    if path.is_file():
+        return path.read_text(encoding="utf-8", errors="replace")
+    if isinstance(template, list):  # of several, by name
+        template = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}.get(
+            "default"
+        )
+    return template if isinstance(template, str) else None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where the file is missing."""
+    return read_object(path) if path.is_file() else {}
+
+
+def _text(value: Any) -> str | None:
+    """The text of a special token. The file may give it alone or with options."""
+    found = value.get("content") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else None
+
+
+# ---- A .gguf file. ----
+
+
+def _of_file(path: Path) -> PublishedTokenizer:
+    found, library = gguf.open_file(path).metadata, _library()
+    with naming(path):
+        names = _texts(found, "tokenizer.ggml.tokens")
+        model = _byte_pairs(found, names, library)
+        at = {short: found.get(f"tokenizer.ggml.{name}_token_id") for short, name in _IN_GGUF.items()}
+        special = {short: names[i] for short, i in at.items() if type(i) is int and 0 <= i < len(names)}
+        if found.get("tokenizer.ggml.add_bos_token", found.get("tokenizer.ggml.pre") == "llama-bpe"):
+            if "bos_token" not in special:
+                raise ValueError("tokenizer.ggml.bos_token_id must be the id of a token")
+            first = special["bos_token"]
+            model.post_processor = library.processors.TemplateProcessing(
+                single=[first, "$A"], pair=[first, "$A", "$B"], special_tokens=[(first, at["bos_token"])]
+            )
+    ends = [found.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    template = found.get("tokenizer.chat_template")
+    return PublishedTokenizer(
+        model, special, [i for i in ends if type(i) is int], template if isinstance(template, str) else None
+    )
+
+
+_IN_GGUF = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+
+
+def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
+    """Byte-pair encoding on bytes (Radford et al. 2019, GPT-2, section 2.2), split as the file says."""
+    kind, splitting = found.get("tokenizer.ggml.model"), found.get("tokenizer.ggml.pre")
+    if kind != "gpt2":
+        raise ValueError(f"tokenizer.ggml.model must be 'gpt2', byte-pair encoding on bytes, got {str(kind)[:40]!r}")
+    split = library.pre_tokenizers
+    ways = {
+        "gpt-2": [split.ByteLevel(add_prefix_space=False)],
+        "smollm": [split.Digits(individual_digits=True), split.ByteLevel(add_prefix_space=False)],
+        "llama-bpe": [
+            split.Split(library.Regex(_LLAMA_3), "isolated"),
+            split.ByteLevel(add_prefix_space=False, use_regex=False),
+        ],
+    }
+    if not isinstance(splitting, str) or splitting not in ways:
+        raise ValueError(f"tokenizer.ggml.pre must be one of {', '.join(ways)}, got {str(splitting)[:40]!r}")
+    merges = [tuple(merge.split(" ")) for merge in _texts(found, "tokenizer.ggml.merges")]
+    types = found.get("tokenizer.ggml.token_type")
+    kinds = types.tolist() if isinstance(types, np.ndarray) else []
+    ids = {name: i for i, name in enumerate(names)}
+    if len(ids) < len(names) or len(kinds) != len(names):
+        raise ValueError("tokenizer.ggml.tokens must differ, and each needs a type in tokenizer.ggml.token_type")
+    for merge in merges:  # the library would stop the whole program
+        if len(merge) != 2 or not ids.keys() >= {*merge, "".join(merge)}:
+            raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not merge two tokens into a third")
+    pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting == "llama-bpe")
+    model = library.Tokenizer(pairs)
+    model.pre_tokenizer, model.decoder = split.Sequence(ways[splitting]), library.decoders.ByteLevel()
+    for number, special in ((_CONTROL, True), (_USER_DEFINED, False)):
+        chosen = [name for name, each in zip(names, kinds, strict=True) if each == number]
+        model.add_tokens([library.AddedToken(name, normalized=False, special=special) for name in chosen])
+    return model
+
+
+def _texts(found: Mapping[str, Any], name: str) -> list[str]:
+    value = found.get(name)
+    if not isinstance(value, list):
+        raise ValueError(f"{name} must be a list of texts")
+    return value

@@ -1,0 +1,27 @@
+# What users import: the names of core/models, and what other wings add.
+from .core import models as _room
+from .core.models import *  # noqa: F403
+from .core.models import __doc__ as __doc__
+from .ideas.published import (
+    MaskedLanguageModel,
+    TextClassifierConfig,
+    TextEncoder,
+    TextEncoderConfig,
+    from_pretrained,
+    is_published,
+    load,
+    save_pretrained,
+)
+
+__all__ = [
+    "MaskedLanguageModel",
+    "TextClassifierConfig",
+    "TextEncoder",
+    "TextEncoderConfig",
+    "from_pretrained",
+    "is_published",
+    "load",
+    "save_pretrained",
+]
+__all__ += _room.__all__
+__path__: list[str] = []  # so that Python asks moved.py about the files that were here

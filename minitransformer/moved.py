@@ -1,0 +1,44 @@
+"""Where the folders of an earlier layout are now: an import at an old place fails, and names the new one."""
+
+from __future__ import annotations
+
+import sys
+
+_WINGS = {
+    "core": "arrays ops layers models text training generation",
+    "check": "trace verify referee audit",
+    "ideas": "published",
+    "run": "tasks machines fast",
+    "school": "course inspect compare show",
+}
+PLACES = {room: f"{wing}.{room}" for wing, rooms in _WINGS.items() for room in rooms.split()}
+PLACES |= {f"later.{file}": f"ideas.before.{file}" for file in ("convolutional", "recurrent_translator")}
+PLACES |= {"later": "ideas.after"}  # and of what came before the paper: ideas.before
+
+
+def now(name: str) -> str:
+    """A dotted name within the package as it is today: "ops.softmax" has become "core.ops.softmax"."""
+    old = next((place for place in PLACES if f"{name}.".startswith(f"{place}.")), None)
+    return name if old is None else PLACES[old] + name[len(old) :]
+
+
+def old_place(name: str) -> str | None:
+    """What to say about an old name within the package; None for any other name."""
+    room = name.partition(".")[0]
+    if room == "later":
+        return "minitransformer.later is minitransformer.ideas now, with its folders before and after"
+    return f"what was in minitransformer.{room} is in minitransformer.{PLACES[room]} now" if room in PLACES else None
+
+
+class _OldPlaces:
+    """Python asks here last: for a module that it has found nowhere else."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        package, _, rest = name.partition(".")
+        told = old_place(rest) if package == __package__ else None
+        if told:
+            raise ModuleNotFoundError(f"No module named {name!r}: {told}")
+
+
+sys.meta_path.append(_OldPlaces)

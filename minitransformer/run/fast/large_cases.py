@@ -1,0 +1,189 @@
+"""Cases for check.py whose sizes reach every branch of the fast forms.
+
+They have more than 64 and 512 keys, several blocks, several tiles, scores whose exponentials overflow, whole layers,
+layers on a cache, and steps of the optimisers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...check.verify import Case
+from ...check.verify.catalogue.case import Random, Setup, call, frozen, gain, ordinary, some_mask
+from ...core import layers
+from ...core import ops as textbook
+from ...core.arrays.backend import Array, Pullback
+from ...core.layers import KeyValueCache
+from ...core.training import Adam, AdamW, Optimizer
+from . import row_blocks
+
+LARGE: dict[str, Case] = {}
+
+
+def _large(kind: str, name: str, build: Callable[[Random], Setup]) -> None:
+    LARGE[name] = Case(name, kind, build)
+
+
+def _op(name: str, *arguments: Any, **options: Any) -> None:
+    _large("op", name, lambda r: call(r, getattr(textbook, name.partition(" ")[0]), *arguments, **options))
+
+
+def to_accelerate(optimizer: Any) -> Any:
+    """The optimiser itself. For the fast forms, check.py replaces this function by fast.accelerate."""
+    return optimizer
+
+
+def _qkv(r: Random, t_q: int, t_k: int, *first: int) -> list[Array]:
+    return [r.normal(size=(*first, length, 8)) for length in (t_q, t_k, t_k)]
+
+
+def _attention(*sizes: int, mask: tuple[int, ...] = (), seen: Any = True, **options: Any) -> Callable[[Random], Setup]:
+    def build(r: Random) -> Setup:
+        given = options | ({"rng": frozen(r)} if "dropout" in options else {})
+        if mask:
+            given["mask"] = (some_mask(*mask)(r) if mask[-2] > 1 else r.random(mask) < 0.6) & seen
+        return call(r, textbook.attention, *_qkv(r, *sizes), **given)
+
+    return build
+
+
+_HALF = (1, 2, 150, 1100)
+_STAIRS = np.arange(1100) >= np.arange(40, 190)[:, None] * 6
+_large("op", "attention with 70 keys, causal", _attention(70, 70, 2, 3, causal=True))
+_large("op", "attention with 70 keys, mask and dropout", _attention(66, 70, 2, 3, mask=(2, 1, 66, 70), dropout=0.3))
+_large("op", "attention with five axes and a mask", _attention(20, 70, 2, 2, 3, mask=(2, 1, 3, 20, 70)))
+_large("op", "attention with more queries than keys, causal", _attention(70, 66, 3, causal=True))
+_large("op", "attention in tiles", _attention(150, 1100, 1, 2))
+_large("op", "attention in tiles, causal", _attention(150, 1100, 1, 2, causal=True, mask=(2, 1, 1100)))
+_large("op", "attention in tiles, large scores", _attention(150, 1100, 1, 2, scale=9.0, mask=_HALF))
+_large("op", "attention in tiles, dropout", _attention(150, 1100, 1, 2, causal=True, dropout=0.3))
+_large(
+    "op",
+    "attention in tiles, each query with later keys",
+    _attention(150, 1100, 1, 2, scale=9.0, mask=(1, 2, 150, 1100), seen=_STAIRS),
+)
+_large("op", "attention with 2100 keys", _attention(130, 2100, 1, 1))
+_large("op", "attention of many sequences", _attention(40, 40, 70, 3, causal=True))
+_large("op", "attention with large scores", _attention(20, 30, 2, 2, scale=30.0, mask=(2, 20, 30)))
+
+
+def _numbers(r: Random) -> Array:
+    """Beyond ±10, where some branches begin, and in more than two blocks."""
+    return np.concatenate([4.0 * r.normal(size=2 * row_blocks.BLOCK), [0.0, 12.0, -12.0, 20.0, -20.0]])
+
+
+_HUGE = np.array([0.0, -0.0, 1e4, -1e4, 1e15, -1e15])
+_op("gelu of several blocks", _numbers)
+_op("gelu by tanh, of several blocks", _numbers, approximate="tanh")
+_op("gelu of huge numbers", lambda r: _HUGE)
+_op("gelu by tanh, of huge numbers", lambda r: _HUGE, approximate="tanh")
+_op("layer_norm of several blocks", (263, 129), gain(129), (129,))
+_op("layer_norm of equal rows", lambda r: np.full((3, 5), 7.3), (5,), (5,))
+_op(
+    "cross_entropy of several blocks",
+    lambda r: 3.0 * r.normal(size=(41, 9001)),
+    lambda r: np.where(r.random(41) < 0.2, -100, r.integers(9001, size=41)),
+    label_smoothing=0.1,
+)
+_op("linear of one row", (1, 37), (37, 21))
+_op("linear by a transposed weight", (3, 37), lambda r: r.normal(size=(21, 37)).T, (21,))
+_op("linear of few rows by many weights", (3, 1, 602), (602, 501), (501,))
+_op("linear of one row by many weights", (1, 500), (500, 550))
+
+
+def _feed_forward(activation: str, bias: bool, *shape: int) -> Callable[[Random], Setup]:
+    return lambda r: call(r, ordinary(layers.FeedForward(shape[-1], 130, activation, bias=bias), r), shape)
+
+
+_large("layer", "FeedForward of several blocks", _feed_forward("relu", True, 300, 5))
+_large("layer", "FeedForward of several blocks with gelu", _feed_forward("gelu", True, 300, 5))
+_large("layer", "FeedForward of several blocks with gelu_tanh", _feed_forward("gelu_tanh", False, 300, 5))
+
+
+def _encoder_layer(r: Random, **options: Any) -> Any:
+    """With an eps large enough to matter, and a different one in each norm."""
+    layer = ordinary(layers.EncoderLayer(12, 3, 20, **options), r)
+    layer.self_attention.norm.eps = layer.feed_forward.norm.eps = 0.1
+    layer.feed_forward.norm.eps = 0.3
+    return layer
+
+
+def _whole(*shape: int, seen: tuple[int, ...] | None = None, causal: bool = False, **options: Any) -> Any:
+    def build(r: Random) -> Setup:
+        layer = _encoder_layer(r, **options)
+        mask = None if seen is None else some_mask(*seen)(r)
+        return call(r, layer, (*shape, 12), mask=mask, causal=causal, rng=frozen)
+
+    return build
+
+
+_DROPOUT: dict[str, Any] = {"dropout": 0.2, "attention_dropout": 0.3}
+for _order in ("pre", "post"):
+    for _activation in ("relu", "gelu", "gelu_tanh"):
+        _large(
+            "layer",
+            f"EncoderLayer in {_order}-norm order with {_activation}",
+            _whole(3, 9, seen=(3, 9, 9), norm_order=_order, activation=_activation),
+        )
+    _large("layer", f"EncoderLayer in {_order}-norm order, 70 tokens", _whole(2, 70, causal=True, norm_order=_order))
+    _large(
+        "layer",
+        f"EncoderLayer in {_order}-norm order, 70 tokens, dropout, no biases",
+        _whole(2, 70, seen=(2, 70, 70), norm_order=_order, bias=False, **_DROPOUT),
+    )
+_large("layer", "EncoderLayer with 530 tokens", _whole(1, 530, causal=True, norm_order="pre"))
+
+
+def _cached(n_rows: int, pieces: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
+    """The outputs of a layer that reads a sequence piece by piece, on a cache. There is no backward."""
+
+    def build(r: Random) -> Setup:
+        layer = _encoder_layer(r, **options)
+
+        def read(x: Array) -> tuple[Array, Pullback]:
+            cache, cuts = KeyValueCache(), np.cumsum((0, *pieces))
+            read = [layer(x[:, a:b], causal=True, cache=cache)[0] for a, b in itertools.pairwise(cuts)]
+            return np.concatenate(read, axis=1), lambda dy: ()
+
+        return call(r, read, (n_rows, sum(pieces), 12), module=layer)
+
+    return build
+
+
+for _activation in ("relu", "gelu", "gelu_tanh"):
+    _large(
+        "layer",
+        f"EncoderLayer on a cache, token by token, with {_activation}",
+        _cached(3, (2, *[1] * 9), norm_order="pre", activation=_activation),
+    )
+_large("layer", "EncoderLayer on a cache, piece by piece", _cached(2, (1, 1, 5, 66, 2), norm_order="pre"))
+_large("layer", "EncoderLayer on a cache, in post-norm order", _cached(2, (3, 1, 4), norm_order="post", bias=False))
+
+
+def _steps(kind: type[Optimizer], **options: Any) -> Callable[[Random], Setup]:
+    """The values after each of three steps, with gradients whose sizes span six orders of magnitude."""
+
+    def build(r: Random) -> Setup:
+        layer, form = ordinary(layers.Linear(row_blocks.BLOCK // 50, 51), r), to_accelerate
+        drawn = [r.normal(size=p.value.shape) * 10.0 ** r.integers(-5, 2, p.value.shape) for _, p in layer.parameters()]
+
+        def step() -> tuple[Array, Pullback]:
+            optimizer, after = form(kind(layer.parameters(), 0.01, **options)), []
+            for t in range(3):
+                for (_, p), g in zip(layer.parameters(), drawn, strict=True):
+                    p.grad[...] = g * (1.0 - 0.7 * t)
+                optimizer.step()
+                after += [p.value.reshape(-1).copy() for _, p in layer.parameters()]
+            return np.concatenate(after), lambda dy: ()
+
+        return call(r, step, module=layer)
+
+    return build
+
+
+_large("layer", "Adam in three steps", _steps(Adam, betas=(0.8, 0.95)))
+_large("layer", "AdamW in three steps", _steps(AdamW, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3))

@@ -1,0 +1,147 @@
+"""Fast twins: the same model with fast ops, and with whole layers as one call.
+
+A twin shares the parameters of its original, under the same names; only the code that computes differs.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...core import layers
+from ...core.arrays.backend import Array, Pullback
+from ...core.layers.cache import KeyValueCache, no_backward
+from ...core.layers.module import Module, Parameter
+from ...core.training.optimizers import Adam, Optimizer
+from . import adam, cuda, ops
+from .feed_forward import feed_forward
+from .layers import encoder_layer
+
+T = TypeVar("T", bound=Module | Optimizer)
+
+
+def accelerate(original: T) -> T:
+    """The fast twin of a module, such as a whole model, or of an optimiser. The original stays unchanged.
+
+    The twin shares the parameters under the same names and gives the same results up to rounding. So if one of the two
+    learns, the other has learned too. `twin.textbook` is the original form of a module. Raises TypeError for anything
+    else.
+
+    >>> fast_model = accelerate(model)
+    >>> loss, backward = fast_model.loss(ids, wanted)
+    """
+    if isinstance(original, Module):
+        return _copied(original, _twin_of, {})
+    if isinstance(original, Optimizer):
+        twin: Any = copy.copy(original)
+        if isinstance(original, Adam):
+            twin.__class__ = _twin_of(type(original))
+        return twin
+    raise TypeError(f"accelerate: expected a module or an optimiser, got {type(original).__name__}")
+
+
+class Fast:
+    """Base of every twin of a module: it has the fast ops, and the way back to the original."""
+
+    ops = ops
+
+    @property
+    def textbook(self) -> Any:
+        """The same module with the textbook ops and the same parameters."""
+        return _copied(self, _original_of, {})
+
+
+class FeedForward(Fast, layers.FeedForward):
+    """The plain feed-forward network as one kernel; see feed_forward.py."""
+
+    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+        """See core/layers/feed_forward.py."""
+        plain = type(x) is np.ndarray and _are(layers.Linear, self.inner, self.output)
+        fast = feed_forward(x, self.inner, self.output, self.activation) if plain else None
+        return fast or super().__call__(x, rng)
+
+
+class EncoderLayer(Fast, layers.EncoderLayer):
+    """A whole layer as one call, if its parts have the usual classes; see layers.py."""
+
+    def __call__(
+        self,
+        x: Array,
+        mask: Array | None = None,
+        rng: np.random.Generator | None = None,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+        **how: Any,
+    ) -> tuple[Array, Pullback]:
+        """See core/layers/blocks.py."""
+        plain = type(x) is np.ndarray and self._is_plain(cache)
+        fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
+        if fast is None:
+            return super().__call__(x, mask, rng, causal=causal, cache=cache, **how)
+        y, backward = fast
+        return y, backward or no_backward
+
+    def _is_plain(self, cache: KeyValueCache | None) -> bool:
+        """Whether all parts have exactly these classes: methods of other classes may do more."""
+        a, f = self.self_attention, self.feed_forward
+        s: Any = a.sublayer
+        t: Any = f.sublayer
+        if type(cache) not in (type(None), KeyValueCache) or not _are(layers.Residual, a, f):
+            return False
+        if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t):
+            return False
+        if not _are(layers.ScaledDotProduct, s.mix) or s.mix.scale is not None or s.turn_query or s.turn_key:
+            return False
+        plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
+        return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
+
+
+def _are(kind: Any, *modules: Any) -> bool:
+    """Whether all have exactly this class, or its twin class."""
+    return {kind, _twin_of(kind)}.issuperset(map(type, modules))
+
+
+def _original_of(kind: type[Any]) -> type[Any]:
+    return next(base for base in kind.__mro__ if issubclass(base, Module) and not issubclass(base, Fast))
+
+
+def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
+    """A copy of a tree of modules, with other classes and the same Parameters. made: the copies so far, by id."""
+    if isinstance(item, list | tuple):
+        return type(item)(_copied(part, class_of, made) for part in item)
+    if not isinstance(item, Module):
+        return item
+    if id(item) not in made:
+        made[id(item)] = twin = copy.copy(item)
+        twin.__class__ = class_of(type(item))
+        vars(twin).update({name: _copied(part, class_of, made) for name, part in vars(item).items()})
+    return made[id(item)]
+
+
+class FastAdam(Adam):
+    """Adam and AdamW with a step in one pass over the numbers; see adam.py."""
+
+    def _move(self, p: Parameter, remembered: dict[str, Array], rate: float) -> None:
+        kind = type(p.value)
+        if "mean" not in remembered:  # Muon updates it, not Adam
+            super()._move(p, remembered, rate)
+            return
+        kernel = adam.adam if kind is np.ndarray else cuda.adam.adam if kind.__module__ == "cupy" else None
+        arrays = (p.value, p.grad, remembered["mean"], remembered["square"])
+        if not (kernel and kernel(*arrays, int(self.steps), rate, self.betas, self.eps, self._shrink(p, rate))):
+            super()._move(p, remembered, rate)
+
+
+_twins: dict[type[Any], type[Any]] = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}
+
+
+def _twin_of(kind: type[Any]) -> type[Any]:
+    """The twin class of a class, made at the first call and then reused."""
+    if twin := _twins.get(kind):
+        return twin
+    if issubclass(kind, Fast | FastAdam):
+        return kind
+    bases = (FastAdam if issubclass(kind, Adam) else Fast, kind)
+    return _twins.setdefault(kind, type(kind.__name__, bases, {"__module__": kind.__module__, "__doc__": kind.__doc__}))

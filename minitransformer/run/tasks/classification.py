@@ -1,0 +1,143 @@
+"""Classification: from labelled lines to an encoder with a classification head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.boundary import check_sizes
+from ...core.arrays.files import read_json
+from ...core.models import Classifier, ClassifierConfig, folder
+from ...core.text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
+from ...core.text.text_files import read_labelled
+from ...core.training.corpora import LabelledCorpus
+from .task import NO_TOKENIZERS, Prepared, Task, check_share
+
+_TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """Which labelled lines to use, and how they become batches."""
+
+    text: str | None = field(default=None, metadata={"file": "lines of label, tab, text (default: numbers)"})
+    valid_text: str | None = field(default=None, metadata={"file": "lines for validation (default: part of text)"})
+    held_out: float = 0.1  # share of text for validation, if there is no valid_text
+    tokenizer: str = "bpe"  # bpe or words
+    vocabulary: int = 4000  # number of bpe tokens
+    max_length: int = 256  # tokens; longer texts are cut off
+    batch_tokens: int = 2048  # rows times the longest text
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.valid_text and not self.text:
+            raise ValueError("valid_text also needs text, for training")
+        if not 0.0 < self.held_out < 1.0:
+            raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
+        if self.tokenizer not in ("bpe", "words"):
+            raise ValueError(f"tokenizer must be bpe or words, got {self.tokenizer!r}")
+        sizes = {"vocabulary": self.vocabulary, "max_length": self.max_length, "batch_tokens": self.batch_tokens}
+        check_sizes("classify", **sizes)
+        if self.max_length > self.batch_tokens:
+            raise ValueError(
+                f"a batch of {self.batch_tokens} tokens cannot hold a text of {self.max_length}; increase "
+                "batch_tokens, or cut texts off earlier with max_length"
+            )
+        check_share("classify", label_smoothing=self.label_smoothing)
+
+
+def prepare(
+    data: ClassificationData,
+    model: Mapping[str, Any],
+    rng: np.random.Generator,
+    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+) -> Prepared:
+    """Read, split, tokenize and encode the lines. Raises ValueError for unusable lines or labels."""
+    lines = _numbers(rng) if data.text is None else read_labelled(Path(data.text))
+    if data.valid_text is not None:
+        training, valid = lines, read_labelled(Path(data.valid_text))
+    else:
+        mixed = [lines[i] for i in rng.permutation(len(lines))]
+        cut = max(1, round(len(mixed) * data.held_out))
+        training, valid = mixed[cut:], mixed[:cut]
+    labels = tuple(sorted({label for label, _ in training}))
+    if len(labels) < 2:
+        raise ValueError(f"there must be at least two different labels, got {', '.join(labels) or 'none'}")
+    unknown = sorted({label for label, _ in valid} - set(labels))
+    if unknown:
+        raise ValueError(f"the validation lines have labels that the training lines lack: {', '.join(unknown[:5])}")
+    texts = [text for _, text in training]
+    tokenizer: Tokenizer
+    if _TOKENIZER in saved:
+        tokenizer = saved[_TOKENIZER]
+    elif data.text is None or data.tokenizer == "words":
+        tokenizer = WordTokenizer.train([*texts, *(text for _, text in valid)])
+    else:
+        tokenizer = BytePairTokenizer.train(texts, data.vocabulary)
+    corpora, cut_off = [], 0
+    for part, smoothing in ((training, data.label_smoothing), (valid, 0.0)):
+        encoded = [tokenizer.encode(text) for _, text in part]
+        cut_off += sum(len(ids) > data.max_length for ids in encoded)
+        short = [ids[: data.max_length] for ids in encoded]
+        classes = [labels.index(label) for label, _ in part]
+        corpora.append(LabelledCorpus(short, classes, data.batch_tokens, smoothing))
+    notes = ["no file given: numbers below 100,000 in words, even or odd"] if data.text is None else []
+    notes.append(
+        f"{len(training):,} texts for training, {len(valid):,} for validation ({cut_off} cut off after "
+        f"{data.max_length} tokens); labels {', '.join(labels[:8])}; vocabulary {len(tokenizer):,}"
+    )
+    sizes = {"vocabulary": len(tokenizer), "n_classes": len(labels)}
+    return Prepared({_TOKENIZER: tokenizer}, sizes, corpora[0], corpora[1], tuple(notes), labels)
+
+
+def _numbers(rng: np.random.Generator) -> list[tuple[str, str]]:
+    drawn = rng.choice(100_000, 4000, replace=False).tolist()
+    return [("odd" if n % 2 else "even", " ".join(english(n))) for n in drawn]
+
+
+def load_classifier(path: Path) -> tuple[Classifier, Tokenizer, tuple[str, ...]]:
+    """A classifier, its tokenizer and its labels from a folder.
+
+    Raises ValueError for a model of another kind, or sizes that do not match.
+    """
+    model = folder.load(path)
+    if not isinstance(model, Classifier):
+        raise ValueError(f"{path} holds a {type(model).__name__}, but only a Classifier has labels")
+    tokenizer = load_tokenizer(path / _TOKENIZER)
+    labels_path = path / "labels.json"
+    if not labels_path.is_file():
+        raise FileNotFoundError(f"{path} has no labels.json")
+    labels = read_json(labels_path)
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"{labels_path} must be a list of labels, each a text")
+    found, wanted = (len(tokenizer), len(labels)), (model.config.vocabulary, model.config.n_classes)
+    if found != wanted:
+        raise ValueError(f"{path}: there are {found} tokens and labels, but the model expects {wanted}")
+    return model, tokenizer, tuple(labels)
+
+
+TASK = Task(
+    "classify",
+    ClassificationData,
+    ClassifierConfig,
+    prepare,
+    from_data=("vocabulary", "n_classes"),
+    presets={
+        "numbers": {  # for the generated task: a minute on a laptop
+            "d_model": 32,
+            "n_heads": 2,
+            "d_ff": 64,
+            "n_layers": 2,
+            "dropout": 0.0,
+            "batch_tokens": 512,
+            "steps": 300,
+            "learning_rate": 3e-3,
+            "warmup": 30,
+            "validate_every": 50,
+        },
+    },
+)

@@ -1,0 +1,151 @@
+"""Continuing a text: from a running text to a LanguageModel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.boundary import check_sizes
+from ...core.models import LanguageModel, LanguageModelConfig, folder
+from ...core.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english, load_tokenizer
+from ...core.text.text_files import read_text
+from ...core.training.corpora import Ids, TextCorpus
+from .task import NO_TOKENIZERS, Prepared, Task
+
+_TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class LanguageData:
+    """Which text to use, and how it becomes batches."""
+
+    text: str | None = field(default=None, metadata={"file": "the text (default: numbers in words)"})
+    held_out: float = 0.1  # last share of the text, for validation
+    tokenizer: str = "characters"  # characters or bpe
+    vocabulary: int = 8000  # number of bpe tokens
+    batch_rows: int = 12  # windows of max_length tokens in a batch
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.held_out < 1.0:
+            raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
+        if self.tokenizer not in ("characters", "bpe"):
+            raise ValueError(f"tokenizer must be characters or bpe, got {self.tokenizer!r}")
+        check_sizes("lm", vocabulary=self.vocabulary, batch_rows=self.batch_rows)
+
+
+def prepare(
+    data: LanguageData,
+    model: Mapping[str, Any],
+    rng: np.random.Generator,
+    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+) -> Prepared:
+    """Read and encode the text, and cut off the validation part. The bpe tokenizer learns from the rest alone."""
+    tokenizer: Tokenizer
+    text = _numbers(rng) if data.text is None else read_text(Path(data.text))
+    cut = round(len(text) * (1.0 - data.held_out))
+    if _TOKENIZER in saved:
+        tokenizer = saved[_TOKENIZER]
+    elif data.tokenizer == "characters":
+        tokenizer = CharacterTokenizer.train([text])  # an alphabet reveals nothing about the validation part
+    else:
+        tokenizer = BytePairTokenizer.train(text[:cut].splitlines(keepends=True), data.vocabulary)
+    training, valid = tokenizer.encode(text[:cut]), tokenizer.encode(text[cut:])
+    notes = ["no file given: numbers below 100,000 in words"] if data.text is None else []
+    return prepared(data, model, tokenizer, training, valid, notes)
+
+
+def prepared(
+    data: LanguageData, model: Mapping[str, Any], tokenizer: Tokenizer, training: Ids, valid: Ids, notes: list[str]
+) -> Prepared:
+    """The two corpora of encoded text. Raises ValueError if one is shorter than a window."""
+    notes.append(
+        f"{len(training):,} tokens for training and the last {len(valid):,} for validation; "
+        f"vocabulary {len(tokenizer):,}"
+    )
+    length = model.get("max_length", LanguageModelConfig.max_length)
+    if min(len(training), len(valid)) <= length:
+        raise ValueError(
+            f"there are {len(training)} tokens for training and {len(valid)} for validation; both must be more than a "
+            f"window of max_length {length}; give a longer text or a smaller max_length"
+        )
+    training_corpus, validation_corpus = (TextCorpus(ids, length, data.batch_rows) for ids in (training, valid))
+    sizes = {"vocabulary": len(tokenizer)}
+    return Prepared({_TOKENIZER: tokenizer}, sizes, training_corpus, validation_corpus, tuple(notes))
+
+
+def _numbers(rng: np.random.Generator) -> str:
+    return "".join(f"{n}: {' '.join(english(n))}\n" for n in rng.choice(100_000, 5000, replace=False).tolist())
+
+
+def load_writer(path: Path) -> tuple[LanguageModel, Tokenizer]:
+    """A language model and its tokenizer from a folder. Raises ValueError for another kind or another vocabulary."""
+    model = folder.load(path)
+    if not isinstance(model, LanguageModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, but only a LanguageModel continues a text")
+    tokenizer = load_tokenizer(path / _TOKENIZER)
+    if len(tokenizer) != model.config.vocabulary:
+        raise ValueError(f"{path}: the tokenizer has {len(tokenizer)} tokens, but the model {model.config.vocabulary}")
+    return model, tokenizer
+
+
+TASK = Task(
+    "lm",
+    LanguageData,
+    LanguageModelConfig,
+    prepare,
+    from_data=("vocabulary",),
+    presets={
+        "numbers": {  # for the generated text: a minute on a laptop
+            "n_layers": 2,
+            "n_heads": 4,
+            "d_model": 64,
+            "d_ff": 256,
+            "max_length": 64,
+            "batch_rows": 16,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            "steps": 300,
+            "learning_rate": 3e-3,
+            "warmup": 30,
+        },
+        "nanogpt-cpu": {  # the sizes and the budget of nanoGPT's example for a laptop without a GPU
+            "n_layers": 4,
+            "n_heads": 4,
+            "d_model": 128,
+            "d_ff": 512,
+            "max_length": 64,
+            "batch_rows": 12,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            "steps": 2000,
+            "learning_rate": 4e-3,  # nanoGPT has 1e-3 down to 1e-4, 100 steps of warm-up and beta2 0.99
+            "warmup": 200,
+            "beta2": 0.95,
+            "eps": 1e-8,
+            "weight_decay": 0.1,
+            "validate_every": 250,
+        },
+        "nanogpt-gpu": {  # the same for a GPU
+            "n_layers": 6,
+            "n_heads": 6,
+            "d_model": 384,
+            "d_ff": 1536,
+            "max_length": 256,
+            "batch_rows": 64,
+            "dropout": 0.2,
+            "attention_dropout": 0.2,
+            "steps": 5000,
+            "learning_rate": 1e-3,
+            "floor": 1e-4,
+            "beta2": 0.99,
+            "eps": 1e-8,
+            "weight_decay": 0.1,
+            "validate_every": 250,
+        },
+        "gpt2": {"tokenizer": "bpe", "vocabulary": 50257},
+    },
+)

@@ -1,0 +1,61 @@
+"""What a task is: its data settings, its model, and how its files become batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.arrays.files import read_json
+from ...core.text import Tokenizer
+from ...core.training.corpora import Corpus
+
+RUN = "run.json"  # the settings of a run, in its folder
+NO_TOKENIZERS: Mapping[str, Tokenizer] = {}  # for a new run
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The prepared data of a task.
+
+    tokenizers: by the name of their file. sizes: fields of the model's config that the data determine. notes: lines
+    that say what was read and what was left out. labels: of a classifier, in the order of their numbers.
+    """
+
+    tokenizers: Mapping[str, Tokenizer]
+    sizes: Mapping[str, Any]
+    training: Corpus
+    validation: Corpus
+    notes: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the tasks: its data settings, the recipe of its model, and how its data are prepared.
+
+    config: the recipe; its `build` makes the model. prepare: called with the data settings, the model settings, a
+    generator, and the saved tokenizers by their file names. A resumed run has saved tokenizers, so they need not be
+    trained again.
+    """
+
+    name: str
+    data: type[Any]
+    config: type[Any]
+    prepare: Callable[..., Prepared]
+    from_data: tuple[str, ...]  # fields of the config that the data determine
+    presets: Mapping[str, Mapping[str, Any]]
+
+
+def setting(folder: Path, name: str, default: Any) -> Any:
+    """A data setting from run.json, or the default if the folder has no run.json."""
+    path = folder / RUN
+    return read_json(path)["data"].get(name, default) if path.is_file() else default
+
+
+def check_share(where: str, **shares: float) -> None:
+    """Require every named number to be at least 0 and below 1."""
+    for name, share in shares.items():
+        if not 0.0 <= share < 1.0:
+            raise ValueError(f"{where}: {name} must be at least 0 and below 1, got {share}")

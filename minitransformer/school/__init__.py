@@ -1,0 +1,1 @@
+"""Teaching: exercises and grading, looking into models, comparisons, pictures, the stepper and the site."""

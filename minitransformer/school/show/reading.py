@@ -1,0 +1,52 @@
+"""A trained model and a text that it reads, for the stepper and the viewer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.models import Classifier, EncoderDecoder, Transformer
+from ...core.text import END
+from ...ideas.published import is_published
+from ...run.published_models import open_any
+from ...run.tasks.translation import written
+
+LONGEST = 64  # tokens of a sequence: more do not fit on a screen
+
+
+@dataclass(frozen=True)
+class Reading:
+    """tokenizers: of what is read and what is written. ids: the text; said: what a translator from a run makes of it,
+    without <start> and <end>.
+    """
+
+    model: Any
+    tokenizers: tuple[Any, Any]
+    ids: list[int]
+    said: list[int]
+    published: bool
+
+
+def read_text(path: Path, text: str, device: str | None, dtype: str | None = None, least: int = 1) -> Reading:
+    """Open a model and encode a text for it; a translator from a run translates it, too, by greedy search.
+
+    path: the folder of a run or of a published model, or a .gguf file. dtype: of a model from a run. least: the fewest
+    tokens for a model that predicts tokens. Raises ValueError for a text of any other length, and for a model without
+    layers of attention.
+    """
+    published = is_published(path)
+    model, tokenizers = open_any(path)
+    if isinstance(model, EncoderDecoder) and not isinstance(model, Transformer):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no layers of attention to look into")
+    model.to(device, None if published else dtype)
+    encoder: Any = tokenizers[0]
+    ids = list(encoder.encode(text, special=True) if published else encoder.encode(text))
+    if not published and isinstance(model, Classifier | Transformer):
+        least = 1
+    if not least <= len(ids) <= LONGEST:
+        raise ValueError(f"the text must have {least} to {LONGEST} tokens, got {len(ids)}")
+    said: list[int] = []
+    if isinstance(model, Transformer) and not published:
+        said = [token for token in written(model, [ids], beam=1, max_length=LONGEST - 1)[0] if token != END]
+    return Reading(model, (tokenizers[0], tokenizers[-1]), ids, said, published)

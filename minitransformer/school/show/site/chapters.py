@@ -1,0 +1,125 @@
+"""The notebooks as chapters: text, cells with their outputs, and a box for each prediction."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterator
+from typing import Any
+
+from ....core.arrays.files import write
+from ...course.exercises import EXERCISES
+from . import markdown
+from .folding import summary
+from .frame import Site
+from .notebook import PICTURE, Chapter, exercise_in, source_of
+from .predictions import question
+from .siblings import Siblings, in_turn, listed
+
+_THREADS = (
+    "<p><strong>Most cells of this chapter do not run in a browser</strong>: its ranks are threads, which Python lacks "
+    "there. Read the outputs below, and run the notebook in Python on a computer. The pages of its exercises "
+    "run here.</p>\n"
+)
+_WHEN_RIGHT = "When it is right"  # so begins a text after a check that tells the answer
+
+
+def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> None:
+    """Write a page for each chapter."""
+    addresses = [(f"chapters/{chapter.stem}.html", chapter.title) for chapter in chapters]
+    scripts = ("python.js", "editor.js", "predictions.js", "chapter.js")
+    for chapter, (address, title) in zip(chapters, addresses, strict=True):
+        near = listed(siblings.links(siblings.about(chapter), leave_out=address)) + in_turn(addresses, address)
+        site.page(address, title, "".join(_page(site, chapter, near)), scripts, text=None)
+        site.index_sections(address, title, [source_of(c) for c in chapter.cells if c["cell_type"] == "markdown"])
+
+
+def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:
+    yield f'<article data-chapter="{chapter.stem}">\n<section class="part">\n'
+    for i, cell in enumerate(chapter.cells):
+        text = source_of(cell)
+        if cell["cell_type"] == "code":
+            yield code_cell(site, chapter, cell, fold=True)
+        elif text.startswith("## Exercises"):
+            yield markdown.render(text).replace("</h2>", f"</h2>\n{_handed_in(chapter)}", 1)
+        elif text.startswith(_WHEN_RIGHT):
+            yield _after(markdown.render(text), source_of(chapter.cells[i - 1]))
+        else:
+            yield markdown.render(text)
+        if i == 0:
+            yield _tools(site, chapter) if chapter.number else ""
+            yield _THREADS if any("in_threads(" in source_of(each) for each in chapter.cells) else ""
+        if cell["cell_type"] == "markdown" and markdown.PREDICT in text:
+            yield question(cell["id"], cell["metadata"].get("answer", ""))
+            yield '</section>\n<section class="part">\n'
+    yield '</section>\n<p id="covered" hidden>The rest is covered until you have answered. '
+    yield '<button type="button" id="show-all">Show everything</button></p>\n'
+    yield f"{near}</article>"
+
+
+def _after(text: str, check: str) -> str:
+    """A text that tells the answer of the exercise checked before it, covered until the check says right."""
+    name = check.partition('course.check("')[2].partition('"')[0]
+    summary = "<summary>Open this when your function is right: it tells the answer</summary>"
+    return f'<details class="after" data-exercise="{name}">{summary}{text}</details>\n'
+
+
+def _tools(site: Site, chapter: Chapter) -> str:
+    headings = [found for cell in chapter.cells if cell["cell_type"] == "markdown" for found in _second(cell)]
+    items = "".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in headings)
+    return (
+        f'<details class="contents"><summary>In this chapter</summary><ul>{items}</ul></details>\n'
+        '<div class="buttons"><button type="button" id="run-all" hidden>Run all cells</button>'
+        '<button type="button" class="save" hidden>Save my work</button>'
+        f'<a href="../slides/{chapter.stem}.html">Slides</a>'
+        f'<a href="../download/student/{chapter.stem}.ipynb" download>Notebook</a>'
+        f'<span class="note">{site.needs}</span></div>\n'
+    )
+
+
+def _handed_in(chapter: Chapter) -> str:
+    """Which of the chapter's exercises are handed in."""
+    names = [f"{number} <code>{name}</code>".lstrip() for name, number in chapter.numbered().items()]
+    return (
+        f'<p class="note">To hand in: {", ".join(names)}. "Save my work" above puts them into a file. Tasks without a '
+        "check, in other cells or on paper, and your predictions are for you alone.</p>"
+    )
+
+
+def _second(cell: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, text) for level, name, text in markdown.headings(source_of(cell)) if level == 2]
+
+
+def code_cell(site: Site, chapter: Chapter, cell: dict[str, Any], fold: bool = False) -> str:
+    """A cell of code with its outputs. fold: whether long code and imports are folded."""
+    exercise, outputs = exercise_in(cell), outputs_html(site, chapter, cell)
+    mark = f' data-exercise="{exercise}"' if exercise else ""
+    link = ""
+    if exercise:
+        title = html.escape(EXERCISES[exercise].title)
+        link = f'<p class="note">With hints and a verdict: <a href="../exercises/{exercise}.html">{title}</a></p>\n'
+    code = f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>'
+    draws = any("image/png" in output.get("data", {}) for output in cell["outputs"])
+    if fold and not exercise and (said := summary(source_of(cell), draws)):
+        code = f'<details class="code"><summary>{html.escape(said)}</summary>{code}</details>'
+    return f'{link}<div class="cell" data-cell="{cell["id"]}"{mark}>{code}<div class="output">{outputs}</div></div>\n'
+
+
+def outputs_html(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
+    """The stored outputs of a cell of code."""
+    return "".join(_output(site, chapter, f"{cell['id']}-{i}", output) for i, output in enumerate(cell["outputs"]))
+
+
+def _output(site: Site, chapter: Chapter, name: str, output: dict[str, Any]) -> str:
+    """A stored output. Its HTML is the course's own; a picture becomes a file, so that the page stays small."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        path = f"pictures/{chapter.stem}-{name}.png"
+        write(site.made(path), base64.b64decode("".join(data["image/png"])))
+        words = output.get("metadata", {}).get("image/png", {}).get("alt") or PICTURE
+        return f'<img src="../{path}" alt="{html.escape(words, quote=True)}" loading="lazy">\n'
+    if "text/html" in data:
+        inside = markdown.without_empty_headings("".join(data["text/html"]))
+        return f'<div class="wide" tabindex="0" role="group" aria-label="Output">{inside}</div>\n'
+    text = "".join(output.get("text", data.get("text/plain", "")))
+    return f'<pre tabindex="0">{html.escape(text)}</pre>\n'

@@ -1,0 +1,139 @@
+"""The pages of the stepper's examples, and where in them each line of the code runs."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ....check.verify.gradients import Progress
+from ....core.text import english
+from ..stepper.examples import EXAMPLES
+from ..stepper.recording import Recording
+from ..stepper.sentences import sentence_of
+from ..viewer.command import view_text
+from .frame import Site
+from .live import FIRST
+from .modules import file_of, shown_modules
+from .siblings import Link, Siblings, titled
+
+VIEWED = " ".join(english(FIRST))  # what the demo's model translates
+
+_FIRST = {  # where to begin: what the card says, and why
+    "softmax": ("Start here", "the shortest. It shows how to read such a page, and attention needs it."),
+    "attention": ("Then this", "the formula of the paper, on which all others build."),
+}
+_BACK = [("../index.html", "minitransformer"), ("index.html", "Steppers")]
+_ABOUT = {"worked-example": "core.ops.attention"}  # it calls parts of what it is about
+
+
+@dataclass
+class Seen:
+    """What the recordings show of the code. steps: for a file and a line, an address. shapes: for a function (its file
+    and first line) and a name, the shape it has there.
+    """
+
+    steps: dict[tuple[str, int], str] = field(default_factory=dict)
+    shapes: dict[tuple[str, int], dict[str, str]] = field(default_factory=dict)
+
+    def add(self, name: str, recording: Recording) -> None:
+        """Note the lines of a recording that no earlier one has shown."""
+        for step in recording.steps:
+            call = recording.calls[step.call]
+            forward = recording.calls[call.forward_call]
+            if not step.quiet:
+                self.steps.setdefault((call.file, step.line), f"steppers/{name}.html#step={step.index}")
+            shapes = self.shapes.setdefault((forward.file, forward.first_line), {})
+            for bound in step.bound:
+                shapes.setdefault(bound.name, str(bound.value.shape) if bound.value.shape else "one number")
+
+
+def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress: Progress = iter) -> Seen:
+    """Write a page for each example, one for the attention of a model if there is one, and the list of all.
+
+    siblings: gets the steppers of each module. progress: as in verify.gradients, for the examples, which take most of
+    the time of a build.
+    """
+    seen, cards = Seen(), {"The paper": "", "Before and after it": ""}
+    files = {file_of(module): module for module in shown_modules()}
+    for name, example in progress(list(EXAMPLES.items())):
+        recording = example.record(verify=True)
+        address = f"steppers/{name}.html"
+        module = _ABOUT.get(name) or next((files[c.file] for c in recording.calls if c.file in files), "")
+        siblings.steppers.setdefault(module, []).append(name)
+        recording.to_html(site.made(address), links=[*_BACK, *_turns(name), *_elsewhere(siblings, module)])
+        seen.add(name, recording)
+        site.index(address, f"{example.title} (stepper)", name)
+        kind = list(cards)[any("/ideas/" in call.file for call in recording.calls)]
+        cards[kind] += _card(name, example.title, recording)
+    viewer = ""
+    if model is not None:
+        view_text(model, VIEWED).to_html(site.made("steppers/attention-of-a-model.html"), _BACK)
+        site.index("steppers/attention-of-a-model.html", "The attention of a trained model", VIEWED)
+        viewer = (
+            "<h2>A trained model</h2>\n<p>The attention of a small translator in every layer and head: "
+            f'<a href="attention-of-a-model.html">{VIEWED}</a></p>\n'
+        )
+    begin = "".join(
+        f'<li><a href="{name}.html">{titled(EXAMPLES[name].title)}</a>: {why}</li>\n'
+        for name, (_, why) in _FIRST.items()
+        if name in EXAMPLES
+    )
+    body = (
+        "<h1>Steppers</h1>\n<p>Each page computes one part of a Transformer, one line at a time: first forward, from "
+        "the inputs to the result, then backward, to the gradients. You see every number, and press a key or a button "
+        "for the next line. The address of the page names the line, so a link leads to it.</p>\n"
+        f'<section class="first" aria-labelledby="first"><h2 id="first">Start here</h2>\n<ol>{begin}</ol></section>\n'
+        + "".join(
+            f'<h2>{kind}</h2>\n<ul class="cards steppers">\n{made}</ul>\n' for kind, made in cards.items() if made
+        )
+        + viewer
+    )
+    site.page("steppers/index.html", "Steppers", body)
+    return seen
+
+
+def _card(name: str, title: str, recording: Recording) -> str:
+    """The first sentence of a stepper under a picture of its numbers."""
+    told = sentence_of(recording, recording.steps[0]).rpartition(" begins: ")[2]
+    first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(".:;")))
+    here = f'<p class="here">{_FIRST[name][0]}</p>\n' if name in _FIRST else ""
+    first = f'<h3><a href="{name}.html">{titled(title)}</a></h3>\n{here}<p>{first[:1].upper()}{first[1:]}.</p>'
+    return f'<li><div class="picture">{_picture(recording)}</div>\n{first}</li>\n'
+
+
+def _picture(recording: Recording) -> str:
+    """The arrays that go in, an arrow, and what comes out: squares, the stronger the farther from 0."""
+    given = [b.value.array for b in recording.steps[0].bound if b.value.array is not None and b.value.array.ndim]
+    parts, x = [], 0
+    heights: list[int] = []
+    for array in (*given[:4], recording.calls[0].results[0].value.array):
+        numbers = np.atleast_1d(np.asarray(array, float)).reshape(-1, array.shape[-1] if array.ndim else 1)
+        if len(heights) == len(given[:4]):
+            parts.append(f'<path d="M{x} 20h12m-5 -4l5 4l-5 4"/>')
+            x += 20
+        largest = float(np.abs(numbers).max(initial=0.0)) or 1.0
+        for (i, j), number in np.ndenumerate(numbers):
+            below = ' class="below"' if number < 0 else ""
+            share = 0.15 + 0.85 * abs(number) / largest
+            parts.append(f'<rect{below} x="{x + 10 * j}" y="{10 * i}" width="9" height="9" opacity="{share:.2f}"/>')
+        x += 10 * numbers.shape[1] + 8
+        heights.append(10 * len(numbers))
+    size = f"{max(x - 8, 120)} {max(*heights, 40)}"
+    return f'<svg viewBox="0 0 {size}" aria-hidden="true">{"".join(parts)}</svg>'
+
+
+def _turns(name: str) -> list[Link]:
+    """The steppers before and after one."""
+    names = list(EXAMPLES)
+    before, after = names[: names.index(name)][-1:], names[names.index(name) + 1 :][:1]
+    return [*((f"{each}.html", f"← {each}") for each in before), *((f"{each}.html", f"{each} →") for each in after)]
+
+
+def _elsewhere(siblings: Siblings, module: str) -> list[Link]:
+    """The first chapter and exercise about a module, and its code."""
+    found = siblings.links([module]).items()
+    return [(f"../{links[0][0]}", f"{kind}: {links[0][1]}") for kind, links in found if links and kind != "Stepper"]

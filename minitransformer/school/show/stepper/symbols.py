@@ -1,0 +1,148 @@
+"""What papers call the values of a recording: scores is S, inverse_std is σ⁻¹, dscores is dS.
+
+A name of one letter is a capital if it holds a matrix or more, as Q does. A name that only passes another's array on
+has the other's symbol: without dropout, kept is A because weights is. A helper that its caller calls several times,
+as MultiHeadAttention does for Q, K and V, works for the name that the caller gives its result.
+"""
+
+from __future__ import annotations
+
+import functools
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from ....check.trace.calls import Binding, Call
+from . import elements as ml
+from . import expressions as ex
+from . import mathml
+from .steps import Steps
+from .walk import walk_of
+
+_LETTERS = {
+    "output": "O", "scores": "S", "weights": "A", "weight": "W", "bias": "b", "mask": "M", "loss": "ℒ", "hidden": "h",
+    "temperature": "τ", "label_smoothing": "ε", "cumulative": "Φ", "density": "φ", "sigmoid": "σ",
+}  # fmt: skip
+_MARKED = {  # the letter, and what stands at its upper right
+    "inverse_std": ("σ", "−1"), "variance": ("σ", "2"), "inverse_rms": ("ρ", "−1"), "normalized": ("x", "^"),
+}  # fmt: skip
+
+
+def symbols_of(recording: Steps) -> Symbols:
+    """The symbols of a recording."""
+    return recording.kept("symbols", lambda: Symbols(recording))
+
+
+class Symbols:
+    """The symbols of one recording's values."""
+
+    def __init__(self, recording: Steps) -> None:
+        self.recording = recording
+        self._written: dict[int, Element] = {}
+
+    def of(self, bound: Binding) -> Element:
+        """The symbol of a value."""
+        if bound.serial not in self._written:
+            self._written[bound.serial] = self._write(self.first(bound))
+        return self._written[bound.serial]
+
+    def first(self, bound: Binding) -> Binding:
+        """The first name of the very array in this call, or in the call whose pullback this is."""
+        calls = (bound.call.index, bound.call.forward_call)
+        first = bound
+        while bound.origin is not None and not bound.in_place:
+            bound = self.recording.binding(bound.origin)[1]
+            if bound.call.index in calls and len(bound.call.bound[bound.name]) == 1:  # in a loop, it may be bound anew
+                first = bound
+        return first
+
+    def outside(self, bound: Binding) -> Binding | None:
+        """The caller's name for an argument or a result of a call: in attention, softmax's x is S and its y is A."""
+        given = None if bound.origin is None else self.recording.binding(bound.origin)[1]
+        return given if given is not None and given.call.depth < bound.call.depth else self._results.get(bound.serial)
+
+    @functools.cached_property
+    def _results(self) -> dict[int, Binding]:
+        """By the serial of a binding: the name that the caller gives this very array, its call's result."""
+        found: dict[int, Binding] = {}
+        for _, bound in self.recording.bindings:
+            made = None if bound.origin is None else self.recording.binding(bound.origin)[1]
+            if made is not None and made.call.depth > bound.call.depth:
+                found.setdefault(made.serial, bound)
+        return found
+
+    def _chosen(self, bound: Binding) -> Binding | None:
+        """Of where(test, a, b) that took the same everywhere, this one: shift is the largest."""
+        walk = walk_of(self.recording, self.recording.binding(bound.serial)[0])
+        match walk.statement.value:
+            case ex.Applied("where", (_, *parts)) if bound.value.array is not None and not bound.call.backward:
+                read = [walk.bound[part.id] for part in parts if isinstance(part, ex.Name) and part.id in walk.bound]
+                known = [(other, other.value.array) for other in read]
+                return next((b for b, a in known if a is not None and np.array_equal(a, bound.value.array)), None)
+        return None
+
+    def _write(self, bound: Binding) -> Element:
+        if (chosen := self._chosen(bound)) is not None:
+            return self.of(chosen)
+        call = self.recording.calls[bound.call.forward_call]
+        value = call.bound.get(bound.name[1:]) if bound.name.startswith("d") and bound.call.backward else None
+        if value is not None:
+            return ml.gradient(self.of(value[-1][-1]))
+        if bound.call.backward and bound.name[0] == "d" and is_known(bound.name[1:]):
+            return ml.gradient(symbol(bound.name[1:], len(bound.value.shape)))
+        plain = symbol(bound.name, len(bound.value.shape))
+        subject = self._subject(call)
+        if subject is not None and self._is(bound, subject):
+            return self.of(subject)
+        if subject is None or is_known(bound.name) or not bound.value.shape:
+            return plain
+        return ml.indexed(self.of(subject), plain)
+
+    def _is(self, bound: Binding, result: Binding) -> bool:
+        """Whether the caller's result is this very array."""
+        first = self.first(bound)
+        while result.origin is not None:
+            result = self.recording.binding(result.origin)[1]
+            if self.first(result) is first:
+                return True
+        return False
+
+    def subject(self, call: Call) -> Element | None:
+        """The symbol of what a helper works for."""
+        result = self._subject(self.recording.calls[call.forward_call])
+        return None if result is None else self.of(result)
+
+    def _subject(self, call: Call) -> Binding | None:
+        """The caller's name for the result of a helper, if the caller calls several such helpers."""
+        around = self.recording.step_around(call)
+        is_one = self.recording.is_helper(call) and self.recording.is_one_of_several(call) and not call.backward
+        return around.bound[0] if is_one and around is not None and around.bound else None
+
+
+def is_known(name: str) -> bool:
+    """Whether a name is a letter or has one."""
+    return len(name) == 1 or name in _LETTERS or name in _MARKED or mathml.is_greek(name)
+
+
+def symbol(name: str, axes: int) -> Element:
+    """The symbol of a name; of arrays with two axes or more the letter is a capital."""
+    if name in _MARKED:
+        letter, mark = _MARKED[name]
+        if mark == "^":
+            return ml.hat(ml.letter(letter.upper() if axes > 1 else letter))
+        return ml.raised(ml.letter(letter), mark)
+    if name == "log_p":
+        return ml.row([ml.word("log"), ml.space(), ml.letter("P" if axes > 1 else "p")])
+    letter = _LETTERS.get(name, name)
+    if len(letter) == 1:
+        return ml.letter(letter.upper() if axes > 1 and letter.isascii() else letter)
+    first, _, last = name.rpartition("_")
+    if axes > 0 and len(last) == 1 and first not in ("w", "dw"):
+        inner = first.removesuffix("_by")
+        if inner != first:  # dx_by_q
+            return ml.indexed(symbol(inner, axes), symbol(last, axes))
+        return ml.indexed(symbol(last, axes), ml.word(first.replace("_", " ")))
+    if axes > 0 and len(name) == 2 and name[0] == "d":
+        return ml.gradient(symbol(name[1], axes))
+    written = mathml.name(name)
+    return ml.word(name.replace("_", " ")) if written.tag == "mi" and "_" in name else written

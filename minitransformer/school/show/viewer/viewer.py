@@ -1,0 +1,225 @@
+"""Attention weights of every layer and head, and how a logit depends on each of them.
+
+    weights_ij                how much query i takes of value j
+    d logit / d weights_ij    how the logit would change if it took a little more
+
+The weights come from the forward pass. The gradients are the `dweights` of our own backward pass, which starts from a
+gradient that is 1 at the chosen logit and 0 elsewhere. Large weights are not always the ones that matter: Jain and
+Wallace 2019, "Attention is not Explanation", section 4.1, compare the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....check.trace.recorder import Recorder
+from ....core.arrays.backend import to_device, to_numpy
+from ....core.layers.unread import Discarded, Unread
+from ....core.models import Classifier, LanguageModel, Transformer
+from ....ideas.published import MaskedLanguageModel
+from ..page import build, frame, packed
+from ..reading import LONGEST
+
+_MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
+
+Model = Transformer | LanguageModel | MaskedLanguageModel | Classifier
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A logit whose gradients are shown: the largest one at a position, or that of one class."""
+
+    position: int | None  # of the token after which it was predicted; None for a class
+    name: str
+    logit: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of attention in a model."""
+
+    name: str
+    queries: int  # which of the sequences the queries come from
+    keys: int  # which of the sequences the keys come from
+    causal: bool
+
+
+@dataclass(frozen=True)
+class Maps(Kind):
+    """weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
+
+    weights: np.ndarray
+    gradients: np.ndarray
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """The result of `view`. In a notebook it shows itself.
+
+    sequences: the tokens of each sequence; choices: the logits that have gradients; chosen: which one is shown first.
+    """
+
+    title: str
+    sequences: tuple[tuple[str, ...], ...]
+    choices: tuple[Choice, ...]
+    chosen: int
+    maps: tuple[Maps, ...]
+
+    def to_html(self, path: str | os.PathLike[str] | None = None, links: Sequence[tuple[str, str]] = ()) -> str:
+        """One self-contained page as a text, also written to `path` if given. links: to pages that lead back."""
+        data = vars(self) | {
+            "choices": [vars(choice) for choice in self.choices],
+            "maps": list(map(_maps_data, self.maps)),
+        }
+        return build(__package__, self.title, "attention", data, ["page_numbers.js"], path, links=links)
+
+    def _repr_html_(self) -> str:
+        return frame(self.to_html(), self.title, height=720)
+
+
+def _maps_data(maps: Maps) -> dict[str, Any]:
+    layers, heads = maps.weights.shape[:2]
+    packs = {"weights": packed(maps.weights), "gradients": list(map(packed, maps.gradients))}
+    return vars(maps) | {"layers": layers, "heads": heads} | packs
+
+
+def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: str = "Attention") -> AttentionView:
+    """Run the model forward and backward, and return its attention weights and the gradients of logits.
+
+    ids: sequences of at most 64 token ids: source and target for a Transformer, one sequence for the other models.
+    names: for each of these sequences, the names of all tokens by id, as in Vocabulary.tokens; for a Classifier also,
+    as the last list, the names of its classes. Without names, the ids are shown.
+
+    Each position has a choice, the token predicted there; a Classifier has one for each class, the most likely first.
+    If that makes more than a million gradients, only the last positions or the first classes have choices. The model
+    and its gradients do not change. Raises TypeError and ValueError for arguments that cannot be shown.
+    """
+    sequences = _checked(model, ids)
+    if not isinstance(title, str):
+        raise TypeError(f"view: title must be a text, got {type(title).__name__}")
+    naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
+    tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
+    kinds = _kinds(model)
+    shapes = [(*shape, len(tokens[kind.queries]), len(tokens[kind.keys])) for kind, shape, _ in kinds]
+    size = sum(map(math.prod, shapes))
+    if size > _MOST:
+        raise ValueError(f"view: there are {size:,} attention weights, but a page holds {_MOST:,}; give a shorter text")
+
+    copy = _copy(model)
+    logits = np.atleast_2d(_run(copy, sequences, 1)[0][0])  # (T, vocabulary), or (1, classes)
+    if not np.isfinite(logits).all():
+        raise ValueError("view: the logits of this model are not finite, so they have no gradients to show")
+    most = max(1, _MOST // size)
+    if isinstance(model, Classifier):
+        wanted = [(0, int(c)) for c in np.argsort(-logits[0], kind="stable")[:most]]
+    else:
+        wanted = [(t, int(row.argmax())) for t, row in enumerate(logits)][-most:]
+
+    # The batch repeats the sentence once for each choice, so that one backward pass gives the gradients of all choices.
+    with Recorder(copy, only=("weights", "dweights")) as recording:
+        output, backward = _run(copy, sequences, len(wanted))
+    upstream = np.zeros(output.shape, dtype=output.dtype)
+    for n, (position, token) in enumerate(wanted):
+        upstream[n].reshape(logits.shape)[position, token] = 1.0
+    recording.in_forward = False
+    with recording:
+        backward(to_device(upstream, copy.device))
+    found = [(p.value[0], p.gradient) for p in recording.pairs() if p.name == "weights" and p.gradient is not None]
+    weights, gradients = ([pair[i] for pair in found] for i in (0, 1))
+    return AttentionView(
+        title,
+        tokens,
+        tuple(_choice(model, logits, naming, position, token) for position, token in wanted),
+        0 if isinstance(model, Classifier) else len(wanted) - 1,
+        tuple(
+            Maps(**vars(kind), weights=np.stack(weights[calls]), gradients=np.stack(gradients[calls], axis=1))
+            for kind, _, calls in kinds
+        ),
+    )
+
+
+def _kinds(model: Model) -> list[tuple[Kind, tuple[int, int], slice]]:
+    """Each kind of attention, with (layers, heads) and which of the calls of attention, in order, are of it."""
+    n_heads = model.config.n_heads
+    if isinstance(model, Transformer):
+        n_encoder, n_decoder = len(model.encoder.layers), len(model.decoder.layers)
+        decoder = (n_decoder, n_heads)  # each layer attends to the target and then to the memory
+        return [
+            (Kind("Encoder self-attention", 0, 0, False), (n_encoder, n_heads), slice(0, n_encoder)),
+            (Kind("Decoder self-attention", 1, 1, True), decoder, slice(n_encoder, None, 2)),
+            (Kind("Cross-attention", 1, 0, False), decoder, slice(n_encoder + 1, None, 2)),
+        ]
+    causal = isinstance(model, LanguageModel)
+    return [(Kind("Self-attention", 0, 0, causal), (model.config.n_layers, n_heads), slice(None))]
+
+
+class _Naming:
+    """The names of tokens: naming(which of the vocabularies, id)."""
+
+    def __init__(self, names: Sequence[Sequence[str]], wanted: int) -> None:
+        if not isinstance(names, Sequence) or not all(isinstance(each, Sequence) for each in names):
+            raise TypeError("view: names must be a list of lists of names, by id")
+        if len(names) not in (0, wanted):
+            raise ValueError(f"view: names must hold {wanted} lists of names for this model, got {len(names)}")
+        self._names = names
+
+    def __call__(self, which: int, token: int) -> str:
+        if not self._names:
+            return str(token)
+        if not 0 <= token < len(self._names[which]):
+            raise ValueError(f"view: there are only {len(self._names[which])} names, so id {token} has none")
+        return str(self._names[which][token])
+
+
+def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
+    if not isinstance(model, Model):
+        raise TypeError(
+            "view: the model must be a Transformer, LanguageModel, MaskedLanguageModel or Classifier, "
+            f"got {type(model).__name__}"
+        )
+    wanted = ("source", "target") if isinstance(model, Transformer) else ("ids",)
+    if len(ids) != len(wanted):
+        raise TypeError(f"view: a {type(model).__name__} needs {' and '.join(wanted)}, got {len(ids)} sequences")
+    checked = []
+    for name, sequence in zip(wanted, ids, strict=True):
+        row = np.asarray(sequence if isinstance(sequence, list | tuple) else to_numpy(sequence))
+        if row.ndim != 1 or row.dtype.kind not in "iu" or not 1 <= len(row) <= LONGEST:
+            found = f"shape {row.shape} of {row.dtype}"
+            raise ValueError(f"view: {name} must be a sequence of 1 to {LONGEST} token ids, got {found}")
+        checked.append(row.astype(np.int64))
+    return checked
+
+
+def _copy(model: Model) -> Model:
+    """The model with the same values, no gradients and no recomputing: a backward pass runs once and changes none."""
+    config: Any = model.config
+    if hasattr(config, "recompute"):
+        config = dataclasses.replace(config, recompute=False)
+    copy: Any = type(model)(config, Unread())
+    values = {name: parameter.value for name, parameter in model.parameters()}
+    for name, parameter in copy.parameters():
+        parameter.value, parameter.grad = values[name], Discarded()
+    return copy
+
+
+def _run(model: Any, sequences: Sequence[np.ndarray], times: int) -> Any:
+    """The logits, on the host, of a batch that holds the same sequences several times; and the pullback."""
+    batch = [to_device(np.tile(row, (times, 1)), model.device) for row in sequences]
+    output, backward = model(*batch)
+    return to_numpy(output), backward
+
+
+def _choice(model: Model, logits: np.ndarray, naming: _Naming, position: int, token: int) -> Choice:
+    row = logits[position].astype(np.float64)
+    probability = math.exp(row[token] - row.max()) / float(np.exp(row - row.max()).sum())
+    classifies = isinstance(model, Classifier)
+    which = 0 if isinstance(model, LanguageModel | MaskedLanguageModel) else 1
+    return Choice(None if classifies else position, naming(which, token), float(row[token]), probability)

@@ -1,0 +1,87 @@
+"""Names that users import at the top of the package, and what an import at a place of an earlier layout says."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minitransformer
+from minitransformer import moved
+from minitransformer.ideas.before.convolutional import ConvolutionalConfig
+from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.models import LanguageModelConfig, load, save
+
+PACKAGE = Path(minitransformer.__file__).parent
+FACES = sorted(path.stem for path in PACKAGE.glob("*.py") if "as _room" in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_name_of_the_top_hands_on_its_room(name):
+    face = getattr(minitransformer, name)
+    room = importlib.import_module(f"minitransformer.{moved.now(name)}")
+    assert set(room.__all__) <= set(face.__all__) and face.__doc__ == room.__doc__
+    assert all(getattr(face, public) is getattr(room, public) for public in room.__all__)
+    assert all(hasattr(face, public) for public in face.__all__)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("arrays.backend", "what was in minitransformer.arrays is in minitransformer.core.arrays now"),
+        ("ops.softmax", "what was in minitransformer.ops is in minitransformer.core.ops now"),
+        ("published.llama", "what was in minitransformer.published is in minitransformer.ideas.published now"),
+        ("later", "minitransformer.later is minitransformer.ideas now"),
+        ("later.rotary", "minitransformer.later is minitransformer.ideas now"),
+    ],
+)
+def test_an_old_place_names_the_new_one(place, told):
+    with pytest.raises(ModuleNotFoundError, match=told):
+        importlib.import_module(f"minitransformer.{place}")
+    room = place.split(".")[0]
+    if room not in FACES:
+        with pytest.raises(AttributeError, match=told):
+            getattr(minitransformer, room)
+        with pytest.raises(ImportError, match=told):
+            exec(f"from minitransformer import {room}")
+
+
+def test_what_never_was_is_not_called_moved():
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'minitransformer.nothing'$"):
+        importlib.import_module("minitransformer.nothing")
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        _ = minitransformer.nothing
+
+
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 8}
+RECIPES = {
+    "models.language_model.LanguageModelConfig": LanguageModelConfig(7, 4, n_layers=1, **SIZES),
+    "published.llama.LlamaConfig": LlamaConfig(7, 4, n_layers=1, **SIZES),
+    "later.convolutional.ConvolutionalConfig": ConvolutionalConfig(
+        7, 7, n_encoder_layers=1, n_decoder_layers=1, **SIZES
+    ),
+}
+
+
+@pytest.mark.parametrize("old", RECIPES)
+def test_a_folder_saved_before_the_move_opens(old, tmp_path):
+    model = RECIPES[old].build(np.random.default_rng(0))
+    save(model, tmp_path)
+    path = tmp_path / "config.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["recipe"] == moved.now(old)
+    path.write_text(json.dumps(document | {"recipe": old}), encoding="utf-8")
+    opened = load(tmp_path)
+    assert type(opened) is type(model) and opened.config == model.config
+    assert all(np.array_equal(value, opened.state()[name]) for name, value in model.state().items())
+
+
+def test_importing_the_package_imports_none_of_its_wings():
+    script = "import sys, minitransformer; print(*(m for m in sys.modules if m.startswith('minitransformer.')))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["minitransformer.moved"] and "numpy" not in found.stdout

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from shown import without_shown
 
 import minitransformer
 from minitransformer import ideas
@@ -119,7 +118,7 @@ def other_rooms(source: str, file: Path) -> set[str]:
 def test_the_core_imports_no_other_room(room):
     for path in (PACKAGE / room).rglob("*.py"):
         file = path.relative_to(PACKAGE)
-        assert other_rooms(without_shown(path.name, path.read_text(encoding="utf-8")), file) == set(), file
+        assert other_rooms(path.read_text(encoding="utf-8"), file) == set(), file
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ def named_in(text: str) -> list[str]:
 def test_the_core_names_no_later_idea(room):
     for path in sorted((PACKAGE / room).rglob("*")):
         if path.suffix in (".py", ".txt", ".json"):
-            assert named_in(without_shown(path.name, path.read_text(encoding="utf-8"))) == [], path
+            assert named_in(path.read_text(encoding="utf-8")) == [], path
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from shown import READS, without_shown
 
 import minitransformer
 
@@ -134,7 +133,7 @@ def imports(name: str, source: str) -> list[tuple[str, ...]]:
     Not what a package only shows, and imports at its first use.
     """
     folder, found = ("minitransformer", *name.split("/")[:-1]), list[tuple[str, ...]]()
-    for node in ast.walk(ast.parse(without_shown(name, source))):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found += (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -199,14 +198,6 @@ def test_forbidden_imports_are_seen() -> None:
         ("__main__.py", "from .cli import main", set()),
     ):
         assert imports_from_above(name, source) == found, (name, source)
-
-
-def test_what_a_package_only_shows_is_no_import_of_its_own() -> None:
-    shown = f"if TYPE_CHECKING:\n    from ..models import f\nelse:\n    {READS}\n"
-    assert imports_from_above("core/ops/__init__.py", shown) == set()
-    assert imports_from_above("core/ops/__init__.py", f"from ..models import f\n{shown}") == {"models"}
-    assert imports_from_above("core/ops/__init__.py", shown.partition("else")[0]) == {"models"}
-    assert imports_from_above("core/ops/softmax.py", shown) == {"models"}
 
 
 def arrows(sources: dict[str, str]) -> dict[str, set[str]]:

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from minitransformer.core.arrays.lazy import shown_in
 from user_scripts import RIGHT, WRONG
 
 import minitransformer
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minitransformer"
-PUBLIC = """ops layers models later verify training generation inspect text machines.parallel course fast fast.ops
-published tasks audit show.stepper show.viewer""".split()
+PUBLIC = """ops layers models ideas verify training generation inspect text run.machines.parallel course fast
+run.fast.ops ideas.published run.tasks check.audit school.show.stepper school.show.viewer""".split()
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 CODE = sorted((ROOT / "notebooks" / "source").glob("*.py"))
 
@@ -34,6 +33,9 @@ def bound_in(source: str) -> set[str]:
         node = waiting.pop()
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
+        elif isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            room = PACKAGE.joinpath(*str(node.module).split("."), "__init__.py")  # a file for users shows a whole room
+            found |= bound_in(room.read_text(encoding="utf-8"))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -44,10 +46,19 @@ def bound_in(source: str) -> set[str]:
     return found
 
 
+def shown_in(source: str) -> dict[str, str]:
+    """The names that the package imports under `if TYPE_CHECKING:`, each with the place that it comes from."""
+    blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    lines = [line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom)]
+    return {
+        alias.name: ".".join(filter(None, ("minitransformer", line.module))) for line in lines for alias in line.names
+    }
+
+
 def places() -> dict[str, Path]:
     """What `from minitransformer import` gives, but for functions: each name, and its package's or module's file."""
     top = {name: f"minitransformer.{name}" for name in (path.stem for path in PACKAGE.iterdir()) if name[0] != "_"}
-    shown = shown_in((PACKAGE / "__init__.py").read_text(encoding="utf-8"), "minitransformer")
+    shown = shown_in((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     dotted = top | {name: f"{place}.{name}" for name, place in shown.items() if name not in ("step", "saved")}
     files = {name: ROOT.joinpath(*path.split(".")) for name, path in dotted.items()}
     return {name: path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for name, path in files.items()}
@@ -107,7 +118,7 @@ def test_a_name_that_stands_nowhere_is_seen() -> None:
     assert unknown(mentioned("`models.load` and `models.lod`, as in `docs/models.md`")) == {"models.lod"}
     assert unknown(mentioned("```python\nfrom minitransformer import text\ntext.lod()\n```\n")) == {"text.lod"}
     assert unknown(asked_for("import minitransformer\nminitransformer.stop")) == {"minitransformer.stop"}
-    assert unknown(asked_for("from minitransformer.core.training import Trainer, Trainr")) == {"training.Trainr"}
+    assert unknown(asked_for("from minitransformer.training import Trainer, Trainr")) == {"training.Trainr"}
     assert {"verify.check_gradients", "verify.diagnose"} <= {
         ".".join(each) for each in mentioned((ROOT / "docs" / "referee.md").read_text(encoding="utf-8"))
     }
@@ -119,30 +130,8 @@ def test_every_public_name_stands_in_its_package_and_works(room: str) -> None:
     file = Path(str(module.__file__))
     assert set(module.__all__) <= set(dir(module))
     for name in module.__all__:
-        assert room == "fast.ops" or has(file, name), name  # the names of fast.ops are those of ops
+        assert room == "run.fast.ops" or has(file, name), name  # the names of fast.ops are those of ops
         assert getattr(module, name) is not None
-    for name in shown_in(file.read_text(encoding="utf-8"), module.__name__):
-        assert name in module.__all__
-
-
-def test_a_name_is_imported_at_its_first_use_and_another_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    house = tmp_path / "house_of_names"
-    house.mkdir()
-    shown = "if TYPE_CHECKING:\n    from . import attic\n    from .attic import box\nelse:\n"
-    head = "from typing import TYPE_CHECKING\nfrom minitransformer.core.arrays.lazy import at_first_use\n"
-    read = "    __getattr__, __dir__ = at_first_use(__name__)\n"
-    (house / "__init__.py").write_text(f"{head}{shown}{read}", encoding="utf-8")
-    (house / "attic.py").write_text("box = ['dust']\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    package = importlib.import_module("house_of_names")
-    assert "house_of_names.attic" not in sys.modules and {"attic", "box"} <= set(dir(package))
-    assert package.box is package.box == ["dust"] and package.attic is sys.modules["house_of_names.attic"]
-    with pytest.raises(AttributeError, match="module 'house_of_names' has no attribute 'bax'"):
-        package.bax  # noqa: B018
-    for name in ("house_of_names", "house_of_names.attic"):
-        monkeypatch.delitem(sys.modules, name)
 
 
 def test_import_of_the_package_loads_no_room_and_no_library() -> None:
@@ -150,7 +139,7 @@ def test_import_of_the_package_loads_no_room_and_no_library() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stderr == ""
     light = {"__future__", "importlib", "importlib._bootstrap", "importlib._bootstrap_external", "warnings"}
-    own = {"minitransformer", "minitransformer.core.arrays", "minitransformer.core.arrays.lazy"}
+    own = {"minitransformer", "minitransformer.moved"}
     assert own <= set(done.stdout.split()) <= own | light
 
 

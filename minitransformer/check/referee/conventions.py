@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.ops import merge_heads
-from ...ideas import repeat_heads
 from ..trace.values import is_float_array
+from ..verify.catalogue import known_ops
 from .readings import Call, Reading, Turn, bound, same
 from .results import Op
 
@@ -134,7 +134,7 @@ def _grouped(reading: Reading, call: Call) -> Reading | None:
         return None
 
     def repeated(times: int) -> Turn:
-        return lambda x: repeat_heads(x, times)
+        return lambda x: known_ops()["repeat_heads"](x, times)
 
     return reading.turned({slot: repeated(n) for slot, n in times.items() if n > 1})
 

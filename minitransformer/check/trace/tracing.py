@@ -23,7 +23,7 @@ from .values import is_float_array
 
 _PACKAGE = Path(__file__).parents[2]  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / place) for place in ("core/ops", "core/layers", "core/models", "ideas"))
-_CHECKS = str(_PACKAGE / "layers" / "module.py")  # what every layer checks, which is no mathematics
+_CHECKS = str(_PACKAGE / "core" / "layers" / "module.py")  # what every layer checks, which is no mathematics
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 

@@ -11,8 +11,6 @@ A room is a folder beside this one. It may have
     page.md         a chapter of the site
 
 So everything that belongs to one idea can be in one folder.
-
-What users also find in a room of the core, such as `models.load`, its `__init__.py` says: see lazy.py.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Differences:
         if hand.size <= self.entrywise:
             return self._entry_by_entry(name, kind, hand, around)
         row = self._along_directions(name, kind, hand, around)
-        if not (self.entries_at_kinks and (row.kinks or (row.is_wrong and kinks.pieces_meet(self, around)))):
+        if not (self.entries_at_kinks and (row.kinks or (row.is_wrong and kinks.has_none(self, around)))):
             return row
         entries = self._entry_by_entry(name, kind, hand, around)
         return row if entries.ok and row.is_wrong and entries.full is None and not row.kinks else entries
@@ -213,7 +213,8 @@ class Differences:
             return self.judge(around.widened, hand, direction, step, several)
         if (found.ok and not first.is_bent) or found.kink:
             return found
-        return kinks.at_kink(self, around, look, hand, first, several) or found
+        met = kinks.at_kink(self, around, look, hand, first, several)
+        return found if met is None or (met.hidden and found.is_sure) else met
 
     def _is_still(self, look: Callable[[float], Slope], first: Slope, around: Around) -> bool:
         """Whether f does not depend on the array along a direction: no output moves, over longer steps either."""

@@ -80,6 +80,8 @@ def at_kink(
         or slopes[1].gap > 2.0 * first.gap + 4.0 * slopes[1].noise
     ):
         return None  # the gap shrinks or grows, by more than rounding
+    if short.is_bent and short.gap < first.gap:  # some of the kinks are beside the point: nearer to it are fewer
+        return at_kink(how, around, look, hand, short, several)
     lowest, highest = first.between if several else sorted((first.left, first.right))
     unclear = lowest - first.noise <= hand <= highest + first.noise
     return Verdict(first.central, True, hidden=True, error=first.gap) if unclear else None
@@ -89,6 +91,16 @@ def jumps(how: Judge, around: Around, direction: np.ndarray) -> bool:
     """Whether the gap between the two sides grows as the step shrinks."""
     long, short = around.seen_again([around.slope(direction, step) for step in (how.step, 0.01 * how.step)])
     return not short.is_finite or (short.is_bent and short.gap > 10.0 * long.gap)
+
+
+def has_none(how: Judge, around: Around) -> bool:
+    """Whether f may have no slope along a direction that moves all entries, although it has one for each entry.
+
+    So where pieces meet, and at 0/0, which becomes x1/x2.
+    """
+    return pieces_meet(how, around) or jumps(
+        how, around, scale_of(around.value) * how.rng.normal(size=around.value.shape)
+    )
 
 
 def pieces_meet(how: Judge, around: Around) -> bool:

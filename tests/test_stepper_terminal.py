@@ -445,7 +445,7 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.before = termios.tcgetattr(self.slave)
         kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
-        source = str(Path(terminal.__file__).parents[3])
+        source = str(Path(terminal.__file__).parents[4])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "minitransformer", *arguments],
             stdin=self.slave,

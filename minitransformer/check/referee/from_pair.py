@@ -197,6 +197,28 @@ def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) 
     )
 
 
+class _Left:
+    """Where a backward that returns nothing leaves the gradients of the inputs: seen at its first call alone.
+
+    Later calls leave the same numbers, so that nothing changes.
+    """
+
+    def __init__(self, find: Callable[[dict[Steps, np.ndarray]], list[Steps | None] | None]) -> None:
+        self._find = find
+        self._traces: Traces | None = None
+        self._places: list[Steps | None] | None = None
+
+    def watch(self, layer: Any) -> None:
+        """Look at the object before backward runs."""
+        self._traces = Traces(layer) if self._places is None else None
+
+    def places(self) -> list[Steps | None] | None:
+        """The places, after backward; None if it left nothing."""
+        if self._traces is not None:
+            self._places = self._find(self._traces.left())
+        return self._places
+
+
 class _Object(Foreign):
     """An object with forward and backward as a module of ours."""
 
@@ -207,7 +229,7 @@ class _Object(Foreign):
         self._not_found: dict[str, str] = {}
         self._all: dict[str, Parameter] = {}
         self.found = ""
-        self._keeps_output, self._keeps_gradients = False, True  # whether they lie in the object, or may do so
+        self._keeps_output = False  # whether it lies in the object
         self._learn(named_slots(layer))
         self.__signature__ = inspect.signature(layer.forward)
         marked(self, dtype)
@@ -295,16 +317,14 @@ class _Object(Foreign):
         name = self.__name__
         layer, y, gradients_for = self._forward(inputs, options)
         self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
-        places: list[Steps | None] | None = None  # where backward leaves the gradients of the inputs
+        left = _Left(lambda found: self._places_of_inputs(found, inputs))
 
         def backward(dy: Array) -> Any:
-            nonlocal places
             for slot in self._slots:  # for those that add
                 if isinstance(before := slot.gradient(layer), np.ndarray):
                     before[...] = 0.0
-            traces = Traces(layer) if places is None and self._keeps_gradients else None
+            left.watch(layer)
             returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
-            self._keeps_gradients = returned is None
             for slot in self._slots:
                 gradient, parameter = slot.gradient(layer), self.owned[slot.path]
                 if not is_float_array(gradient) or gradient.shape != parameter.value.shape:
@@ -315,9 +335,7 @@ class _Object(Foreign):
                     )
                 add_to(parameter, gradient)
             held = [slot.gradient(layer) for slot in self._slots]  # the next call zeroes these; results must outlive it
-            if traces is not None and returned is None:
-                places = self._places_of_inputs(traces.left(), inputs)
-            if returned is None and places is not None:
+            if returned is None and (places := left.places()) is not None:
                 kept = [None if steps is None else reached(layer, steps) for steps in places]
                 held, returned = held + kept, tuple(kept)
 

@@ -51,8 +51,7 @@ def check_shared(where: str, config: Any) -> None:
 
 def check_batch(where: str, name: str, ids: Array) -> None:
     """Require a batch of sequences of ids, (B, T)."""
-    if type(ids) is not np.ndarray or not ids.size:
-        check_array(where, name, ids)
+    check_array(where, name, ids)
     if ids.ndim != 2:
         raise ValueError(f"{where}: {name} must be a batch of sequences (B, T), got shape {ids.shape}")
 

@@ -97,8 +97,7 @@ class Columns(Module):
         def backward(dy: Array) -> Array:
             of_all = array_module(dy).zeros_like(all_of_them)
             of_all[..., self.columns] = dy
-            dx = whole_backward(of_all)
-            return dx
+            return whole_backward(of_all)
 
         return y, backward
 

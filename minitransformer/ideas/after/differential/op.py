@@ -77,8 +77,10 @@ def differential_attention(
 
     scores_1 = (q[..., :d] @ k[..., :d].swapaxes(-1, -2)) * share
     scores_2 = (q[..., d:] @ k[..., d:].swapaxes(-1, -2)) * share
-    first, first_backward = softmax(xp.where(allowed, scores_1, -xp.inf))
-    second, second_backward = softmax(xp.where(allowed, scores_2, -xp.inf))
+    visible_1 = xp.where(allowed, scores_1, -xp.inf)
+    visible_2 = xp.where(allowed, scores_2, -xp.inf)
+    first, first_backward = softmax(visible_1)
+    second, second_backward = softmax(visible_2)
     weights = first - factor * second
     output = weights @ v
 

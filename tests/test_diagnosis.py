@@ -134,7 +134,8 @@ def test_of_the_invented_mistakes_of_all_ops_none_is_named_falsely() -> None:
         name = KNOWN_AFTER_ALL.get(edit)
         assert [mistake.name for mistake in found.mistakes] == ([name] if name else []), (op, edit)
         unknown += not found.mistakes
-    assert unknown >= 100 and seen == set(OPS)
+    of_ideas = {name for name, op in OPS.items() if op.__module__.endswith(".op")}  # with mistakes of their own
+    assert unknown >= 100 and seen >= {*OPS} - of_ideas
 
 
 # ------------------------------------------------------------------------------------------------ functions of users

@@ -114,7 +114,7 @@ def too_few_variants(module: str, source: str) -> dict[str, list[str]]:
 
 
 def modules() -> Iterator[tuple[str, str]]:
-    for room in ("ops", "layers", "models", "later", "published"):
+    for room in ("core/ops", "core/layers", "core/models", "ideas"):
         for path in sorted((PACKAGE / room).rglob("*.py")):
             yield ".".join(path.relative_to(PACKAGE).with_suffix("").parts), path.read_text(encoding="utf-8")
 

@@ -29,6 +29,7 @@ _MANY = 4096  # in a larger array that meets a kink, what is smooth is checked a
 _SOME = 1024  # ... so many entries one by one
 _ATOL = 1e-8  # the absolute tolerance, unless the caller gives one; gradients below 100 times that are small
 _SEEN = 0.01  # a gradient is seen if its difference is right to so much of it
+_NOTHING_BESIDE = 1e-9  # a gradient so much smaller than another of the same check may stay unseen
 _FARTHEST = 1.0  # the longest step, relative to a number
 _SHORTER, _SHORTEST = 4, 12  # steps below the first, and so many if they round less and less
 
@@ -106,20 +107,20 @@ class Differences:
     def _along_directions(self, name: str, kind: str, hand: np.ndarray, around: Around) -> Row:
         checked = f"{self.directions} direction" + "s" * (self.directions > 1)
         worst = Row(name, kind, hand.shape, checked, error=-1.0)
-        hidden = 0
+        hidden: list[Verdict] = []
         for _ in range(self.directions):
             direction = self.rng.normal(size=hand.shape)
             direction /= np.linalg.norm(direction)
             slope = float((hand * direction).sum())
             found = self.judge(around, slope, direction, self.step, several=True)
             error = self.error(slope, found.numerical)
-            hidden += found.hidden
+            hidden += [found] if found.hidden else []
             if found.kink or (not found.ok, error) > (not worst.ok, worst.error):
                 at_kink = int(found.kink)
                 worst = Row(name, kind, hand.shape, checked, None, slope, found.numerical, error, found.ok, at_kink)
             if found.kink:
                 break  # a direction mixes the entries, so it cannot say which slopes are right at a kink
-        return _with_hidden(worst, hidden, hidden == self.directions)
+        return self._with_hidden(worst, hidden, len(hidden) == self.directions)
 
     def _entry_by_entry(self, name: str, kind: str, hand: np.ndarray, around: Around) -> Row:
         value = around.value
@@ -144,7 +145,7 @@ class Differences:
             found = self.judge(around, slope, unit, step)
             everywhere[index], bends[index] = found.numerical, found.bend
             at_kink += found.kink
-            hidden += [found.error] if found.hidden else []
+            hidden += [found] if found.hidden else []
             error = self.error(slope, found.numerical)
             row = Row(name, kind, hand.shape, checked, index, slope, found.numerical, error, found.ok)
             if not found.ok:
@@ -166,8 +167,20 @@ class Differences:
             worst = kinks.with_several(self, around, worst, met)
         if bends.any() and kind != "intermediate":
             self.at_kinks.append(met)
-        matters = max(hidden, default=0.0) > _SEEN * around.largest
-        return _with_hidden(worst, len(hidden), matters)
+        matters = max((each.error for each in hidden), default=0.0) > _SEEN * around.largest
+        return self._with_hidden(worst, hidden, matters)
+
+    def _with_hidden(self, row: Row, hidden: list[Verdict], unseen: bool) -> Row:
+        """The row with the number of entries or directions that rounding hides, and whether these leave it open.
+
+        What can only be nothing beside the other gradients, as behind a softmax that is nearly one-hot, is not checked.
+        """
+        row = dataclasses.replace(row, hidden=len(hidden))
+        if not (row.ok and unseen):
+            return row
+        if max(abs(each.numerical) + each.error for each in hidden) <= _NOTHING_BESIDE * self.largest:
+            return dataclasses.replace(row, problem="not checked: too small beside the other gradients")
+        return dataclasses.replace(row, ok=False, problem=HIDDEN)
 
     def together(self, probe: Callable[[list[np.ndarray]], np.ndarray]) -> list[Row]:
         """A row for all arrays at kinks, which are moved together; none if there are fewer than two.
@@ -333,10 +346,3 @@ def _within_domain(around: Around, direction: np.ndarray, step: float) -> tuple[
         if first.is_finite and abs(shorter_one.central) < 5.0 * abs(first.central):  # as √x at 0 has no slope
             return look, first
     return look, first._replace(central=math.nan)
-
-
-def _with_hidden(row: Row, hidden: int, unseen: bool) -> Row:
-    """The row with the number of entries or directions that rounding hides, and whether these leave it open."""
-    if row.ok and unseen:
-        return dataclasses.replace(row, hidden=hidden, ok=False, problem=HIDDEN)
-    return dataclasses.replace(row, hidden=hidden)

@@ -114,7 +114,7 @@ def test_only_the_instructors_site_has_solutions_and_answers(site_folder: Path, 
 def test_no_page_shows_an_address_in_memory(site_folder: Path) -> None:
     """`silu at 0x7f84…`: such pages differed from build to build."""
     assert [path for path in site_folder.rglob("*.html") if " at 0x" in path.read_text(encoding="utf-8")] == []
-    assert "= silu)" in (site_folder / "reference/later.html").read_text(encoding="utf-8")
+    assert "= silu)" in (site_folder / "reference/ideas.html").read_text(encoding="utf-8")
 
 
 def test_the_teachers_page_leads_to_its_parts_to_exercises_and_to_both_notebooks(site_folder: Path) -> None:

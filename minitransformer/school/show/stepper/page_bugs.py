@@ -165,6 +165,11 @@ class _Page:
         number_of = {there.serial: self.recording.number_of[serial] for serial, (_, there) in others.items()}
         changed: dict[int, int] = {}
         origins = []
+        edited = any(
+            others[bound.serial][0].source != step.source
+            for step, bound in self.recording.bindings
+            if bound.serial in others
+        )
         for step, bound in self.recording.bindings:
             if bound.serial not in others:
                 continue
@@ -173,7 +178,8 @@ class _Page:
             moved = inside is not None and as_lists(inside) != self.inside[step.index]  # the mistake is in a pullback
             if (other.source, other.line) == (step.source, step.line) and not moved:
                 continue
-            line = line_of(wrong, other) | {"wrong": moved or other.source != step.source}
+            # A pullback that only follows a mistake in forward has another formula, too, but is not where it is.
+            line = line_of(wrong, other) | {"wrong": other.source != step.source if edited else moved}
             changed[step.index] = self.lines.add(line)
             few = bound.value.array is not None and bound.value.array.size <= 64
             if line["wrong"] and few and there in other.bound and is_expandable(there):

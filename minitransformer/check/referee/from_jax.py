@@ -37,7 +37,8 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
         return array.astype(dtype) if single and x.dtype.kind == "f" else array
 
     def back(x: Any) -> np.ndarray:
-        return np.array(x.astype(np.float64) if single and jax.numpy.issubdtype(x.dtype, jax.numpy.floating) else x)
+        array = np.array(x)  # NumPy widens it: JAX may have no float64 here
+        return array.astype(np.float64) if single and jax.numpy.issubdtype(x.dtype, jax.numpy.floating) else array
 
     def joined(name: str, returned: Any) -> Any:
         """The floating-point outputs as one array: the only one as it is, several end to end."""

@@ -178,7 +178,8 @@ class Differences:
         row = dataclasses.replace(row, hidden=len(hidden))
         if not (row.ok and unseen):
             return row
-        if max(abs(each.numerical) + each.error for each in hidden) <= _NOTHING_BESIDE * self.largest:
+        possible = max(abs(each.numerical) + each.error for each in hidden)
+        if self.atol is None and possible <= _NOTHING_BESIDE * self.largest:
             return dataclasses.replace(row, problem="not checked: too small beside the other gradients")
         return dataclasses.replace(row, ok=False, problem=HIDDEN)
 

@@ -165,11 +165,11 @@ class _Page:
         number_of = {there.serial: self.recording.number_of[serial] for serial, (_, there) in others.items()}
         changed: dict[int, int] = {}
         origins = []
-        edited = any(
-            others[bound.serial][0].source != step.source
+        edited = {
+            self.recording.calls[step.call].backward
             for step, bound in self.recording.bindings
-            if bound.serial in others
-        )
+            if bound.serial in others and others[bound.serial][0].source != step.source
+        }
         for step, bound in self.recording.bindings:
             if bound.serial not in others:
                 continue
@@ -179,7 +179,7 @@ class _Page:
             if (other.source, other.line) == (step.source, step.line) and not moved:
                 continue
             # A pullback that only follows a mistake in forward has another formula, too, but is not where it is.
-            line = line_of(wrong, other) | {"wrong": other.source != step.source if edited else moved}
+            line = line_of(wrong, other) | {"wrong": other.source != step.source or (moved and edited != {False})}
             changed[step.index] = self.lines.add(line)
             few = bound.value.array is not None and bound.value.array.size <= 64
             if line["wrong"] and few and there in other.bound and is_expandable(there):

@@ -439,3 +439,14 @@ def test_tf32_is_asked_of_cupy_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(LanguageModel, "device", "cupy")
     trainer(tmp_path, precision="tf32")
     assert os.environ["CUPY_TF32"] == "1"
+
+
+def test_parameters_that_became_float16_one_by_one_are_refused() -> None:
+    """Such a layer would sum in float16, where 4096 ones are 2048."""
+    layer = layers.Linear(4096, 1)
+    for _, parameter in layer.parameters():
+        parameter.value = parameter.value.astype("float16")
+    x = np.ones((1, 4096), np.float16)
+    with pytest.raises(TypeError, match=r"Linear: .* convert the module: \.to\(dtype='float16'\)"):
+        layer(x)
+    assert layer.to(dtype="float16")(x)[0].dtype == np.float16

@@ -110,19 +110,27 @@ class Recorder(Traced):
         return Watch(self, call, captured)
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        code = frame.f_code
         if not self._wants(frame):
             return None
         maker = self._maker_of(frame)
         if not (self.in_forward or maker is not None or self.helpers_in_backward):
-            return None if id(code) in self._again else self._stray(frame)
-        caller = self.open[-1].call if self.open else None
+            again = id(frame.f_code) in self._again
+            return None if again else _Stray(self, frame).follow(frame, event, arg)
+        call = self._begin(frame, maker)
+        # The values that a pullback captured were recorded in the call that made it.
+        names = frame.f_code.co_freevars if maker is not None else ()
+        watch = self._watch(call, {name: frame.f_locals[name] for name in names if name in frame.f_locals})
+        self.open.append(watch)
+        return watch.follow(frame, event, arg)
+
+    def _begin(self, frame: types.FrameType, maker: int | None) -> Call:
+        """Record that a call begins."""
         call = Call(
             index=len(self.calls),
             name=label_of(frame) + ("" if self.in_forward or maker is not None else " in backward"),
-            code=code,
+            code=frame.f_code,
             globals=frame.f_globals,
-            parent=None if caller is None else caller.index,
+            parent=self.open[-1].call.index if self.open else None,
             depth=len(self.open),
             maker=maker,
             in_backward=not self.in_forward,
@@ -130,25 +138,23 @@ class Recorder(Traced):
         self.calls.append(call)
         if self._separate and self.in_forward:
             self._note_common(frame, call)
-        # The values that a pullback captured were recorded in the call that made it.
-        names = code.co_freevars if maker is not None else ()
-        watch = self._watch(call, {name: frame.f_locals[name] for name in names if name in frame.f_locals})
-        self.open.append(watch)
+        return call
 
-        def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
-            watch.look(frame)
-            if event == "return":
-                if pullback := claimed_pullback(arg, code):
-                    self._makers[id(pullback.__code__)] = (call.index, pullback.__code__)
-                elif self.in_forward and isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1]):
-                    self._makers.setdefault(id(arg[1]), (call.index, arg[1]))
-                elif self.in_forward and self._separate and (token := token_in(arg)) is not None:
-                    self._makers[id(token)] = (call.index, token)
-                watch.end(arg)
-                self.open.pop()
-            return follow
+    def note_result(self, call: Call, result: Any) -> None:
+        """Record which pullback a call made, so that its calls are known when they come."""
+        if pullback := claimed_pullback(result, call.code):
+            self._makers[id(pullback.__code__)] = (call.index, pullback.__code__)
+        elif self.in_forward and isinstance(result, tuple) and len(result) == 2 and callable(result[1]):
+            self._makers.setdefault(id(result[1]), (call.index, result[1]))
+        elif self.in_forward and self._separate and (token := token_in(result)) is not None:
+            self._makers[id(token)] = (call.index, token)
 
-        return follow(frame, event, arg)
+    def note_stray(self, stray: _Stray, result: Any) -> None:
+        """Record the names that a function which is no pullback bound in backward."""
+        if pullback := claimed_pullback(result, stray.code):  # a recomputed layer's second run; the first was recorded
+            self._again[id(pullback.__code__)] = pullback.__code__
+        elif not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
+            self._strays.update(dict.fromkeys((stray.label, name) for name in sorted(stray.names)))
 
     def _maker_of(self, frame: types.FrameType) -> int | None:
         """The index of the forward call that this call is the pullback of; None if it is not a pullback."""
@@ -170,23 +176,6 @@ class Recorder(Traced):
         elif call.code.co_name in ("forward", "__call__") and "self" in frame.f_locals:
             self._makers[id(first)] = (call.index, first)
 
-    def _stray(self, frame: types.FrameType) -> Any:
-        """Record which arrays a function that is not a pullback binds in backward."""
-        code, label = frame.f_code, label_of(frame)
-        names: set[str] = set()
-        held = dict(frame.f_locals)  # its arguments have their names elsewhere
-
-        def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
-            names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(as_numpy(value)))
-            if event == "return":
-                if pullback := claimed_pullback(arg, code):  # a recomputed layer's second run; the first was recorded
-                    self._again[id(pullback.__code__)] = pullback.__code__
-                elif not (isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1])):
-                    self._strays.update(dict.fromkeys((label, name) for name in sorted(names)))
-            return follow
-
-        return follow
-
 
 class Watch:
     """Watches the names of one running call: keeps each floating-point array as it was when bound and at the end."""
@@ -195,6 +184,15 @@ class Watch:
         self.recorder, self.call = recorder, call
         self.held = captured
         self._arrays: list[tuple[Any, Group]] = []
+
+    def follow(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        """The trace function of the call. A method, since a closure that returns itself would keep all arrays."""
+        self.look(frame)
+        if event == "return":
+            self.recorder.note_result(self.call, arg)
+            self.end(arg)
+            self.recorder.open.pop()
+        return self.follow
 
     def look(self, frame: types.FrameType) -> None:
         """Record what has been bound since the last call."""
@@ -209,6 +207,22 @@ class Watch:
             before = group[0].value.array
             if before is not None and not same_numbers(before, array):
                 self.recorder.bind(self.call, group[0].name, copied(array), changed=group)
+
+
+class _Stray:
+    """Watches which arrays a function that is not a pullback binds in backward."""
+
+    def __init__(self, recorder: Recorder, frame: types.FrameType) -> None:
+        self.recorder, self.code, self.label = recorder, frame.f_code, label_of(frame)
+        self.names: set[str] = set()
+        self._held = dict(frame.f_locals)  # its arguments have their names elsewhere
+
+    def follow(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        bound = newly_bound(self._held, frame.f_locals)
+        self.names.update(name for name, value in bound if is_float_array(as_numpy(value)))
+        if event == "return":
+            self.recorder.note_stray(self, arg)
+        return self.follow
 
 
 def values_inside(name: str, f: Any, *inputs: Any, **options: Any) -> list[np.ndarray]:

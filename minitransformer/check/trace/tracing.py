@@ -115,29 +115,25 @@ class Replacement(Traced):
     def __init__(self, f: Any, pair: Pair, change: Callable[[Array], Array]) -> None:
         super().__init__(f)
         self._pair, self._change = pair, change
-        self._calls = 0
+        self._calls = self._bindings = 0
+        self._held: dict[str, Any] = {}
         self.done = False
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         if not self._wants(frame):
             return None
         self._calls += 1
-        if self._calls - 1 != self._pair.call:
-            return None
-        held: dict[str, Any] = {}
-        bindings = 0
+        return self._exchange(frame, event, arg) if self._calls - 1 == self._pair.call else None
 
-        def exchange(frame: types.FrameType, event: str, arg: Any) -> Any:
-            nonlocal bindings
-            frame_locals = frame.f_locals  # read once: before Python 3.13 a second look would undo the change
-            for name, value in newly_bound(held, frame_locals):
-                if name == self._pair.name and is_float_array(as_numpy(value)):
-                    if bindings == self._pair.occurrence:
-                        frame_locals[name] = like(self._change(as_numpy(value)), value)
-                        self.done = True
-                        sys.settrace(None)
-                        return None
-                    bindings += 1
-            return exchange
-
-        return exchange(frame, event, arg)
+    def _exchange(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        frame_locals = frame.f_locals  # read once: before Python 3.13 a second look would undo the change
+        for name, value in newly_bound(self._held, frame_locals):
+            if name == self._pair.name and is_float_array(as_numpy(value)):
+                if self._bindings == self._pair.occurrence:
+                    frame_locals[name] = like(self._change(as_numpy(value)), value)
+                    self._held.clear()
+                    self.done = True
+                    sys.settrace(None)
+                    return None
+                self._bindings += 1
+        return self._exchange

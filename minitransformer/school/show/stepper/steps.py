@@ -14,6 +14,7 @@ import numpy as np
 from ....check.trace.calls import Binding, Call, partners_of
 from ....check.trace.values import Value
 from ....check.verify import Report, Row
+from .naming import in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,7 @@ class Steps:
     report: Report | None = None
     again: Callable[[], Steps] | None = field(default=None, repr=False, compare=False)
     about: str = ""  # what is recorded, in a few words
+    tokens: tuple[str, ...] = ()  # the words behind the rows
 
     def find(self, title: str) -> tuple[Step, Binding]:
         """The last step that bound the given title, such as "attention.scores" or "attention.dscores"."""
@@ -102,6 +104,14 @@ class Steps:
             path.insert(0, self.calls[index])
             index = self.calls[index].parent
         return tuple(path)
+
+    def words_for(self, call: Call) -> str:
+        """What papers call what is called."""
+        return in_words(call.name, self._without_encoder)
+
+    @functools.cached_property
+    def _without_encoder(self) -> bool:
+        return any(call.name.partition(".")[0] == "LanguageModel" for call in self.calls)
 
     def is_helper(self, call: Call) -> bool:
         """Whether it is a part of its caller: a private function, or a method of the layer that calls it."""

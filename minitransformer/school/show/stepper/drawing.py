@@ -111,7 +111,8 @@ def _found(row: Row, style: Style) -> str:
         return row.problem  # "not checked", and why
     if row.problem:
         verdict = "they cannot see it" if row.is_hidden else "WRONG"
-        return style(_WRONG, f"finite differences: {verdict}, {row.problem}")
+        told = f"finite differences: {verdict}, {row.problem}"
+        return told if row.is_hidden else style(_WRONG, told)
     where = "" if row.where is None else f" at [{', '.join(map(str, row.where))}]"
     told = f"{row.hand:.6g} by hand, {row.numerical:.6g} by finite differences{where}, error {row.error:.0e}"
     return f"checked: {told}, ok" if row.ok else style(_WRONG, f"WRONG: {told}")

@@ -138,8 +138,8 @@ class _Page:
         """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the
         finite differences to compare them with. symbol: the index of what papers call it; outside: of what the caller
         calls it. origin, pair: numbers of bindings: of this very array under another name, and of the value whose
-        gradient this is. told: the result of a gradient's check, if it lacks a finite difference for some number, or rounding
-        hides one.
+        gradient this is. told: the result of a gradient's check, if it lacks a finite difference for some number, or
+        rounding hides one.
         """
         symbols = symbols_of(self.recording)
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.hold(bound.value)}
@@ -158,9 +158,9 @@ class _Page:
         if value is not None:
             out["pair"] = self.number_of[value.serial]
         row = self.recording.check_of(step, bound)
-        can_be_seen = row is not None and not row.hidden  # beside rounding; else the gap of such an entry says nothing
-        if can_be_seen and row.full is not None and row.full.numerical.shape == bound.value.shape:
-            out["numerical"] = self.arrays.hold(copied(row.full.numerical))
+        full = None if row is None or row.hidden else row.full  # the gap of an entry that rounding hides says nothing
+        if full is not None and full.numerical.shape == bound.value.shape:
+            out["numerical"] = self.arrays.hold(copied(full.numerical))
         elif told := verdict(self.recording, step, bound):
             out["told"] = told
         return out

@@ -95,7 +95,8 @@ class _Page:
 
     def _step(self, step: Step) -> dict[str, Any]:
         stop = self.stops.found.get(step.index)
-        told: dict[str, Any] = {"given": self._given(step) if is_shown(step) else [], "returned": self._returned(step)}
+        returned = [self.number_of[bound.serial] for bound in self.recording.returned(step)]
+        told: dict[str, Any] = {"given": self._given(step) if is_shown(step) else [], "returned": returned}
         if stop is not None:
             told |= {"stop": True, "into": stop.into, "also": [self.number_of[bound.serial] for bound in stop.also]}
         return {
@@ -121,18 +122,6 @@ class _Page:
                 read = [names[name] for names, name in seen if name in names and not names[name].call.in_backward]
                 found += filter(None, map(symbols_of(self.recording).outside, read))
         return [self.number_of[bound.serial] for bound in found if is_float(bound)]
-
-    def _returned(self, step: Step) -> list[int]:
-        """The named arrays that a return statement returns; pullbacks are skipped."""
-        waiting = [self.recording.calls[step.call].results] if step.source.startswith("return ") else []
-        found = []
-        while waiting:
-            result = waiting.pop(0)
-            if isinstance(result, tuple):
-                waiting = [*result, *waiting]
-            elif result is not None and result.value.shape and result.serial in self.number_of:
-                found.append(self.number_of[result.serial])
-        return found
 
     def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
         """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the

@@ -126,6 +126,18 @@ class Steps:
         """The step that made the binding of this serial number, and the binding."""
         return self._by_serial[serial]
 
+    def returned(self, step: Step) -> list[Binding]:
+        """The named arrays that a return statement returns; pullbacks are skipped."""
+        waiting = [self.calls[step.call].results] if step.source.startswith("return ") else []
+        found = []
+        while waiting:
+            result = waiting.pop(0)
+            if isinstance(result, tuple):
+                waiting = [*result, *waiting]
+            elif result is not None and result.value.shape and result.serial in self._by_serial:
+                found.append(self._by_serial[result.serial][1])
+        return found
+
     def first(self, bound: Binding) -> Binding:
         """The first name of the very array."""
         while bound.origin is not None:

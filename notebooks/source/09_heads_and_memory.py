@@ -68,7 +68,7 @@ print("two heads:", np.concatenate([show(who), show(how_many)], axis=1))
 # ⟦All $H$ projections stand side by side in one matrix $W_Q$ of shape $(D, H d_k)$: one product makes them all.⟧ Then the
 # result has to be cut. To see where each number goes, let it be its own address: row $t$, column $c$ holds $10 t + c$.
 
-# %%
+# %% tags=["slide-given"]
 x = array([[10 * t + c for c in range(4)] for t in range(3)])
 print(show(x), "  3 tokens, width 4 = 2 heads × 2\n")
 heads, split_backward = ops.split_heads(x, 2)
@@ -77,8 +77,8 @@ print(show(heads), "  shape", heads.shape)
 # %% [markdown]
 # Head 1 holds the first two columns of **every** token, head 2 the last two of every token.
 #
-# > ⟦**Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 1
-# > before you run the cell.⟧
+# > ⟦**Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head
+# > 1.⟧
 #: head 1, row 0: (0, 1); head 1, row 1: (2, 3); head 1, row 2: (10, 11)
 
 # %% tags=["slide-code"]
@@ -116,8 +116,8 @@ with by_reshape.applied():
     print("finite differences accept it:", verify.gradients(attention_layer, x, intermediates=False).ok)
 
 # %% [markdown]
-# A **dependency matrix** does find it: change one input token, and see which outputs change. A causal layer must give a
-# lower triangle: no output depends on the future.
+# ⟦A **dependency matrix** does find it: change one input token, and see which outputs change. A causal layer must give a
+# lower triangle: no output depends on the future.⟧
 #
 # > ⟦**Predict first.** With the wrong split, will the picture still be a lower triangle?⟧
 #: still a lower triangle: no

@@ -40,7 +40,7 @@ def ids_of(x):
 #
 # ⟦Five words, a table of five rows:⟧
 
-# %%
+# %% tags=["slide-given-code"]
 words = ["the", "cat", "dog", "saw", "bit"]
 sentence = ["the", "cat", "saw", "the", "dog"]
 ids = np.array([words.index(word) for word in sentence])

@@ -199,7 +199,7 @@ schematics.looks(with_sink, columns="sink, then the three keys")
 # be kept. Attention has become a recurrent layer.
 #
 # > ⟦**Predict first.** How many numbers does the state of 8 heads hold after 100 tokens? After 10,000? From which length on
-# > are these fewer than the numbers of keys and values?⟧
+# > are they fewer than the numbers of keys and values?⟧
 #: after 100 tokens: 576; after 10,000 tokens: 576
 
 # %% tags=["slide"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 
 import numpy as np
@@ -215,3 +216,15 @@ def test_numbers_have_one_colour_on_pages_and_in_pictures() -> None:
         assert page.count(f"--{name}:") == 1
     cmap = plots.matrices(x=np.array([-1.0, 1.0])).axes[0].images[0].cmap
     assert [to_hex(cmap(end)) for end in (0.0, 1.0)] == [BELOW, ABOVE]
+
+
+def test_titles_of_matrices_are_mathematics_and_do_not_collide() -> None:
+    """They were k_times_q_transposed, one across the other."""
+    x = np.ones((3, 3))
+    names = {"W_Q": x, "q_times_k_transposed": x, "k_times_q_transposed": x, "weighted_mean": x[:, :1]}
+    figure = plots.matrices(**names, with_rounded_weights=x[:, :2])
+    figure.draw_without_rendering()
+    boxes = [axes.title.get_window_extent() for axes in figure.axes]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["$W_Q$", "q kᵀ", "k qᵀ", "weighted\nmean", "with rounded\nweights"]

@@ -153,7 +153,7 @@ print("column sums:", dscores.sum(axis=0).round(6) + 0.0)
 # The same from the indices: $\text{scores}_{ij} = s \sum_c q_{ic} k_{jc}$, so $q_{ic}$ occurs in row $i$ with factor
 # $s\,k_{jc}$, and $k_{jc}$ in column $j$ with factor $s\,q_{ic}$:
 #
-# ⟦$$dq_{ic} = s \sum_j \text{dscores}_{ij}\, k_{jc} \qquad\qquad dk_{jc} = s \sum_i \text{dscores}_{ij}\, q_{ic}$$⟧
+# $$dq_{ic} = s \sum_j \text{dscores}_{ij}\, k_{jc} \qquad\qquad dk_{jc} = s \sum_i \text{dscores}_{ij}\, q_{ic}$$
 #
 # A query gets contributions from all keys, a key from all queries.
 

@@ -117,8 +117,8 @@ figure
 
 # %% [markdown]
 # ⟦Layer 1: a line just below the diagonal, where it is needed, in the first copy.⟧ Layer 2: nothing in particular in the
-# first copy; in the second a line 7 places back, from each token to the one *after* its equal. To score all heads of all
-# models in the same way, average the weights along such lines:
+# first copy. In the second a line 7 places back: each token looks at the one that came *after* the same token before. To
+# score all heads of all models in the same way, average the weights along such lines:
 #
 # ⟦| score | mean of |
 # |---|---|

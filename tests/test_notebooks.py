@@ -186,8 +186,14 @@ def test_a_question_stands_with_what_it_asks_about(tmp_path: Path) -> None:
     assert shown(code("slide-given-code"), question) == [("question", "f()seven")]
     assert shown(question, code("slide-asked", "slide")) == [("question", "f()"), ("idea", "seven")]
     assert shown(text("**Predict first.** Which of these?\n\n- a\n- b")) == [("question", "")]
-    for told in ("Which of these is wrong?", "Look at the cell above.", "What is it? Write it down before you run the cell."):
-        with pytest.raises(ValueError, match=r"slide 2 of 01_t, 'G': '(these|the cell above|before you run)' is not on it"):
+    for told in (
+        "Which of these is wrong?",
+        "Look at the cell above.",
+        "What is it? Write it down before you run the cell.",
+    ):
+        with pytest.raises(
+            ValueError, match=r"slide 2 of 01_t, 'G': '(these|the cell above|before you run)' is not on it"
+        ):
             shown(text(f"**Predict first.** {told}"))
 
 

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 9 Many heads, and a memory to read
 #
-# One head of attention takes one weighted mean per query. This notebook puts several heads side by side, shows what the
-# reshapes between them really do, and lets one sequence read another.
+# One head of attention takes one weighted mean per query. This notebook puts several heads side by side (multi-head
+# attention), shows what the reshapes between them really do, and lets one sequence read another.
 #
 # You need notebooks 6 and 7 (attention, forward and backward) and 8 (masks). At the end you can
 #
@@ -198,7 +198,7 @@ print("the sum over the heads is the layer's output:", same(total, attention_lay
 # %% tags=["slide"]
 for h in range(n_heads):
     columns = slice(h * d_head, (h + 1) * d_head)
-    print(f"head {h}: rank", np.linalg.matrix_rank(show(w_v[:, columns] @ w_o[columns])))
+    print(f"head {h + 1}: rank", np.linalg.matrix_rank(show(w_v[:, columns] @ w_o[columns])))
 print("sum:    rank", np.linalg.matrix_rank(show(w_v @ w_o)))
 
 figure, ax = plt.subplots(figsize=(5, 2.6), layout="constrained")
@@ -263,9 +263,8 @@ weights = verify.values_inside("weights", cross, target, memory)[0]
 figure, axes = plt.subplots(1, 2, figsize=(5, 3.6), layout="constrained")
 for head, ax in enumerate(axes):
     image = ax.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
-    ax.set(
-        title=f"head {head}", xlabel="memory", ylabel="query" if head == 0 else "", yticks=range(10), xticks=range(4)
-    )
+    ax.set(title=f"head {head + 1}", xlabel="memory", yticks=range(10), xticks=range(4))
+axes[0].set_ylabel("query")
 figure.colorbar(image, ax=axes, label="attention weight")
 print("rows sum to", weights.sum(axis=-1).round(6)[0], "\ncolumns sum to", weights[0].sum(axis=0).round(2))
 

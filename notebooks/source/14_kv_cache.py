@@ -2,7 +2,8 @@
 # # 14 The key-value cache
 #
 # A decoder writes one token at a time. A naive decoder computes the whole prefix again for every token. This notebook
-# finds out which part of that work is the same each time, keeps its results, and shows that the output does not change.
+# finds out which part of that work is the same each time, keeps its results in a *KV cache*, and shows that the output
+# does not change.
 #
 # You need notebooks 6 and 8 (attention, the causal mask) and 13 (a decoder). At the end you can
 #

@@ -58,7 +58,9 @@ def _several(answer: str) -> str:
     """The hint for several numbers: how many, with an example as long that tells nothing of the answer."""
     count = answer.count(",") + 1
     example = ("7", "5", "9") if re.fullmatch(r"[-\d, ()]+", answer) else ("0.1", "0.2", "0.7")
-    return f"{_COUNTS.get(count, count)} numbers, such as {', '.join(itertools.islice(itertools.cycle(example), count))}"
+    return (
+        f"{_COUNTS.get(count, count)} numbers, such as {', '.join(itertools.islice(itertools.cycle(example), count))}"
+    )
 
 
 def _data(*values: str) -> str:

@@ -28,7 +28,8 @@ _POINTS = re.compile(
     re.IGNORECASE,
 )
 _ELSEWHERE = re.compile(
-    r"\b(above(?! zero)|below:|before you run|(?:the|this) cells? (?:above|after|before|below)|that check)", re.IGNORECASE
+    r"\b(above(?! zero)|below:|before you run|(?:the|this) cells? (?:above|after|before|below)|that check)",
+    re.IGNORECASE,
 )
 _OBJECT = re.compile(r"\$\$|^[-*|] |`|\(a\)", re.MULTILINE)  # a formula, a list, a table, code
 _TITLE = re.compile(r"^#{2,3} (?:\d+\.\d+ )?(.+)$", re.MULTILINE)
@@ -69,7 +70,7 @@ def write_slides(site: Site, chapters: list[Chapter]) -> None:
         link = f'<a href="../chapters/{chapter.stem}.html">Chapter</a>'
         body = "".join(
             f'<section class="slide {slide.kind}" id="{i}" tabindex="-1" '
-            f'aria-label="Slide {i}: {html.escape(slide.title, quote=True)}">{_shown(slide)}'
+            f'aria-label="Slide {i}: {html.escape(markdown.plain(slide.title), quote=True)}">{_shown(slide)}'
             f'<p class="number">{link} {i} / {len(slides)}</p></section>\n'
             for i, slide in enumerate(slides, 1)
         )

@@ -13,7 +13,8 @@ from .question import QUESTIONS, Question
 _CELL, _MTD = re.compile(r"\S+ ?"), r"<mtd><mn>\g<0></mn></mtd>"
 # x, d, W, h′, x₁, dx: a letter on its own, a gradient's with its d; "a", "A" and "I" only beside a sign.
 _LETTER = re.compile(
-    r"(?<![\w<&;/])(?!do\b(?! ?[=·]))(?:d?[b-zB-HJ-Zα-ωΓ-Ω]|[aAI](?=[₀-₉′²]| ?[=·+−]))[′ᵀ²³₀-₉]*(?![\w;>’'])|(?<=[·+−] )[aA](?!\w)"
+    r"(?<![\w<&;/])(?!do\b(?! ?[=·]))(?:d?[b-zB-HJ-Zα-ωΓ-Ω]|[aAI](?=[₀-₉′²]| ?[=·+−]))[′ᵀ²³₀-₉]*(?![\w;>’'])"
+    r"|(?<=[·+−] )[aA](?!\w)"
 )
 _NAMED = re.compile(r"\S+ = \[")
 

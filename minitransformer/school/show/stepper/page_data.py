@@ -32,7 +32,7 @@ from .sentences.glossary import GLOSSARY
 from .sources import parse
 from .steps import Step, Steps, counts, is_float
 from .stops import stops_of
-from .symbols import symbols_of
+from .symbols import LETTERS, symbols_of
 from .terms import Term
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
@@ -81,7 +81,16 @@ class _Page:
             "map": map_data(self.recording, shown),
             "verified": self.recording.report is not None,
             "glossary": GLOSSARY,
+            "dictionary": self._dictionary(),
         }
+
+    def _dictionary(self) -> list[tuple[str, list[Any]]]:
+        """What the code and the chapters call a value that has a letter here: scores, which is S."""
+        written = {
+            b.name: b for s, b in self.recording.bindings if is_shown(s) and b.value.shape and not b.call.in_backward
+        }
+        named = [(name, symbols_of(self.recording).of(written[name])) for name in LETTERS if name in written]
+        return [(name, mathml.as_lists(symbol)) for name, symbol in named if symbol.text in LETTERS.values()][:6]
 
     def _call(self, call: Call) -> dict[str, Any]:
         forward = self.recording.calls[call.forward_call]

@@ -21,7 +21,7 @@ from . import mathml
 from .steps import Steps
 from .walk import walk_of
 
-_LETTERS = {
+LETTERS = {
     "output": "O", "scores": "S", "weights": "A", "weight": "W", "bias": "b", "mask": "M", "loss": "ℒ", "hidden": "h",
     "temperature": "τ", "label_smoothing": "ε", "cumulative": "Φ", "density": "φ", "sigmoid": "σ", "log_sums": "L",
     "loss_at": "ℓ", "table": "E",
@@ -126,7 +126,7 @@ class Symbols:
 
 def is_known(name: str) -> bool:
     """Whether a name is a letter or has one."""
-    return len(name) == 1 or name in _LETTERS or name in _MARKED or mathml.is_greek(name)
+    return len(name) == 1 or name in LETTERS or name in _MARKED or mathml.is_greek(name)
 
 
 def symbol(name: str, axes: int) -> Element:
@@ -140,7 +140,7 @@ def symbol(name: str, axes: int) -> Element:
         return ml.indexed(ml.gradient(symbol("y", axes)), ml.letter(_PAIRED[name]))
     if name == "log_p":
         return ml.row([ml.word("log"), ml.space(), ml.letter("P" if axes > 1 else "p")])
-    letter = _LETTERS.get(name, name)
+    letter = LETTERS.get(name, name)
     if len(letter) == 1:
         return ml.letter(letter.upper() if axes > 1 and letter.isascii() else letter)
     written, words = mathml.name(name), name.split("_")

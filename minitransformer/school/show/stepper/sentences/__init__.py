@@ -259,7 +259,7 @@ def _by_kind(recording: Steps, step: Step) -> str:
     if isinstance(statement, ast.AugAssign) and ".grad" in ast.unparse(statement.target):
         return "A parameter's gradient is a sum: each use of the parameter adds its part."
     if isinstance(statement, ast.Return) and step is recording.steps[-1]:
-        return "The backward pass ends here, with the gradient of each input that has one."
+        return "The backward pass ends with these gradients."
     if statement is None or not results:
         if statement is None or isinstance(statement, ast.If | ast.For | ast.With):
             return "A choice or a loop: the next lines depend on it."

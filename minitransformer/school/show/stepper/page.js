@@ -444,7 +444,7 @@ function start() {
 
   const words = Object.entries(data.glossary).flatMap(([word, meaning]) => [make("dt", {}, word), make("dd", {}, meaning)]);
   byId("notes").before(make("h2", {}, "Words"), make("dl", { id: "words" }, ...words));
-  const names = () => data.dictionary.flatMap(([name, symbol], i) => [i ? ", " : " In code and chapters ", math(["math", {}, symbol]), ` is ${name}`]);
+  const names = () => data.dictionary.flatMap(([name, symbol], i, { length }) => [i ? " " : " In code and chapters ", math(["math", {}, symbol]), ` is ${name}${i + 1 < length ? "," : "."}`]);
   byId("notes").before(make("p", {}, ...names()));
   const complete = data.arrays.some(({ summary }) => summary !== undefined)
     ? `Arrays of up to ${data.limits.array} numbers are complete; larger ones show a corner and the range.`

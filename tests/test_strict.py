@@ -18,9 +18,9 @@ from minitransformer.core.arrays.backend import (
     scatter_add,
     to_device,
     to_numpy,
-    uniform,
 )
 from minitransformer.core.arrays.strict import StrictArray, xp
+from minitransformer.core.ops.dropout import uniform
 
 HOST = np.arange(6.0).reshape(2, 3)
 

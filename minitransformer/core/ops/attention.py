@@ -35,18 +35,25 @@ softmax returns zeros there, not NaN): it outputs zeros and passes no gradient.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, array_module, device_of
+from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import inside, op
 from ..arrays.float16 import in_float32_on_host
-from ..arrays.masks import causal_mask
+from ..arrays.masks import causal_mask as checked_causal_mask
 from .dropout import dropout as checked_dropout
-from .softmax import softmax
+from .softmax import softmax as checked_softmax
 
-drop = inside(checked_dropout)
+drop, soft = inside(checked_dropout), inside(checked_softmax)
+
+
+@functools.lru_cache(maxsize=4)
+def causal_mask(t_q: int, t_k: int, device: str) -> Array:
+    """The mask of core/arrays/masks.py. It is kept, since each layer of a stack asks for the same."""
+    return checked_causal_mask(t_q, t_k, device)
 
 
 @op(
@@ -76,13 +83,14 @@ def attention(
     bias: added to the scaled scores.
     backward(doutput) returns (dq, dk, dv), or (dq, dk, dv, dbias) where there is a bias.
     """
-    xp = array_module(q)
+    xp = library(type(q))
     t_q, d_k = q.shape[-2:]
     t_k = k.shape[-2]
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
+    softmax = soft.half if q.dtype == np.float16 else soft  # type: ignore[attr-defined]  # float16 comes from a GPU
     allowed = mask
     if causal:
-        seen = causal_mask(t_q, t_k, device_of(q).name)
+        seen = causal_mask(t_q, t_k, xp.__name__)
         allowed = seen if mask is None else mask & seen
 
     scores = (q @ k.swapaxes(-1, -2)) * factor

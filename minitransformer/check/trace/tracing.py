@@ -9,7 +9,6 @@ with respect to it.
 from __future__ import annotations
 
 import abc
-import functools
 import inspect
 import sys
 import types
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ...core.arrays.backend import Array
-from ...core.arrays.declared import checked
 from .calls import Pair
 from .foreign import as_numpy, function_of, like, of_a_user
 from .values import is_float_array
@@ -54,13 +52,6 @@ def newly_bound(held: dict[str, Any], frame_locals: dict[str, Any]) -> Iterator[
             yield name, value
 
 
-def _inside(pullback: Any) -> Any:
-    """What is inside a decorator, a functools.partial, or the check of the gradient; else the pullback itself."""
-    if isinstance(pullback, functools.partial):
-        return pullback.args[0] if pullback.func is checked else pullback.func
-    return getattr(pullback, "__wrapped__", pullback)
-
-
 def claimed_pullback(result: Any, code: types.CodeType) -> types.FunctionType | None:
     """The pullback in `result = (y, pullback)` if this very call made it, claimed for this call; else None.
 
@@ -68,8 +59,10 @@ def claimed_pullback(result: Any, code: types.CodeType) -> types.FunctionType | 
     the same line of source would share one code object.
     """
     pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
-    while callable(pullback) and pullback is not (inner := _inside(pullback)):
-        pullback = inner
+    while callable(pullback) and pullback is not (
+        inner := getattr(pullback, "__wrapped__", getattr(pullback, "func", pullback))
+    ):
+        pullback = inner  # inside a decorator or a functools.partial
     if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
         pullback.__code__ = pullback.__code__.replace()
         return pullback

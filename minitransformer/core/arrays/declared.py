@@ -56,7 +56,7 @@ def op(text: str) -> Callable[[F], F]:
         def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
             given = check(args, options)
             y, pullback = function(**given) if given[first].dtype != np.float16 else half(**given)
-            return y, functools.partial(checked, pullback, check.where, y.shape, y.dtype, library(type(y)))
+            return y, Checked(checked, pullback, check.where, y.shape, y.dtype, library(type(y)))
 
         forward.__doc__ = check.described(function.__doc__)
         forward.declaration = check  # type: ignore[attr-defined]
@@ -100,6 +100,15 @@ def checked(
         if type(dy) is not np.ndarray or xp is not np or dy.shape != shape or dy.dtype != dtype:
             check_gradient(where, dy, shape, dtype, xp)
     return pullback(*gradient, **named)
+
+
+class Checked(functools.partial[Any]):
+    """`checked` with all but the gradient: Checked(checked, pullback, where, shape, dtype, xp)."""
+
+    @property
+    def __wrapped__(self) -> Pullback:
+        """The pullback itself, as of a decorated function."""
+        return self.args[0]
 
 
 class Declaration:

@@ -42,12 +42,12 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import inside, op
-from ..arrays.float16 import in_float32_on_host
+from ..arrays.float16 import in_float32
 from ..arrays.masks import causal_mask as checked_causal_mask
 from .dropout import dropout as checked_dropout
 from .softmax import softmax as checked_softmax
 
-drop, soft = inside(checked_dropout), inside(checked_softmax)
+drop, softmax = inside(checked_dropout), inside(checked_softmax)
 
 
 @functools.lru_cache(maxsize=4)
@@ -60,7 +60,7 @@ def causal_mask(t_q: int, t_k: int, device: str) -> Array:
     "q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v); "
     "mask: booleans that broadcast to (..., T_q, T_k); 0 <= dropout < 1; bias: broadcasts to (..., T_q, T_k)"
 )
-@in_float32_on_host
+@in_float32
 def attention(
     q: Array,
     k: Array,
@@ -87,7 +87,6 @@ def attention(
     t_q, d_k = q.shape[-2:]
     t_k = k.shape[-2]
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
-    softmax = soft.half if q.dtype == np.float16 else soft  # type: ignore[attr-defined]  # float16 comes from a GPU
     allowed = mask
     if causal:
         seen = causal_mask(t_q, t_k, xp.__name__)

@@ -25,8 +25,6 @@ def dropout(x: Array, rate: float, rng: np.random.Generator | None) -> tuple[Arr
     if rng is None or rate == 0.0:
         return x, lambda dy: dy
 
-    if type(rng) is not np.random.Generator:  # layers pass on what the user gave them
-        check_generator("dropout", rng)
     keep = uniform(rng, x.shape, like=x) >= rate
     factor = keep.astype(x.dtype) * (1.0 / (1.0 - rate))
     y = x * factor
@@ -45,6 +43,8 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Ar
     supplies one seed, and the GPU makes the numbers by hashing seed + index (splitmix64: Steele et al. 2014, "Fast
     Splittable Pseudorandom Number Generators"; its last step is left out because it changes only bits that we drop).
     """
+    if type(rng) is not np.random.Generator:  # a layer passes on what the user gave it
+        check_generator("dropout", rng)
     xp = library(type(like))
     if xp is np:
         return rng.random(shape, dtype=np.float32)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...core import ops as textbook
 from ...core.arrays.backend import library
-from ...core.arrays.declared import checked
+from ...core.arrays.declared import Checked, checked
 from ...core.ops import *  # noqa: F403 - those without a kernel are the ops themselves
 from . import activations, cuda, normalization
 from . import attention as attention_kernel
@@ -40,7 +40,7 @@ def _fast(name: str, on_numpy: ModuleType, on_cupy: ModuleType | None) -> Any:
         if not made:
             return slow(*args, **options)
         y, pullback = made
-        return y, functools.partial(checked, pullback, name, y.shape, y.dtype, library(type(y)))
+        return y, Checked(checked, pullback, name, y.shape, y.dtype, library(type(y)))
 
     forward.textbook = slow  # type: ignore[attr-defined]
     return forward

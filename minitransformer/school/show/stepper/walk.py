@@ -281,12 +281,12 @@ def _plain(results: Any) -> Any:
 def _code_of(callee: Any) -> types.CodeType | None:
     """The code that runs when this is called; looks inside decorated ops, partials, methods and modules."""
     while True:
-        if isinstance(callee, functools.partial):
+        if hasattr(callee, "__wrapped__"):
+            callee = inspect.unwrap(callee)
+        elif isinstance(callee, functools.partial):
             callee = callee.func
         elif isinstance(callee, types.MethodType):
             callee = callee.__func__
-        elif hasattr(callee, "__wrapped__"):
-            callee = inspect.unwrap(callee)
         else:
             break
     if not isinstance(callee, types.FunctionType) and not isinstance(callee, type):

@@ -35,7 +35,6 @@ softmax returns zeros there, not NaN): it outputs zeros and passes no gradient.
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -43,17 +42,11 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import inside, op
 from ..arrays.float16 import in_float32
-from ..arrays.masks import causal_mask as checked_causal_mask
+from ..arrays.masks import kept_causal_mask as causal_mask
 from .dropout import dropout as checked_dropout
 from .softmax import softmax as checked_softmax
 
 drop, softmax = inside(checked_dropout), inside(checked_softmax)
-
-
-@functools.lru_cache(maxsize=4)
-def causal_mask(t_q: int, t_k: int, device: str) -> Array:
-    """The mask of core/arrays/masks.py. It is kept, since each layer of a stack asks for the same."""
-    return checked_causal_mask(t_q, t_k, device)
 
 
 @op(

@@ -21,7 +21,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_index, lacks_heads
 from ..arrays.declared import declared
-from .cache import KeyValueCache, check_layer_cache, no_backward
+from .cache import KeyValueCache, attend, check_layer_cache, no_backward
 from .linear import Linear
 from .module import Module, generator
 from .part_cost import Cost
@@ -95,7 +95,7 @@ class MultiHeadAttention(Module):
             mask = mask[..., None, :, :]  # the same for every head
         if cache is not None:
             check_layer_cache("MultiHeadAttention", cache, rng)
-            heads = self._with_cache(x, memory, mask, causal, cache, positions)
+            heads = attend(self, cache, x, memory, mask, causal, positions)
             return self.output(self.ops.merge_heads(heads)[0])[0], no_backward
 
         q, q_backward = self.project(self.query, x, self.d_k, self.turn_query, 0, positions)
@@ -117,32 +117,6 @@ class MultiHeadAttention(Module):
             return dx, dmemory
 
         return y, backward
-
-    def _with_cache(
-        self, x: Array, memory: Array | None, mask: Array | None, causal: bool, cache: KeyValueCache, positions: Any
-    ) -> Array:
-        """The heads for new tokens x, (..., H, T_new, d_v). Their keys and values join those in the cache.
-
-        Those of a memory are computed once.
-        """
-        if cache.memory is not None and cache.memory is not memory:
-            raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
-        if memory is None or cache.length == 0:
-            source, start = (x, cache.length) if memory is None else (memory, 0)
-            turn = None if cache.turns_late else self.turn_key
-            k = self.project(self.key, source, self.d_k, turn, start, positions)[0]
-            v = self.project(self.value, source, self.d_v)[0]
-            k, v = cache.extend(k, v)
-            cache.memory = memory
-        else:
-            k, v = cache.read()  # the memory does not change while its translation is written
-        start = k.shape[-2] - x.shape[-2] if memory is None else 0
-        if cache.turns_late:
-            positions = None  # each token counts in the cache
-            k = k if self.turn_key is None else self.turn_key(k)[0]
-        q = self.project(self.query, x, self.d_k, self.turn_query, start, positions)[0]
-        mix, mask, causal = cache.within(self.mix, mask, causal, k.shape[-2])
-        return mix(q, k, v, mask, causal, None)[0]
 
     def project(
         self, projection: Map, x: Array, width: int, turn: Turn | None = None, start: int = 0, positions: Any = None

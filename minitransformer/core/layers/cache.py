@@ -2,7 +2,7 @@
 
 When a decoder writes one token after another, the keys and values of the earlier tokens never change. If they are kept,
 each new token costs one row of attention instead of a new pass over the whole prefix. A cache only keeps them;
-attention.py computes with them.
+`attend` is what multi-head attention computes with one.
 """
 
 from __future__ import annotations
@@ -113,6 +113,38 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
     if buffer is not None:
         larger[..., :used, :] = buffer[..., :used, :]
     return larger
+
+
+def attend(
+    attention: Any,
+    cache: KeyValueCache,
+    x: Array,
+    memory: Array | None,
+    mask: Array | None,
+    causal: bool,
+    positions: Array | None,
+) -> Array:
+    """The heads of a MultiHeadAttention for new tokens x, (..., H, T_new, d_v).
+
+    The keys and values of new tokens join those in the cache; those of a memory are computed once.
+    """
+    if cache.memory is not None and cache.memory is not memory:
+        raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
+    if memory is None or cache.length == 0:
+        source, start = (x, cache.length) if memory is None else (memory, 0)
+        turn = None if cache.turns_late else attention.turn_key
+        new_k = attention.project(attention.key, source, attention.d_k, turn, start, positions)[0]
+        k, v = cache.extend(new_k, attention.project(attention.value, source, attention.d_v)[0])
+        cache.memory = memory
+    else:
+        k, v = cache.read()  # the memory does not change while its translation is written
+    start = 0 if memory is not None else k.shape[-2] - x.shape[-2]
+    if cache.turns_late:
+        positions = None  # each token counts from the first one in the cache
+        k = k if attention.turn_key is None else attention.turn_key(k)[0]
+    q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start, positions)[0]
+    mix, mask, causal = cache.within(attention.mix, mask, causal, k.shape[-2])
+    return mix(q, k, v, mask, causal, None)[0]
 
 
 class Cache:

@@ -36,11 +36,6 @@ def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp
         )
 
 
-def _xp(x: Array) -> Any:
-    """array_module(x). NumPy's arrays, the usual case, are recognised here: this saves a call in each check."""
-    return np if type(x) is np.ndarray else array_module(x)
-
-
 def _is_array(x: Any) -> bool:
     if type(x) is np.ndarray:
         return True
@@ -89,7 +84,7 @@ def check_floats(where: str, **arrays: Any) -> Any:
                 f"so convert one of them: {name}.astype('{first.dtype}'), or a module: .to(dtype='{first.dtype}')"
             )
         check_same_device(where, first_name, first, name, x)
-    return _xp(first)
+    return array_module(first)
 
 
 def check_same_device(where: str, first_name: str, first: Array, name: str, x: Array) -> None:

@@ -50,7 +50,7 @@ def op(text: str) -> Callable[[F], F]:
 
     def mark(function: F) -> F:
         check = Declaration(text, function)
-        half, first = getattr(function, "half", function), check.floats[0].name
+        half, first = getattr(function, "half", function), check.like
 
         @functools.wraps(function)
         def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
@@ -73,7 +73,7 @@ def inside(op: F) -> F:
 
 def takes_ids(op: Callable[..., Any]) -> bool:
     """Whether the op declares integers of a range, such as ids or targets."""
-    return any(a.size for a in op.declaration.integers) if hasattr(op, "declaration") else False
+    return hasattr(op, "declaration") and bool(op.declaration.ranges)
 
 
 def declared(text: str = "") -> Callable[[F], F]:
@@ -128,9 +128,10 @@ class Declaration:
         self.broadcasting = [a for a in inputs if a.broadcasts]
         self.products = {axis: a for a in reversed(self.shaped) for axis in a.axes if " " in axis or "·" in axis}
         self.ranges = [a for a in self.integers if a.size]
+        self.like = self.floats[0].name if self.floats else ""  # whose dtype and device the others must have
         checks = {
             self._check_options: self.options,
-            self._check_kinds: self.floats,
+            self._check_kinds: [*self.floats, *self.integers],
             self._check_axes: self.shaped,
             self._check_products: self.products,
             self._check_broadcasting: self.broadcasting,
@@ -161,7 +162,7 @@ class Declaration:
                 lengths[option.letter] = x
 
     def _check_kinds(self, given: dict[str, Any], lengths: dict[str, Any]) -> None:
-        like = given.get(self.floats[0].name)
+        like = given.get(self.like)
         dtype = getattr(like, "dtype", None)
         for a in self.floats:
             x = given.get(a.name)
@@ -208,7 +209,7 @@ class Declaration:
                 lengths[a.axes[-1]] = x.shape[-1] if x.ndim else 1
             wanted = _flat(lengths[axis] for axis in a.axes)
             if a.kind == "booleans":
-                check_mask(self.where, x, wanted, given[self.floats[0].name])
+                check_mask(self.where, x, wanted, given.get(self.like))
             else:
                 check_broadcasts(self.where, a.name, x, wanted)
 

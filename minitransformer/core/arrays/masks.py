@@ -35,7 +35,7 @@ def causal_mask(t_q: int, t_k: int | None = None, device: str | None = None) -> 
     return _distance("causal_mask", t_q, t_k, device) >= 0
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=2)
 def kept_causal_mask(t_q: int, t_k: int, device: str) -> Array:
     """The same, to be read only: it is kept, since each layer of a stack asks for it again."""
     return causal_mask(t_q, t_k, device)

@@ -1,8 +1,10 @@
-"""Where the folders of an earlier layout are now: an import at an old place fails, and names the new one."""
+"""Where the folders and names of an earlier layout are now: an import at an old place fails, and names the new one."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 _WINGS = {
     "core": "arrays ops layers models text training generation",
@@ -14,6 +16,7 @@ _WINGS = {
 PLACES = {room: f"{wing}.{room}" for wing, rooms in _WINGS.items() for room in rooms.split()}
 PLACES |= {f"later.{file}": f"ideas.before.{file}" for file in ("convolutional", "recurrent_translator")}
 PLACES |= {"later": "ideas.after"}  # and of what came before the paper: ideas.before
+_NAMES = {"text.load_tokenizer": "text.load", "text.load_published": "text.load", "models.is_published": "models.load"}
 
 
 def now(name: str) -> str:
@@ -24,10 +27,23 @@ def now(name: str) -> str:
 
 def old_place(name: str) -> str | None:
     """What to say about an old name within the package; None for any other name."""
+    if name in _NAMES:
+        return f"minitransformer.{name} is gone; minitransformer.{_NAMES[name]} opens every kind"
     room = name.partition(".")[0]
     if room == "later":
         return "minitransformer.later is minitransformer.ideas now, with its folders before and after"
     return f"what was in minitransformer.{room} is in minitransformer.{PLACES[room]} now" if room in PLACES else None
+
+
+def getattr_of(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a file for users, which is asked for a name that the file does not have."""
+
+    def missing(name: str) -> Any:
+        place = f"{module.partition('.')[2]}.{name}"
+        told = f": {old_place(place)}" if place in _NAMES else ""
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{told}")
+
+    return missing
 
 
 class _OldPlaces:

@@ -6,7 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from ..run.published_models import load_encoder, sentence_vectors
+from ..core.models.encoder_only import EncoderOnly
+from ..core.models.opening import opened
+from ..run.published_models import check_pooling, sentence_vectors
 from .common import add_speed, speed
 
 
@@ -24,8 +26,9 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    model, tokenizer = load_encoder(options.model)
-    vectors = sentence_vectors(speed(options)(model.to(options.device)), tokenizer, options.texts)
+    check_pooling(options.model)
+    found = opened(options.model, EncoderOnly)
+    vectors = sentence_vectors(speed(options)(found.model.to(options.device)), found.tokenizers[0], options.texts)
     cosines = vectors @ vectors.T
     if options.json:
         print(json.dumps({"texts": options.texts, "vectors": vectors.tolist(), "similarities": cosines.tolist()}))

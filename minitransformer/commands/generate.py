@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
+from ..core.models import LanguageModel
+from ..core.models.opening import Opened, opened
 from ..core.text import END, pieces
-from ..ideas.published import is_published
-from ..run.published_models import load_published_writer
-from ..run.tasks.language import load_writer
 from . import UsageError
 from .common import add_speed, make, speed
 
@@ -55,11 +54,12 @@ def _run(options: argparse.Namespace) -> int:
         choose = make(Sampler, {"rngs": rngs, **chosen})
     if not options.prompt:
         raise UsageError("the text to continue is empty")
-    if is_published(options.model):
-        return _stream(options, choose)
+    found = opened(options.model, LanguageModel)
+    if found.published:
+        return _stream(found, options, choose)
     if options.chat:
         raise UsageError("--chat is for published models, which have a chat template")
-    model, tokenizer = load_writer(options.model)
+    model, (tokenizer,) = found.model, found.tokenizers
     prompt = tokenizer.encode(options.prompt)
     texts = generate(speed(options)(model.to(options.device)), [prompt] * options.samples, options.tokens, choose, END)
     for i, ids in enumerate(texts):
@@ -69,9 +69,9 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stream(options: argparse.Namespace, choose: Choose) -> int:
+def _stream(found: Opened[LanguageModel], options: argparse.Namespace, choose: Choose) -> int:
     """Continue the text, or answer it, with a published model."""
-    model, tokenizer = load_published_writer(options.model)
+    model, (tokenizer,) = found.model, found.tokenizers
     if options.chat:
         prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
     else:

@@ -8,7 +8,6 @@ from pathlib import Path
 from ....core.models import Classifier, LanguageModel, Transformer
 from ....core.text import START
 from ....ideas.published import MaskedLanguageModel
-from ....run.tasks.classification import load_classifier
 from ..reading import read_text
 from .viewer import AttentionView, view
 
@@ -32,6 +31,6 @@ def view_text(path: Path, text: str, device: str | None = None) -> AttentionView
         title = f"{text} → {target.decode(read.said) or '(nothing)'}"
         return view(model, read.ids, [START, *read.said], names=(source.tokens, target.tokens), title=title)
     if isinstance(model, Classifier):
-        shown = view(model, read.ids, names=(source.tokens, load_classifier(path)[2]))
+        shown = view(model, read.ids, names=(source.tokens, read.labels))
         return dataclasses.replace(shown, title=f"{text} → {shown.choices[0].name}")
     return view(model, read.ids, names=(source.tokens,), title=text)

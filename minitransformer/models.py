@@ -1,4 +1,5 @@
 # What users import: the names of core/models, and what other wings add.
+import functools
 from typing import TYPE_CHECKING
 
 from . import moved
@@ -24,5 +25,5 @@ __all__ = [
 ]
 __all__ += _room.__all__
 if not TYPE_CHECKING:
-    __getattr__ = moved.getattr_of(__name__)
+    __getattr__ = functools.partial(moved.no_attribute, __name__)
 __path__: list[str] = []  # so that Python asks moved.py about the files that were here

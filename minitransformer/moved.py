@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
 
 _WINGS = {
     "core": "arrays ops layers models text training generation",
@@ -35,15 +33,11 @@ def old_place(name: str) -> str | None:
     return f"what was in minitransformer.{room} is in minitransformer.{PLACES[room]} now" if room in PLACES else None
 
 
-def getattr_of(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a file for users, which is asked for a name that the file does not have."""
-
-    def missing(name: str) -> Any:
-        place = f"{module.partition('.')[2]}.{name}"
-        told = f": {old_place(place)}" if place in _NAMES else ""
-        raise AttributeError(f"module {module!r} has no attribute {name!r}{told}")
-
-    return missing
+def no_attribute(module: str, name: str) -> None:
+    """Raise the error for a name that the package, or a file for users, does not have."""
+    place = f"{module}.{name}".partition(".")[2]
+    told = old_place(place) if place in _NAMES or "." not in place else None
+    raise AttributeError(f"module {module!r} has no attribute {name!r}" + (f": {told}" if told else ""))
 
 
 class _OldPlaces:

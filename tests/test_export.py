@@ -124,15 +124,6 @@ def test_a_published_tokenizer_is_written_with_its_chat_and_its_ends(tmp_path: P
     assert {here["eos_token_id"], there["eos_token_id"]} == set(tokenizer.ends) and here["bos_token_id"] == 261
 
 
-def test_a_tokenizer_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    tokenizer, larger, place = made("words"), made("characters"), tmp_path / "there"
-    with pytest.raises(ValueError, match=rf"has {len(larger)} tokens, but the model {len(tokenizer)}"):
-        save_pretrained(writer(tokenizer), place, larger)
-    with pytest.raises(ValueError, match="at most 1 tokenizers for this model, got 2"):
-        save_pretrained(writer(tokenizer), place, [tokenizer, tokenizer])
-    assert not place.exists()
-
-
 def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Path) -> None:
     tokenizer = made("words")
     for offset, fits in ((1, True), (2, False)):
@@ -367,19 +358,20 @@ def test_of_two_tokenizers_one_is_chosen(tmp_path: Path) -> None:
         text.load(tmp_path / "run", "both")  # type: ignore[arg-type]
 
 
-def test_what_does_not_fit_a_model_is_not_saved_with_it(tmp_path: Path) -> None:
+def test_what_does_not_fit_a_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     words, letters, place = made("words"), made("characters"), tmp_path / "new"
     classifier = Classifier(ClassifierConfig(len(words), 2, 8, 2, 16, 1))
-    save_pretrained(writer(words), tmp_path / "published", words)
-    for tokenizers, labels, message in (
-        (letters, (), rf"save: the tokenizer has {len(letters)} tokens, but the model {len(words)}"),
-        ([words, words], (), "save: expected at most 1 tokenizers for this model, got 2"),
-        (words, ("a", "b", "c"), "save: there are 3 labels, but the model has 2 classes"),
-        (None, ("a",), "save: there are 1 labels, but the model has 2 classes"),
-        (text.load(tmp_path / "published"), (), "would lose its special tokens; write both with save_pretrained"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            models.save(classifier, place, tokenizers, labels)
+    for save in (models.save, save_pretrained):
+        with pytest.raises(ValueError, match=rf"has {len(letters)} tokens, but the model {len(words)}"):
+            save(writer(words), place, letters)
+        with pytest.raises(ValueError, match="at most 1 tokenizers for this model, got 2"):
+            save(writer(words), place, [words, words])
+    for labels, known in ((("a", "b", "c"), words), (("a",), None)):
+        with pytest.raises(ValueError, match=f"there are {len(labels)} labels, but the model has 2 classes"):
+            models.save(classifier, place, known, labels)
+    save_pretrained(writer(words), tmp_path / "there", words)
+    with pytest.raises(ValueError, match="would lose its special tokens; write both with save_pretrained"):
+        models.save(writer(words), place, text.load(tmp_path / "there"))
     assert not place.exists()
 
 

@@ -106,9 +106,7 @@ def test_a_language_model_reads_all_but_the_last_token(writer: Path) -> None:
 def test_a_classifier_reads_the_whole_text(tmp_path: Path) -> None:
     tokenizer = WordTokenizer.train([WORDS])
     config = ClassifierConfig(len(tokenizer), 2, n_layers=1, dropout=0.0, **SIZES)
-    folder.save(Classifier(config, np.random.default_rng(1)), tmp_path)
-    tokenizer.save(tmp_path / "tokenizer.json")
-    (tmp_path / "labels.json").write_text('["no", "yes"]')
+    folder.save(Classifier(config, np.random.default_rng(1)), tmp_path, tokenizer, ["no", "yes"])
     assert step_text(tmp_path, "the dog").tokens == ["the", "dog"]
 
 

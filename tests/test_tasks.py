@@ -814,6 +814,7 @@ def test_generate_stops_at_the_end_token(writer, run, tmp_path, monkeypatch):
         (["--top-p", "1.5"], 2, "top_p is a probability and must be at most 1, got 1.5"),
         ([""], 2, "the text to continue is empty"),
         (["Ω"], 1, "the vocabulary does not hold 'Ω'"),
+        (["--chat"], 1, "this model has no chat template"),
     ],
 )
 def test_what_cannot_be_generated_is_one_complaint(writer, run, arguments, status, message):

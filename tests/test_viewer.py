@@ -291,8 +291,7 @@ def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, ca
     path, model, task = translator
     page, other, mixed, unlabelled = (tmp_path / name for name in ("a.html", "other", "mixed", "unlabelled"))
     folder.save(classifier(), other)
-    folder.save(classifier(), unlabelled)
-    WordTokenizer.train(["a b c d"]).save(unlabelled / "tokenizer.json")
+    folder.save(classifier(), unlabelled, WordTokenizer.train(["a b c d"]))
     folder.save(model, mixed, [WordTokenizer(task.source), WordTokenizer(task.target)])
     WordTokenizer(Vocabulary([["ein"]])).save(mixed / "target_tokenizer.json")
     cases = [

@@ -6,9 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
+from ..core.arrays.files import read_json
 from ..core.models.encoder_only import EncoderOnly
 from ..core.models.opening import opened
-from ..run.published_models import check_pooling, sentence_vectors
+from ..run.published_models import sentence_vectors
 from .common import add_speed, speed
 
 
@@ -26,7 +27,9 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    check_pooling(options.model)
+    pooling = options.model / "1_Pooling" / "config.json"  # a file of Sentence Transformers
+    if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
+        raise ValueError(f"{pooling}: only the mean over the tokens is supported (pooling_mode_mean_tokens)")
     found = opened(options.model, EncoderOnly)
     vectors = sentence_vectors(speed(options)(found.model.to(options.device)), found.tokenizers[0], options.texts)
     cosines = vectors @ vectors.T

@@ -43,13 +43,6 @@ def check_ids(found: Opened[Any]) -> None:
             )
 
 
-def check_pooling(path: Path) -> None:
-    """Require that an encoder's folder says nothing else than that it pools by the mean over the tokens."""
-    pooling = path / "1_Pooling" / "config.json"  # a file of Sentence Transformers
-    if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
-        raise ValueError(f"{pooling}: only the mean over the tokens is supported (pooling_mode_mean_tokens)")
-
-
 def sentence_vectors(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
     """A vector of length 1 for each text, (N, D): the mean of its tokens' hidden states, normalised.
 

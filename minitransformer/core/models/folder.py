@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arrays.files import forms_of, naming, read_arrays, read_json, write, write_arrays
 from ..layers.unread import Unread
-from ..text.tokenizer import Tokenizer, read_tokenizer
+from ..text.tokenizer import Tokenizer, Tokenizers, read_tokenizer
 from .classifier import Classifier, ClassifierConfig
 from .earlier import PACKAGE, known, recipe_of
 from .encoder_decoder import EncoderDecoder
@@ -42,10 +42,7 @@ _KINDS: dict[str, type[Any]] = {  # what an older folder means, which names no r
 
 
 def save(
-    model: Model,
-    folder: str | os.PathLike[str],
-    tokenizer: Tokenizer | Sequence[Tokenizer] | None = None,
-    labels: Sequence[str] = (),
+    model: Model, folder: str | os.PathLike[str], tokenizer: Tokenizers = None, labels: Sequence[str] = ()
 ) -> None:
     """Write a model into a folder, which is created if necessary.
 
@@ -59,19 +56,13 @@ def save(
     recipe = f"{made_by.__module__}.{made_by.__qualname__}".removeprefix(f"{PACKAGE}.")
     config = {"format": _FORMAT, "model": name, "recipe": recipe, "config": asdict(model.config)}
     content = json.dumps(config, indent=1)  # first, so that what JSON cannot hold leaves no folder behind
-    folder, given = Path(folder), as_tuple(tokenizer)
-    check_fit("save", model, given, labels)
+    folder, given = Path(folder), fitting("save", model, tokenizer, labels)
     if any(each.kind == "published" for each in given):
         raise ValueError("save: a published tokenizer would lose its special tokens; write both with save_pretrained")
     folder.mkdir(parents=True, exist_ok=True)
     save_tokenizers(folder, given, labels)
     write_arrays(folder / "model.safetensors", model.state())
     write(folder / "config.json", content + "\n")
-
-
-def as_tuple(tokenizer: Tokenizer | Sequence[Tokenizer] | None) -> tuple[Tokenizer, ...]:
-    """No tokenizer, one, or those of source and target."""
-    return (tokenizer,) if isinstance(tokenizer, Tokenizer) else tuple(tokenizer or ())
 
 
 def save_tokenizers(folder: Path, given: Sequence[Tokenizer], labels: Sequence[str] = ()) -> None:
@@ -109,10 +100,11 @@ def vocabularies(model: Any) -> tuple[int, ...]:
     return tuple(getattr(model.config, size) for size in sizes)
 
 
-def check_fit(
-    where: str, model: Any, given: Sequence[Tokenizer], labels: Sequence[str] = (), exactly: bool = True
-) -> None:
-    """Require tokenizers and labels that fit a model. exactly: no tokenizer has fewer tokens than the model knows."""
+def fitting(
+    where: str, model: Any, tokenizer: Tokenizers, labels: Sequence[str] = (), exactly: bool = True
+) -> tuple[Tokenizer, ...]:
+    """All tokenizers. They and the labels must fit the model; exactly: none has fewer tokens than the model knows."""
+    given = (tokenizer,) if isinstance(tokenizer, Tokenizer) else tuple(tokenizer or ())
     sizes = vocabularies(model) if given else ()
     if len(given) > len(sizes):
         raise ValueError(f"{where}: expected at most {len(sizes)} tokenizers for this model, got {len(given)}")
@@ -122,16 +114,16 @@ def check_fit(
     n_classes = getattr(model.config, "n_classes", 0)
     if labels and len(labels) != n_classes:
         raise ValueError(f"{where}: there are {len(labels)} labels, but the model has {n_classes} classes")
+    return given
 
 
-def load(folder: str | os.PathLike[str]) -> Model:
+def load(folder: Path) -> Model:
     """Read a model that `save` wrote, onto the default device and in the widest dtype of its parameters.
 
     Raises FileNotFoundError if the folder or one of its files is missing. Raises ValueError if a file cannot be read,
     or if the parameters are not finite floating-point numbers or do not fit the config. The fit is checked before
     memory is taken for them.
     """
-    folder = Path(folder)
     config_class, config = _described(folder)
     weights_path = folder / "model.safetensors"
     if not weights_path.is_file():

@@ -6,7 +6,6 @@ one form. A room around the core enters others in a file opening.py.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,20 +25,16 @@ StrPath = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Form:
-    """A way in which a model lies on a disk: whether it lies so at a path, and how to read what is there.
-
-    tokenizers: one, or those of source and target. published: whether others made it.
-    """
+    """A way in which a model lies on a disk: whether it lies so at a path, and how to read what is there."""
 
     is_at: Callable[[Path], bool]
     model: Callable[[Path], Module]
     tokenizers: Callable[[Path], tuple[Tokenizer, ...]]
-    labels: Callable[[Path], tuple[str, ...]] = lambda path: ()
-    published: bool = True
+    published: bool = True  # by others
 
 
 FORMS: list[Form] = []  # of other rooms
-_OWN = Form(lambda path: True, folder.load, folder.tokenizers, folder.labels, published=False)
+_OWN = Form(lambda path: True, folder.load, folder.tokenizers, published=False)
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,10 @@ class Opened(Generic[M]):
 
 def opened(path: StrPath, kind: type[M]) -> Opened[M]:
     """A model with what belongs to it. Raises the errors of `load`, and ValueError where they do not fit together."""
-    path = Path(path)
-    form, model = _form("models.load", path), load(path, kind)
-    tokenizers = form.tokenizers(path)
-    labels = form.labels(path) if isinstance(model, Classifier) else ()
-    folder.check_fit(str(path), model, tokenizers, labels, exactly=not form.published)
+    path, model = Path(path), load(path, kind)
+    form = _form("models.load", path)
+    labels = folder.labels(path) if isinstance(model, Classifier) and not form.published else ()
+    tokenizers = folder.fitting(str(path), model, form.tokenizers(path), labels, exactly=not form.published)
     return Opened(path, model, tokenizers, labels, form.published)
 
 
@@ -91,9 +85,7 @@ def load_tokenizer(path: StrPath, side: Literal["source", "target"] | None = Non
     names the extra, for a missing library, and ValueError for a file that cannot be read, or without a side for two.
     """
     found = _form("text.load", path).tokenizers(Path(path))
-    if side not in ("source", "target", None):
-        raise ValueError(f'text.load: side must be "source", "target" or None, got {side!r}')
-    if side is None and len(found) > 1:
+    if len(found) > 1 and side not in ("source", "target"):
         raise ValueError(
             f'{path} has two tokenizers; say which: text.load(path, "source") or text.load(path, "target")'
         )
@@ -102,10 +94,5 @@ def load_tokenizer(path: StrPath, side: Literal["source", "target"] | None = Non
 
 def _form(where: str, path: StrPath) -> Form:
     check_kind(where, "path", path, (str, os.PathLike), "; give the path of a folder or file")
-    return next(form for form in (*_forms(), _OWN) if form.is_at(Path(path)))
-
-
-@functools.cache
-def _forms() -> list[Form]:
     rooms.load("opening.py")
-    return FORMS
+    return next(form for form in (*FORMS, _OWN) if form.is_at(Path(path)))

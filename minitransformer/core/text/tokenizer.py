@@ -22,7 +22,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..arrays.boundary import check_sizes
 from ..arrays.files import read_json, write
@@ -233,6 +233,9 @@ class BytePairTokenizer(Tokenizer):
         document = json.loads(self._model.to_str())  # where <unknown> is a piece: `decode` shows it
         document["added_tokens"] = [each for each in document["added_tokens"] if each["content"] != _UNKNOWN]
         return load_library().Tokenizer.from_str(json.dumps(document))
+
+
+Tokenizers: TypeAlias = Tokenizer | Sequence[Tokenizer] | None  # none, one, or those of source and target
 
 
 def _texts(owner: type[Tokenizer], texts: Any) -> list[str]:

@@ -5,5 +5,5 @@ from . import pretrained, tokenizers
 
 FORMS += [
     Form(pretrained.is_folder, pretrained.of_folder, tokenizers.of_folder),
-    Form(pretrained.is_file, pretrained.of_file, tokenizers.of_file),
+    Form(lambda path: path.suffix == ".gguf" and path.is_file(), pretrained.of_file, tokenizers.of_file),
 ]

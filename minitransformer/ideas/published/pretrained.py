@@ -24,9 +24,9 @@ import numpy as np
 from ...core.arrays.backend import to_device, to_numpy
 from ...core.arrays.files import naming, write, write_arrays
 from ...core.layers.unread import Unread
-from ...core.models.folder import as_tuple, check_fit
+from ...core.models.folder import fitting
 from ...core.models.transformer import Transformer, TransformerConfig
-from ...core.text import Tokenizer
+from ...core.text.tokenizer import Tokenizers
 from . import gguf, llama_gguf
 from .bart import BartConfig
 from .families import FAMILIES, Family
@@ -62,23 +62,16 @@ def is_folder(path: Path) -> bool:
 
 
 def of_folder(folder: Path) -> Pretrained:
-    """The model in a folder, with the head that its config names: what the family and the head have.
+    """The model in a folder, with the head that its config names. float16 and bfloat16 become float32.
 
-    A body without a head uses its table of tokens as the head; `hidden` and `encode` need no head. float16 and bfloat16
-    become float32.
-
-    Raises FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
-    something we do not have, or where a tensor is missing, unknown or of another shape. No code in a folder is run.
+    A body without a head uses its table of tokens as the head; `hidden` and `encode` need no head. Raises
+    FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
+    something we do not have, or where a tensor is missing, unknown or of another shape.
     """
     document = read_object(folder / CONFIG)
     with naming(folder / CONFIG):
         family, head = _family(document)
     return _filled(family, head, document, _named(tensors(folder), family.prefix), folder, folder / CONFIG)
-
-
-def is_file(path: Path) -> bool:
-    """Whether a path is a .gguf file."""
-    return path.is_file() and path.suffix == ".gguf"
 
 
 def of_file(path: Path) -> Pretrained:
@@ -172,10 +165,7 @@ def _fill(layout: Layout, stored: Mapping[str, Tensor]) -> None:
 
 
 def save_pretrained(
-    model: Pretrained,
-    directory: str | os.PathLike[str],
-    tokenizer: Tokenizer | Sequence[Tokenizer] | None = None,
-    **fields: Any,
+    model: Pretrained, directory: str | os.PathLike[str], tokenizer: Tokenizers = None, **fields: Any
 ) -> None:
     """Write a model as a folder that Hugging Face and `load` can open. The folder is created if necessary.
 
@@ -224,13 +214,10 @@ _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}  # unless a tokenizer 
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
-def _written(
-    tokenizer: Tokenizer | Sequence[Tokenizer] | None, model: Pretrained, document: Mapping[str, Any], folder: Path
-) -> dict[str, Any]:
+def _written(tokenizer: Tokenizers, model: Pretrained, document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Write the tokenizers of a model. Returns their entries for config.json."""
-    given, config, is_pair = as_tuple(tokenizer), model.config, isinstance(model, Transformer)
-    check_fit("save_pretrained", model, given, exactly=False)
-    if not given:
+    config, is_pair = model.config, isinstance(model, Transformer)
+    if not (given := fitting("save_pretrained", model, tokenizer, exactly=False)):
         return {}
     ids = given[-1].special_ids()
     if not is_pair:

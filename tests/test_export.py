@@ -354,7 +354,7 @@ def test_of_two_tokenizers_one_is_chosen(tmp_path: Path) -> None:
         assert text.load(tmp_path / name, "source").encode("two men") == source.encode("two men")
         assert text.load(tmp_path / name, "target").encode("two men") == target.encode("two men")
     assert text.load(tmp_path / "run" / "target_tokenizer.json").encode("two men") == target.encode("two men")
-    with pytest.raises(ValueError, match="side must be"):
+    with pytest.raises(ValueError, match="say which"):
         text.load(tmp_path / "run", "both")  # type: ignore[arg-type]
 
 

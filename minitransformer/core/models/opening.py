@@ -50,10 +50,10 @@ class Opened(Generic[M]):
 
 def opened(path: StrPath, kind: type[M]) -> Opened[M]:
     """A model with what belongs to it. Raises the errors of `load`, and ValueError where they do not fit together."""
-    path, model = Path(path), load(path, kind)
-    form = _form("models.load", path)
+    path, model, form = Path(path), load(path, kind), _form("models.load", path)
+    tokenizers = form.tokenizers(path)
     labels = folder.labels(path) if isinstance(model, Classifier) and not form.published else ()
-    tokenizers = folder.fitting(str(path), model, form.tokenizers(path), labels, exactly=not form.published)
+    folder.fitting(str(path), model, tokenizers, labels, exactly=not form.published)
     return Opened(path, model, tokenizers, labels, form.published)
 
 

@@ -10,6 +10,7 @@ from ..core.arrays.files import read_json
 from ..core.layers import Module
 from ..core.models.opening import Opened, opened
 from ..ideas.published import save_pretrained
+from .outputs import folder_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -19,7 +20,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "here that takes --model. The model must fit one of the families of published models."
     )
     command.add_argument("model", type=Path, metavar="RUN", help="the folder of the model, or a .gguf file")
-    command.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
+    command.add_argument("folder", type=folder_to_write, metavar="FOLDER", help="the folder to write")
     command.set_defaults(run=_run)
 
 

@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import draw
 
 from minitransformer import ops, verify
 from minitransformer.check.referee.from_pair import from_pair
 from minitransformer.check.verify import anew
 from minitransformer.layers import Module, Parameter
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
-
 
 X = draw(3, 4)
 

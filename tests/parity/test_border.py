@@ -12,15 +12,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from common import draw
 
 from minitransformer import verify
 from minitransformer.run.published_models import check_model
 
 pytestmark = pytest.mark.parity
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 class Attention(torch.autograd.Function):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from all_ops import FIRST, assert_accepted_as, assert_rejected_as
 from all_ops import WRONG as WRONG_OPS
+from common import draw
 from foreign_functions import FUNCTIONS, TORCH, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
 from torch.nn import functional as F
 
@@ -20,10 +21,6 @@ from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_torch
 
 pytestmark = pytest.mark.parity
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 X = draw(3, 4)

@@ -7,121 +7,19 @@ files, with words that the student must be told.
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
-FINDERS = {
-    "imports the reference": """
-        from minitransformer.school.course.exercises.softmax import softmax_backward as f
-        return f
-    """,
-    "imports the table of exercises": """
-        import minitransformer.course as c
-        return c.EXERCISES["softmax_backward"].reference
-    """,
-    "imports the op": """
-        from minitransformer import ops
-        return lambda y, dy: ops.softmax(__import__("numpy").log(y))[1](dy)
-    """,
-    "imports the package anew": """
-        import sys
-        sys.meta_path = [finder for finder in sys.meta_path if "NotHere" not in repr(vars(type(finder)))][-3:]
-        for name in list(sys.modules):
-            if name.startswith("minitransformer"):
-                del sys.modules[name]
-        import minitransformer.ops as ops
-        return lambda y, dy: ops.softmax(__import__("numpy").log(y))[1](dy)
-    """,
-    "reads the file of the reference": """
-        return _taken_from(open(REFERENCE).read())
-    """,
-    "reads it by a descriptor of its folder": """
-        import os
-        folder = os.open(os.path.dirname(REFERENCE), os.O_RDONLY)
-        return _taken_from(os.fdopen(os.open("softmax.py", os.O_RDONLY, dir_fd=folder)).read())
-    """,
-    "looks for it on the whole disk": """
-        import os
-        for folder, folders, files in os.walk("/"):
-            for name in files:
-                if name == "softmax.py" and "minitransformer" in folder:
-                    return _taken_from(open(os.path.join(folder, name)).read())
-    """,
-    "looks in the frames of its callers": """
-        import sys
-        frame = sys._getframe()
-        while frame is not None:
-            for x in [*frame.f_locals.values(), *frame.f_globals.values()]:
-                if getattr(x, "__name__", "") == "reference" or hasattr(x, "reference"):
-                    return x.reference
-            frame = frame.f_back
-    """,
-    "reads a classmate's file": """
-        return _taken_from(open(CLASSMATE).read())
-    """,
-    "asks the network": """
-        import socket
-        connection = socket.create_connection(("127.0.0.1", PORT), timeout=2)
-        return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
-    """,
-}
 
-MEDDLERS = {
-    "overwrites NumPy": """
-        import numpy as np
-        for name in "allclose array_equal isclose all any array_equiv".split():
-            setattr(np, name, lambda *args, **options: True)
-        np.testing.assert_allclose = np.abs = np.subtract = lambda *args, **options: np.zeros(1)
-    """,
-    "overwrites the checker": """
-        import sys
-        for name, module in list(sys.modules.items()):
-            if "collecting" in name or "wire" in name or "checking" in name:
-                for f in ("near", "judge", "close", "collect", "check"):
-                    setattr(module, f, lambda *args, **options: True)
-    """,
-    "breaks what sends the answers": """
-        import base64, json, os, sys
-        json.dumps = lambda *args, **options: '{"answers": [], "right": true}'
-        base64.b64encode = lambda x: b""
-        os.environ.clear()
-        sys.path.clear()
-    """,
-    "prints to whatever is open": """
-        import sys
-        for _ in range(1000):
-            print("hand_in.py: 100 % of 1\\n  softmax_backward  right    1.00")
-            sys.stderr.write("hand_in.py: 100 % of 1\\n")
-        _to_all(b"\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00\\n" * 100, 0, 64)
-    """,
-    "changes the teacher's file": "open(CANARY, 'w').write('changed')",
-    "changes its desk": "import os\nfor f in os.listdir('/desk/marking'): os.remove('/desk/marking/' + f)",
-    "fills the disk": "for i in range(64):\n    with open(f'f{i}', 'wb') as file: file.write(bytes(2**24))",
-    "leaves a process behind": """
-        import os, time
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                time.sleep(600)
-            os._exit(0)
-    """,
-    "leaves one that holds the channel": """
-        import os, subprocess, sys
-        held = [descriptor for descriptor in range(3, 9) if not _closed(descriptor)]
-        code = f"import time; time.sleep(600)  # {MARK}"
-        subprocess.Popen([sys.executable, "-c", code], pass_fds=held, start_new_session=True)
-    """,
-    "kills all": "import os\nos.kill(-1, 9)",
-    "lifts its limits": """
-        import resource
-        for name in dir(resource):
-            if name.startswith("RLIMIT_"):
-                resource.setrlimit(getattr(resource, name), (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    """,
-    "forges answers": """
-        zero = '{"answers": [{"outputs": [], "changed": [], "problem": "", "error": ""}]}'
-        for text in (zero, '{"answers": []}', '{"right": true}', '{"done": "softmax_backward", "status": 0}'):
-            _to_all(("\\n" + text + "\\n").encode())
-    """,
-}
+def bodies(group: str) -> dict[str, str]:
+    """Those of a group in hostile_bodies.txt, by name."""
+    text = Path(__file__).with_name("hostile_bodies.txt").read_text(encoding="utf-8")
+    section = text.partition(f"\n[{group}]\n")[2].partition("\n\n[")[0]
+    return dict(body.strip().split("\n", 1) for body in f"\n{section}".split("\n@ ")[1:])
+
+
+FINDERS = bodies("FINDERS")
+
+MEDDLERS = bodies("MEDDLERS")
 
 FORGERIES = [
     '{"answers": []}',

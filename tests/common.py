@@ -1,7 +1,5 @@
 """What many test files need: random arrays, weights of ordinary size, another Python, and code from a file."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -6,8 +6,6 @@ library. A function begins with its name and its inputs with their shapes. Then 
 backward wrong, `old => new`.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Each is the body of `softmax_backward(y, dy)`. What it returns, where it comes to that, is wrong.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 from hostile_hand_ins import bodies

@@ -4,8 +4,6 @@ ATTACKS are bodies of a function: what it returns, if it can be called, is hande
 files, with words that the student must be told.
 """
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

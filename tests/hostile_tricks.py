@@ -1,7 +1,5 @@
 """More hand-ins that try to pass, to steal or to break grading, in the forms of hostile_hand_ins.py; and such files."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

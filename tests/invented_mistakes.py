@@ -3,8 +3,6 @@
 Some slips are a user's (a sign, an axis, a factor), others are nobody's, so that nothing known should explain them.
 """
 
-from __future__ import annotations
-
 import inspect
 import types
 from collections.abc import Callable, Iterator

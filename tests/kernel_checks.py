@@ -1,7 +1,5 @@
 """What tests of kernels share: arrays, layers with ordinary weights, bounds on rounding, and which threads compute."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any

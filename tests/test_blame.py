@@ -1,7 +1,5 @@
 """Which values inside a function of others are blamed for a wrong gradient, and which are not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

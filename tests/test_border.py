@@ -1,7 +1,5 @@
 """What others' code meets first: arguments that are no arrays, libraries in unusual folders, ops told by name."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

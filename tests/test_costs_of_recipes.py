@@ -1,7 +1,5 @@
 """What every recipe and every later part costs: counted from sizes, against what runs, and what its pullback keeps."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -4,8 +4,6 @@ emulated.py stands in for CuPy's RawModule, and the strict stand-in for CuPy's a
 it hands to a kernel, in which order and of which type, grids and blocks. It may not ask an array for a number.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The kernels of decoding: one new token on a cache, and products of a few rows shared out among threads."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

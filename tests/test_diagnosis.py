@@ -1,7 +1,5 @@
 """Naming a mistake by what it does: each known one is named, and an unknown one never falsely."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any

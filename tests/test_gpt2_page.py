@@ -1,7 +1,5 @@
 """The whole on one page, notebooks/gpt2.py: the same numbers as the package, short, and with NumPy alone."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

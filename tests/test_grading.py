@@ -1,7 +1,5 @@
 """Grading: the verdicts on honest hand-ins are right, and no hand-in passes or breaks it but by its answers."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import functools

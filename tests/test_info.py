@@ -1,7 +1,5 @@
 """What a model costs: counted from its sizes, against what the real model has, computes and keeps."""
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import json

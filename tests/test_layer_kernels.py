@@ -1,7 +1,5 @@
 """The kernel of a whole encoder layer: equal to the textbook's ops, however many threads share it."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

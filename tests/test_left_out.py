@@ -1,7 +1,5 @@
 """No silent pass: numbers that hide terms are drawn anew, gradients and outputs found, or the first line says so."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

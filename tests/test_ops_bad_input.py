@@ -1,7 +1,5 @@
 """What the ops refuse: each mistake gets an error that names the op, what was expected and what came."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Optimisers against loops over Python's floats, schedules and clipping against their formulas."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """Functions that others wrote before the checker: pairs of forward and backward, objects, and the fixture for tests."""
 
-from __future__ import annotations
-
 import random
 import re
 import subprocess

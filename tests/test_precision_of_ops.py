@@ -10,8 +10,6 @@ Each reference has the name of its op, takes dy and the op's arguments by name, 
 gradients. The cases of the catalogue call it. What was dropped comes as `kept`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator

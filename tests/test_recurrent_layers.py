@@ -1,7 +1,5 @@
 """What recurrent layers, convolutions and attention of a radius promise besides right gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

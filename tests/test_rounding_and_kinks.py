@@ -1,7 +1,5 @@
 """What finite differences cannot tell: rounding that looks like a kink, kinks that look like a mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The training loop: what it computes, that it can be stopped and resumed, and what it says when something is wrong."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import json

@@ -1,7 +1,5 @@
 """An adversary for `verify.gradients`: right functions whose pullbacks are spoilt in many ways. None may pass."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ Mistakes in a backward pass must be rejected by finite differences; mistakes tha
 and must be rejected by independent values (tests/reference.py) or by looking which inputs an output depends on.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import dataclasses

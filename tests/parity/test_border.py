@@ -1,7 +1,5 @@
 """What others' code meets first, in PyTorch and JAX."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """verify.from_jax: functions of JAX before our checker, right and wrong ones."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

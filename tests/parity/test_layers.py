@@ -4,8 +4,6 @@ Weights have ordinary sizes, the upstream gradient is random, and lengths, width
 mask leaves a row empty here: PyTorch makes such a row NaN.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any

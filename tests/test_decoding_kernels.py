@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -486,13 +486,26 @@ def test_a_hidden_unit_that_is_nan_stays_so(activation: str, taken: list[Any]) -
     assert taken[0] is not None
 
 
-def test_a_cache_of_a_memory_is_refused(taken: list[Any]) -> None:
-    layer = encoder_layer()
-    cache = begun(layer)
+def of_a_memory() -> KeyValueCache:
+    cache = begun(encoder_layer())
     cache.memory = tokens()
-    with pytest.raises(ValueError, match="another memory"):
-        layer(tokens(), cache=cache)
-    assert not taken
+    return cache
+
+
+CACHES: dict[str, tuple[Callable[[], KeyValueCache], str]] = {
+    "of a memory": (of_a_memory, "another memory"),
+    "of wider heads": (lambda: begun(encoder_layer(24, 3), width=24), "start a new cache for another layer"),
+    "of another batch": (lambda: begun(encoder_layer(), 2), "start a new cache for another batch"),
+}
+
+
+@pytest.mark.parametrize("which", CACHES)
+def test_another_cache_is_refused_and_stays_as_it_was(which: str) -> None:
+    make, message = CACHES[which]
+    cache = make()
+    with pytest.raises(ValueError, match=message):
+        encoder_layer()(tokens(), cache=cache)
+    assert cache.length == 2
 
 
 def test_heads_that_leave_a_rest_are_left_to_the_layer(taken: list[Any]) -> None:
@@ -632,13 +645,6 @@ def test_a_cache_of_another_layer_is_refused(other: dict[str, int]) -> None:
         assert cache.length == 1
 
 
-def test_the_cache_of_a_layer_with_wider_heads_is_refused() -> None:
-    cache = begun(encoder_layer(24, 3), width=24)
-    with pytest.raises(ValueError, match="start a new cache for another layer"):
-        encoder_layer()(tokens(), cache=cache)
-    assert cache.length == 2
-
-
 def test_a_query_that_sees_nothing_gets_zeros(taken: list[Any]) -> None:
     layer = encoder_layer(4, 1, 4)
     cache = begun(layer, width=4)
@@ -706,14 +712,6 @@ def test_a_smaller_length_forgets_the_last_tokens(taken: list[Any]) -> None:
         y = layer(x[:, i : i + 1], causal=True, cache=cache)[0]
         np.testing.assert_allclose(y, expected[:, i : i + 1], rtol=1e-5, atol=1e-6)
     assert taken[-1] is not None
-
-
-def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
-    layer = encoder_layer()
-    cache = begun(layer, 2)
-    with pytest.raises(ValueError, match="start a new cache for another batch"):
-        layer(tokens(), cache=cache)
-    assert cache.length == 2
 
 
 def test_rows_of_the_cache_that_were_selected(taken: list[Any]) -> None:

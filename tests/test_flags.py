@@ -157,7 +157,7 @@ CALLS = {
     "published.PublishedTokenizer": lambda: functools.partial(
         published_tokenizers.PublishedTokenizer, tokenizers.Tokenizer(tokenizers.models.BPE()), {}
     ),
-    "published.PublishedTokenizer.encode": lambda: functools.partial(tokenizer().encode, ""),
+    "text.Tokenizer.encode": lambda: functools.partial(tokenizer().encode, ""),
 }
 
 

@@ -1,7 +1,5 @@
 """Every public parameter whose default is True or False refuses a string: in Python `"no"` is true."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib

@@ -1,7 +1,8 @@
-"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and two related families.
+"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and three related families.
 
 Pegasus (Zhang et al. 2020) puts its norms before the sub-layers; Marian (Junczys-Dowmunt et al. 2018) puts them after,
-like BART. Both encode positions by sines and cosines: first all sines, then all cosines.
+like BART. Both encode positions by sines and cosines: first all sines, then all cosines. mBART (Liu et al. 2020) is a
+BART with the norms of Pegasus.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ tie_word_embeddings        flag        tie_output           true
 """
 # For each family in this file: the fields of our config that all its models share.
 _OF_BART: dict[str, Any] = {"positions": "learned", "position_offset": 2, "embedding_norm": True}
+_OF_MBART = _OF_BART | {"norm_order": "pre"}
 _OF_PEGASUS: dict[str, Any] = {"positions": "halves", "norm_order": "pre"}
 _OF_MARIAN: dict[str, Any] = {"positions": "halves"}
 
@@ -136,16 +138,17 @@ class BiasedOutput(Module):
 def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartConfig:
     fields.same("encoder_attention_heads", "decoder_attention_heads")
     fields.same("encoder_ffn_dim", "decoder_ffn_dim")
-    fields.only(normalize_before=particular.get("norm_order") == "pre", extra_pos_embeddings=2)
+    fields.only(normalize_before=particular.get("norm_order") == "pre", add_bias_logits=False)
     fields.only(normalize_embedding=particular.get("embedding_norm", False))
     found = fields.read(FIELDS)
+    fields.only(num_hidden_layers=found["n_encoder_layers"])
     if particular["positions"] == "halves":
         _check_positions(stored, found["d_model"])
     return BartConfig(
         **found,
         **particular,
         target_vocabulary=fields.size("decoder_vocab_size", found["source_vocabulary"]),
-        share_embeddings=found["tie_output"] and fields.flag("share_encoder_decoder_embeddings", True),
+        share_embeddings=fields.flag("share_encoder_decoder_embeddings", True) and found["tie_output"],
         logit_bias="final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
     )
 
@@ -249,6 +252,7 @@ def _family(
         recipe=BartConfig,
         adds=adds,
         small=_SMALL,
+        ignored="is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
     )
 
 
@@ -260,6 +264,13 @@ FAMILIES = (
         "BartForConditionalGeneration",
         _OF_BART,
         f"learned positions, a norm after the embedding, {_BIASED}",
+    ),
+    _family(
+        "mbart",
+        "MBartModel",
+        "MBartForConditionalGeneration",
+        _OF_MBART,
+        f"as BART; pre-norm order, {_BIASED}",
     ),
     _family("pegasus", "PegasusModel", "PegasusForConditionalGeneration", _OF_PEGASUS, f"pre-norm order, {_BIASED}"),
     _family("marian", "MarianModel", "MarianMTModel", _OF_MARIAN, _BIASED, _marian_theirs),

@@ -72,13 +72,13 @@ _CAPS = {"attn_logit_softcapping": ("score_cap", 50.0), "final_logit_softcapping
 
 def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
     """The config of Gemma 2's config.json."""
-    fields = Fields({**_DEFAULTS, **fields.document})
+    fields = fields.otherwise(**_DEFAULTS)
     fields.only(use_bidirectional_attention=False)
     sizes = llama.sizes(fields, head)
     every_second(fields, sizes["n_layers"])
     own = fields.read(FIELDS)
     for their, (our, default) in _CAPS.items():  # null is no cap
-        own[our] = fields.positive(their, default) if fields.document.get(their, default) is not None else None
+        own[our] = fields.positive(their, default) if fields.get(their, default) is not None else None
     return Gemma2Config(**(sizes | own))
 
 
@@ -118,4 +118,5 @@ FAMILY = Family(
         "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
         "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5,
     },
+    ignored="sliding_window_size",
 )  # fmt: skip

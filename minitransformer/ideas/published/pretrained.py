@@ -32,7 +32,7 @@ from .families import FAMILIES, Family
 from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
 from .fields import Fields
 from .names import Layout
-from .unknown import UNKNOWN
+from .unknown import missing
 from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
 
 _MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
@@ -102,9 +102,7 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     """The family and the head that a config.json names."""
     name = document.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        look = "if its layers are those of one of these, write that name there, and its class into architectures"
-        why = f"what is missing here: {UNKNOWN[name]}" if isinstance(name, str) and name in UNKNOWN else look
-        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {why}")
+        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {missing(name)}")
     family = FAMILIES[name]
     found = document.get("architectures")
     if found is None:

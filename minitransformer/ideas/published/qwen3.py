@@ -38,7 +38,7 @@ class Qwen3Config(llama.LlamaConfig):
 
 def ours(fields: Fields, head: str, stored: Stored) -> Qwen3Config:
     """The config of Qwen3's config.json."""
-    sizes = llama.sizes(Fields({"head_dim": 128, **fields.document}), head)
+    sizes = llama.sizes(fields.otherwise(head_dim=128), head)
     return Qwen3Config(**sizes, bias=fields.flag("attention_bias", False), window=llama.window_of_qwen(fields))
 
 

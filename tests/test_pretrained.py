@@ -19,8 +19,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from minitransformer import text
 from minitransformer.cli import main
 from minitransformer.core.models.folder import save
+from minitransformer.core.text.text_files import read_text
 from minitransformer.core.training.corpora import LabelledCorpus
 from minitransformer.ideas import published
 from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
@@ -335,6 +337,31 @@ def test_a_missing_head_is_not_tied_in_silence(tmp_path: Path, name: str) -> Non
     change_tensors(tmp_path, **{head: None})
     with pytest.raises(ValueError, match=head.removesuffix(".weight") + ".*is missing"):
         from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, open_it",
+    [
+        ("config.json", from_pretrained),
+        ("model.safetensors", from_pretrained),
+        ("tokenizer.json", text.load),
+        ("config.json", load),
+        ("own/config.json", load),
+        ("own/model.safetensors", load),
+        ("own/tokenizer.json", text.load),
+        ("model.gguf", from_pretrained),
+        ("text.txt", read_text),
+    ],
+)
+def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path, name: str, open_it: Any) -> None:
+    """A clone without Git LFS has such files in place of those that matter."""
+    save_pretrained(gpt2(), tmp_path)
+    save(gpt2(), tmp_path / "own")
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 135\n")
+    is_file = name.endswith(("gguf", "txt"))
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} is a Git LFS pointer .* `git lfs pull` fetches"):
+        open_it(path if is_file else path.parent)
 
 
 def test_no_family_that_opens_is_said_to_be_missing() -> None:

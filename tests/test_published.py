@@ -136,7 +136,12 @@ def test_tokenizer_of_a_file(writer: Path) -> None:
 
 @pytest.mark.parametrize(
     "splitting, expected",
-    [("gpt-2", ["Ġ12", "34"]), ("smollm", ["Ġ", "1", "2", "3", "4"]), ("llama-bpe", ["Ġ", "12", "3", "4"])],
+    [
+        ("gpt-2", ["Ġ12", "34"]),
+        ("smollm", ["Ġ", "1", "2", "3", "4"]),
+        ("llama-bpe", ["Ġ", "12", "3", "4"]),
+        ("qwen2", ["Ġ", "1", "2", "3", "4"]),
+    ],
 )
 def test_ways_of_splitting(tmp_path: Path, splitting: str, expected: list[str]) -> None:
     tokens = [*BYTES, "12", "34", "Ġ12", "<s>", "</s>", "<b>"]
@@ -178,7 +183,7 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
     "changes, message",
     [
         ({"model": "llama"}, "tokenizer.ggml.model must be 'gpt2'.* got 'llama'"),
-        ({"pre": "deepseek"}, "tokenizer.ggml.pre must be one of gpt-2, smollm, llama-bpe, got 'deepseek'"),
+        ({"pre": "deepseek"}, "tokenizer.ggml.pre must be one of gpt-2, smollm, llama-bpe, qwen2, got 'deepseek'"),
         ({"pre": None}, "got 'None'"),
         ({"tokens": None}, "tokenizer.ggml.tokens must be a list of texts"),
         ({"tokens": [1, 2]}, "tokenizer.ggml.tokens must be a list of texts"),

@@ -16,7 +16,7 @@ from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.rotary import rotary_turn
 from .decoder import decoder, within
-from .family import BODY, WRITERS, Family, Stored, classes
+from .family import BODY, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 
 FIELDS = """
@@ -170,6 +170,29 @@ def qwen2_theirs(config: LlamaConfig) -> dict[str, Any]:
     }
 
 
+# llama.cpp, gguf-py/gguf/constants.py. TURNED: the mark of queries and keys.
+GGUF = """
+token_embd         =  embed_tokens
+output_norm        =  norm
+output             =  /lm_head
+blk.*.attn_norm    =  layers.*.input_layernorm
+blk.*.attn_q  TURNED  layers.*.self_attn.q_proj
+blk.*.attn_k  TURNED  layers.*.self_attn.k_proj
+blk.*.attn_v       =  layers.*.self_attn.v_proj
+blk.*.attn_output  =  layers.*.self_attn.o_proj
+blk.*.ffn_norm     =  layers.*.post_attention_layernorm
+blk.*.ffn_gate     =  layers.*.mlp.gate_proj
+blk.*.ffn_up       =  layers.*.mlp.up_proj
+blk.*.ffn_down     =  layers.*.mlp.down_proj
+"""
+
+
+def biases_in_gguf(fields: Fields, stored: Stored, config: Any) -> dict[str, Any]:
+    """Which maps have biases: only the tensors show it."""
+    found = {"attention_bias": "blk.0.attn_output.bias", "mlp_bias": "blk.0.ffn_up.bias"}
+    return {field: name in stored for field, name in found.items()}
+
+
 IGNORED = "is_llama_config max_sequence_length"
 NAMES = """
 embed_tokens                           =  tokens
@@ -202,6 +225,7 @@ FAMILIES = (
         adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
         small=SMALL,
         ignored=IGNORED,
+        in_gguf=InGguf(GGUF.replace("TURNED", "halves"), biases_in_gguf),
     ),
     Family(
         "mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES,
@@ -214,5 +238,6 @@ FAMILIES = (
         recipe=LlamaConfig,
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
+        in_gguf=InGguf(GGUF.replace("TURNED", "="), lambda fields, stored, config: {}),
     ),
 )  # fmt: skip

@@ -26,7 +26,7 @@ from ...core.arrays.files import naming, write, write_arrays
 from ...core.layers.unread import Unread
 from ...core.models.transformer import Transformer, TransformerConfig
 from ...core.text import Tokenizer
-from . import gguf, llama_gguf
+from . import gguf, gguf_models
 from .bart import BartConfig
 from .families import FAMILIES, Family
 from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
@@ -91,8 +91,8 @@ def _from_file(path: Path) -> Pretrained:
         raise ValueError(f"{path} is a file; give the folder of the model, or a .gguf file")
     file = gguf.open_file(path)
     with naming(path):
-        document = llama_gguf.document(file)
-        found = llama_gguf.tensors(file, document)
+        document = gguf_models.document(file)
+        found = gguf_models.tensors(file, document)
         family, head = _family(document)
         stored = _named(found, family.prefix)
     return _filled(family, head, document, stored, path, path)

@@ -435,13 +435,10 @@ def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path
     their_class = getattr(transformers, kind)
     again, report = their_class.from_pretrained(tmp_path / "back", dtype=torch.float64, output_loading_info=True)
     again.config._experts_implementation = "eager"
-    computed = isinstance(ours, Transformer) and getattr(ours.config, "positions", "") == "halves"
-    positions = {name for name, _ in again.named_parameters() if computed and "embed_positions" in name}
-    assert set(report["missing_keys"]) <= positions | UNUSED
-    assert not report["unexpected_keys"] and not report["mismatched_keys"]
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     with torch.no_grad():
         for name, parameter in again.named_parameters():
-            if name in positions:
+            if "marian" in kind.lower() and "embed_positions" in name:  # they compute it, in float32
                 parameter.copy_(sinusoids(*parameter.shape))
     kinds = {TextEncoder: "Model", MaskedLanguageModel: "MaskedLM", Classifier: "SequenceClassification"}
     assert kind.endswith(kinds.get(type(ours), kind))

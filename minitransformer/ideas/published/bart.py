@@ -225,8 +225,19 @@ decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.no
 """
 
 
+def _positions(config: BartConfig) -> dict[str, Array]:
+    """The tables of sines and cosines, which a Pegasus has in its files."""
+    table = in_halves(ops.sinusoidal_positions(config.n_positions, config.d_model))
+    return {f"{side}.embed_positions.weight": table for side in ("encoder", "decoder")}
+
+
 def names(config: BartConfig) -> str:
-    """The table of names."""
+    """The table of names. All but a Marian keep a shared table also where nothing shares it."""
+    return marian_names(config) + ("" if config.share_embeddings else "shared + target_tokens")
+
+
+def marian_names(config: BartConfig) -> str:
+    """The table of names of a Marian."""
     tables = SHARED if config.share_embeddings else APART
     encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
     return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
@@ -239,39 +250,26 @@ _SMALL = {
 }  # fmt: skip
 
 
-def _family(
-    model_type: str, body: str, words: str, particular: dict[str, Any], adds: str, theirs: Any = _theirs
-) -> Family:
+def _family(model_type: str, words: str, particular: dict[str, Any], adds: str, **more: Any) -> Family:
+    body = words.replace("ForConditionalGeneration", "Model").replace("MTModel", "Model")
     return Family(
         model_type,
         "model",
         {body: BODY, words: WORDS},
         lambda fields, head, stored: _ours(fields, stored, particular),
-        theirs,
-        names,
         recipe=BartConfig,
         adds=adds,
         small=_SMALL,
         ignored="is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
+        **{"theirs": _theirs, "names": names} | more,
     )
 
 
 _BIASED = "a bias of the logits"
+_WORDS = "ForConditionalGeneration"
 FAMILIES = (
-    _family(
-        "bart",
-        "BartModel",
-        "BartForConditionalGeneration",
-        _OF_BART,
-        f"learned positions, a norm after the embedding, {_BIASED}",
-    ),
-    _family(
-        "mbart",
-        "MBartModel",
-        "MBartForConditionalGeneration",
-        _OF_MBART,
-        f"as BART; pre-norm order, {_BIASED}",
-    ),
-    _family("pegasus", "PegasusModel", "PegasusForConditionalGeneration", _OF_PEGASUS, f"pre-norm order, {_BIASED}"),
-    _family("marian", "MarianModel", "MarianMTModel", _OF_MARIAN, _BIASED, _marian_theirs),
+    _family("bart", f"Bart{_WORDS}", _OF_BART, f"learned positions, a norm after the embedding, {_BIASED}"),
+    _family("mbart", f"MBart{_WORDS}", _OF_MBART, f"as BART; pre-norm order, {_BIASED}"),
+    _family("pegasus", f"Pegasus{_WORDS}", _OF_PEGASUS, f"pre-norm order, {_BIASED}", computed=_positions),
+    _family("marian", "MarianMTModel", _OF_MARIAN, _BIASED, theirs=_marian_theirs, names=marian_names),
 )

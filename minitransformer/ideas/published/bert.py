@@ -69,7 +69,7 @@ TIED = """
 UNTIED = """
 /HEAD.decoder                                  =  output
 /HEAD.decoder.bias                             =  logit_bias
-/HEAD.bias                                     -
+/HEAD.bias                                     +  logit_bias
 """
 
 

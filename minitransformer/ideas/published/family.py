@@ -52,7 +52,8 @@ class Family:
     architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
     names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier. ignored: fields
-    of config.json that change nothing in its models. in_gguf: how it lies in a .gguf file, if that is read.
+    of config.json that change nothing in its models. computed(config): tensors of its files that we compute; they are
+    written. in_gguf: how it lies in a .gguf file, if that is read.
     """
 
     model_type: str
@@ -63,6 +64,7 @@ class Family:
     names: str | Callable[[Any], str]
     class_pooler: str = "tanh"
     ignored: str = field(default="", kw_only=True)
+    computed: Callable[[Any], dict[str, np.ndarray]] = field(default=lambda config: {}, kw_only=True)
     in_gguf: InGguf | None = field(default=None, kw_only=True)
     recipe: type[Any] = field(kw_only=True)
     adds: str = field(kw_only=True)

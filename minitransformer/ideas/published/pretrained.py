@@ -330,12 +330,14 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     if differ or misplaced:
         raise _Unlike(family, differ, misplaced)
     prefix = f"{family.prefix}." if family.prefix and head != BODY else ""
-    arrays = {place.theirs: place.read() for place in family.layout(model, prefix).places}
+    layout = family.layout(model, prefix)
+    arrays = {place.theirs: place.read() for place in (*layout.places, *layout.unused)}
     names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type} | _NO_TOKENS
     if head == CLASSES:
         labels = [f"LABEL_{i}" for i in range(again.n_classes)]
         names |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     dtype = str(next(model.parameters())[1].value.dtype)
+    arrays |= {f"{prefix}{name}": x.astype(dtype) for name, x in family.computed(model.config).items()}
     return names | document | {"dtype": dtype}, arrays
 
 

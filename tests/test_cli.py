@@ -21,7 +21,7 @@ import minitransformer
 from minitransformer import backend
 from minitransformer.check.verify.catalogue import Case
 from minitransformer.cli import main
-from minitransformer.commands import COMMANDS, demo
+from minitransformer.commands import COMMANDS, demo, outputs
 from minitransformer.commands import check as check_command
 from minitransformer.commands.train import MEANINGS
 from minitransformer.core import ops
@@ -405,7 +405,7 @@ print(*(name for name in sorted(sys.modules) if name == "numpy" or name.startswi
         (["--version"], []),
         (["--help"], []),
         (["chek"], []),
-        (["prepare", "--help"], ["prepare", "numpy"]),
+        (["prepare", "--help"], ["outputs", "prepare", "numpy"]),
         (["--nonsense", "fill-mask", "train"], ["common", "fill_mask", "numpy"]),
     ],
     ids=" ".join,
@@ -420,7 +420,11 @@ def test_only_the_command_that_is_asked_for_is_imported(arguments, wanted):
 
 def test_every_command_is_listed(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    files = {path.stem for path in (ROOT / "minitransformer" / "commands").glob("*.py")} - {"__init__", "common"}
+    files = {path.stem for path in (ROOT / "minitransformer" / "commands").glob("*.py")} - {
+        "__init__",
+        "common",
+        "outputs",
+    }
     assert {name.replace("-", "_") for name in COMMANDS} == files
     listed = " ".join(run("--help")[1].split())
     status, _, err = run("chek")
@@ -466,30 +470,54 @@ def test_demo_fails_if_a_gradient_is_wrong(run, demos, tmp_path):
     assert run("demo", "--out", str(tmp_path))[0] == 1
 
 
-def test_demo_complains_of_its_folder_before_it_starts(run, demos, tmp_path, monkeypatch):
-    file = tmp_path / "file"
-    file.write_text("not a folder")
-    for out_folder, reason in [(file, "File exists"), (file / "deeper", "Not a directory")]:
-        status, out, err = run("demo", "--out", str(out_folder))
-        assert (status, out) == (1, "")
-        assert_one_line_error(err, f"cannot write pictures to {out_folder}: {reason}; choose", "--out")
+FILES = """audit x.toml --picture
+compare layers --plot
+exam --html
+plot attention x --model m --out
+step attention --html
+translate x --model m --output
+evaluate --model m --output
+view x --model m --html
+worksheet softmax-backward --html
+worksheet softmax-backward --form"""
+FOLDERS = """demo --out
+export m
+grade x.py --exercises softmax_forward --out
+prepare x --out
+site --out
+train lm --out
+worksheet softmax-backward --class x --out"""
+OUTPUTS = {words: kind for kind, lines in (("file", FILES), ("folder", FOLDERS)) for words in lines.splitlines()}
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_every_command_tries_its_way_out_before_the_work(run, demos, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("old")
+    kind = OUTPUTS[words]
+    refused = ["", ".", "folder", "none/a"] if kind == "file" else ["", "file", "file/deeper"]
+    for name in refused:
+        status, out, err = run(*words.split(), name)
+        assert (status, out, demos) == (2, "", []), (name, err)
+        wrong = "there is no folder none" if name == "none/a" else f"{name!r} is no {kind} that can be written"
+        assert_one_line_error(err, wrong)
 
     def refuse(dir):  # what a read-only folder does; of the super-user it would take the file all the same
         raise PermissionError(13, "Permission denied", str(dir))
 
-    monkeypatch.setattr(demo.tempfile, "TemporaryFile", refuse)
-    status, out, err = run("demo", "--out", str(tmp_path))
-    assert (status, out) == (1, "")
-    assert_one_line_error(err, f"cannot write pictures to {tmp_path}: Permission denied")
-    assert demos == []
+    monkeypatch.setattr(outputs.tempfile, "TemporaryFile", refuse)
+    status, out, err = run(*words.split(), "new")
+    assert (status, out, demos) == (2, "", [])
+    assert_one_line_error(err, "cannot write new: Permission denied")
 
 
 @pytest.mark.slow
 def test_demo_on_a_place_that_takes_no_files():
     """/proc can be written to by nobody, not even by the super-user; where there is none it cannot be made."""
     status, out, err = run_program("demo", "--out", "/proc")
-    assert (status, out) == (1, "")
-    assert_one_line_error(err, "cannot write pictures to /proc: ")
+    assert (status, out) == (2, "")
+    assert_one_line_error(err, "cannot write /proc: ")
 
 
 # ---- Errors of a run, and its end. ----

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import stat
 import tracemalloc
 
 import numpy as np
@@ -238,6 +239,21 @@ def test_saving_again_replaces_the_model(tmp_path):
     save(language_model(), tmp_path)
     save(transformer(), tmp_path)
     assert isinstance(load(tmp_path), Transformer)
+
+
+def test_what_is_written_again_keeps_its_kind_and_its_mode(tmp_path):
+    secret, link, pipe = tmp_path / "secret", tmp_path / "link", tmp_path / "pipe"
+    secret.write_text("old")
+    secret.chmod(0o600)
+    link.symlink_to("secret")
+    files.write(link, "new")
+    assert link.is_symlink() and secret.read_text() == "new" and stat.S_IMODE(secret.stat().st_mode) == 0o600
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files.write(pipe, "through")
+    assert os.read(reader, 100) == b"through" and pipe.is_fifo()
+    os.close(reader)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "secret"]
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):

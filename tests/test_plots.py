@@ -120,7 +120,7 @@ def test_learning_curves_of_a_run_that_has_hardly_begun_can_be_drawn(records, li
 
 
 def test_save_writes_a_png(tmp_path):
-    path = tmp_path / "new" / "folder" / "curve.png"
+    path = tmp_path / "curve.png"
     write_figure(path, plots.training_curve([1, 2], [2.0, 1.0]))
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     height, width, _ = image.imread(path).shape

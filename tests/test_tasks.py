@@ -20,6 +20,7 @@ from minitransformer.cli import _options, main
 from minitransformer.commands import generate as generate_command
 from minitransformer.commands import plot
 from minitransformer.commands import train as train_command
+from minitransformer.core.arrays import files
 from minitransformer.core.models import folder as model_folder
 from minitransformer.generation import generate, greedy
 from minitransformer.models import Classifier, ClassifierConfig
@@ -719,7 +720,7 @@ def test_texts_come_from_standard_input(translator, run, monkeypatch, end):
         (["--beam", "0", "one"], 2, "--beam must be at least 1, got 0"),
         (["--length-penalty", "-1", "one"], 2, "--length-penalty must be from 0 to 10, got -1.0"),
         (["--length-penalty", "nan", "one"], 2, "--length-penalty must be from 0 to 10"),
-        (["--output", "none/a.txt", "one"], 2, "there is no folder none for --output"),
+        (["--output", "none/a.txt", "one"], 2, "argument --output: there is no folder none"),
         (["one", ""], 2, "there is nothing to translate: every sentence needs at least one word"),
         ([], 2, "there is nothing to translate"),
         (["--input", "none.txt"], 1, "there is no file none.txt"),
@@ -940,7 +941,7 @@ def test_a_classifier_reads_as_much_of_a_text_as_in_training(run, tmp_path):
         ("translator", "--source a.txt --target b.txt", 1, "a.txt has 2 lines and b.txt has 1"),
         ("translator", "--source a.txt --target a.txt --beam 0", 2, "--beam must be at least 1"),
         ("translator", "--source a.txt --target a.txt --tokenize 13b", 2, "argument --tokenize: invalid choice"),
-        ("translator", "--source a.txt --target a.txt --output no/x", 2, "there is no folder no for --output"),
+        ("translator", "--source a.txt --target a.txt --output no/x", 2, "argument --output: there is no folder no"),
         ("writer", "", 2, "measured on a file: give --text"),
         ("writer", "--text a.txt --held-out 0", 2, "--held-out must be above 0 and at most 1, got 0.0"),
         ("writer", "--text c.txt", 1, "the vocabulary does not hold 'Ω'"),
@@ -957,6 +958,30 @@ def test_what_cannot_be_measured_is_one_complaint(
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
     path = request.getfixturevalue(model).folder
     assert message in run("evaluate", "--model", path, *arguments.split(), status=status)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    "model, command, message",
+    [
+        ("translator", "translate --beam 1 seven", "logits are NaN or infinite"),
+        ("translator", "evaluate --source a.txt --target a.txt", "logits are NaN or infinite"),
+        ("writer", "generate 7 --temperature 0", "logits are NaN or infinite"),
+        ("writer", "generate 7", "logits are NaN or infinite"),
+        ("writer", "evaluate --text a.txt", "the loss is nan"),
+        ("classifier", "evaluate --text d.txt", "logits are NaN or infinite"),
+        ("classifier", "view seven", "logits of this model are not finite"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_an_error(request, run, tmp_path, monkeypatch, model, command, message):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(request.getfixturevalue(model).folder, "broken")
+    weights = Path("broken/model.safetensors")
+    files.write_arrays(weights, {name: np.full_like(x, 3e38) for name, x in files.read_arrays(weights).items()})
+    Path("a.txt").write_text("7 is\n" if model == "writer" else "seven\n")
+    Path("d.txt").write_text("even\tseven\n")
+    name, *rest = command.split()
+    assert message in run(name, "--model", "broken", *rest, status=1)
 
 
 # ---- plot attention, view ----

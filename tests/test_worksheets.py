@@ -537,4 +537,4 @@ def test_the_progress_bar_is_closed_before_a_failure_is_told(tmp_path, capsys, m
 
 def test_a_file_that_cannot_be_written(tmp_path, capsys):
     status, _, err = run(capsys, "softmax-backward", "--html", tmp_path / "absent" / "a.html")
-    assert status == 1 and "cannot write" in err and err.count("\n") == 1
+    assert status == 2 and "there is no folder" in err and err.count("\n") == 1

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from ..check.audit import audit, picture, table
 from ..run.machines.locks import write_figure
 from . import UsageError
+from .outputs import file_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="limit for one run (default: 60)")
     command.add_argument("--json", action="store_true", help="print the outcome as JSON instead of a table")
-    command.add_argument("--picture", metavar="FILE", help="also draw it, as a PNG file")
+    command.add_argument("--picture", type=file_to_write, metavar="FILE", help="also draw it, as a PNG file")
     command.set_defaults(run=_audit)
 
 
@@ -57,5 +58,5 @@ def _audit(options: argparse.Namespace) -> int:
     else:
         print(table(audits))
     if options.picture:
-        write_figure(Path(options.picture), picture(audits))
+        write_figure(options.picture, picture(audits))
     return 0 if all(result.right == "passed" for _, results in audits for result in results) else 1

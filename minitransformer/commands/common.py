@@ -124,10 +124,8 @@ def add_search(command: argparse.ArgumentParser) -> None:
 
 
 def check_search(options: argparse.Namespace) -> None:
-    """Refuse now a --beam, --length-penalty or --output that would make the command fail after the work."""
+    """Refuse now a --beam or --length-penalty that would make the command fail after the work."""
     if options.beam < 1:
         raise UsageError(f"--beam must be at least 1, got {options.beam}")
     if not 0.0 <= options.length_penalty <= 10.0:
         raise UsageError(f"--length-penalty must be from 0 to 10, got {options.length_penalty}")
-    if options.output and not options.output.parent.is_dir():
-        raise UsageError(f"there is no folder {options.output.parent} for --output")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
@@ -17,6 +16,7 @@ from ..school.compare.measure import counted, exponent, flow, memory, path_lengt
 from ..school.compare.mixers import FLOWS, MIXERS
 from . import UsageError
 from .common import progress_bar
+from .outputs import file_to_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ def add(command: argparse.ArgumentParser) -> None:
     places.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
     places.set_defaults(run=_positions)
     for kind in (layers, flows, caches, places):
-        kind.add_argument("--plot", type=Path, metavar="FILE", help="also draw a picture")
+        kind.add_argument("--plot", type=file_to_write, metavar="FILE", help="also draw a picture")
         kind.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..run.tasks.translation import save_translator
 from ..school.course.worked_example import EXAMPLES
 from . import UsageError
 from .common import add_speed, progress_bar, speed
+from .outputs import folder_to_write
 
 _SMOOTHING = 0.1
 _SHOWN = (31, 1984, 70615, 99999)
@@ -37,7 +37,9 @@ def add(command: argparse.ArgumentParser) -> None:
         "Show the worked example forward and backward, check every op against finite differences, and "
         "train an encoder-decoder that translates numbers from English to German. Saves two pictures and the model."
     )
-    command.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="output folder (default: demo)")
+    command.add_argument(
+        "--out", type=folder_to_write, default="demo", metavar="DIR", help="output folder (default: demo)"
+    )
     command.add_argument("--seed", type=int, default=0, help="seed of data, weights and batches (default: 0)")
     command.add_argument("--steps", type=int, default=400, help="training steps (default: 400)")
     add_speed(command)
@@ -47,11 +49,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, got {options.steps}")
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=options.out).close()  # fail now, not after the training
-    except OSError as error:
-        raise OSError(f"cannot write pictures to {options.out}: {error.strerror}; choose another with --out") from error
+    options.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     right = run(options.out, options.seed, options.steps, options.device, speed(options))
     print(f"\ndone in {time.perf_counter() - began:.0f} s")

@@ -14,6 +14,7 @@ from ..run.published_models import as_translator, open_any
 from ..run.tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
 from .common import add_search, add_speed, check_search, speed
+from .outputs import file_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -32,7 +33,9 @@ def add(command: argparse.ArgumentParser) -> None:
         choices=("13a", "intl", "char", "zh", "none"),
         help="sacrebleu's tokenizer; none for text that is already split into tokens (default: 13a)",
     )
-    command.add_argument("--output", type=Path, metavar="FILE", help="file for the translations (default: none)")
+    command.add_argument(
+        "--output", type=file_to_write, metavar="FILE", help="file for the translations (default: none)"
+    )
     command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of a label, a tab and a text")
     command.add_argument(
         "--held-out", type=float, default=1.0, metavar="X", help="use only the last share X, such as 0.1 (default: 1)"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
 from ..core.arrays.files import write
 from ..school.course.examination import QUESTIONS, chosen, concepts_paper, paper, to_html
 from . import UsageError
 from .common import unknown
+from .outputs import file_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -30,7 +30,9 @@ def add(command: argparse.ArgumentParser) -> None:
         "--concepts", action="store_true", help="print the test of concepts; --seed orders its options"
     )
     command.add_argument("--answers", action="store_true", help="print the paper with its worked answers")
-    command.add_argument("--html", type=Path, metavar="FILE", help="write a page that prints on A4 instead of Markdown")
+    command.add_argument(
+        "--html", type=file_to_write, metavar="FILE", help="write a page that prints on A4 instead of Markdown"
+    )
     command.set_defaults(run=_run)
 
 

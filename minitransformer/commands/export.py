@@ -8,6 +8,7 @@ from pathlib import Path
 from ..core.arrays.files import read_json
 from ..ideas.published import save_pretrained
 from ..run.published_models import open_any
+from .outputs import folder_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -17,7 +18,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "here that takes --model. The model must fit one of the families of published models."
     )
     command.add_argument("model", type=Path, metavar="RUN", help="the folder of the model, or a .gguf file")
-    command.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
+    command.add_argument("folder", type=folder_to_write, metavar="FOLDER", help="the folder to write")
     command.set_defaults(run=_run)
 
 

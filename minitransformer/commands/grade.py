@@ -16,6 +16,7 @@ from ..school.course.grading import Grades, drawn_seed, grade_all, hand_ins, san
 from ..school.course.sandbox import Limits
 from . import UsageError
 from .common import unknown
+from .outputs import folder_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
     command.add_argument(
         "--out",
-        type=Path,
+        type=folder_to_write,
         metavar="DIR",
         help="also write marks.csv, moodle.csv, canvas.csv, and feedback/STUDENT.txt for each file, to this folder",
     )

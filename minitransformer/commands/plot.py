@@ -10,6 +10,7 @@ from ..run.machines.locks import write_figure
 from ..school.show.viewer.command import view_text
 from . import UsageError
 from .common import add_device
+from .outputs import file_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def add(command: argparse.ArgumentParser) -> None:
     attention.add_argument("--layer", type=int, metavar="N", help="counted from 1 (default: the last)")
     attention.add_argument("--head", type=int, metavar="N", help="counted from 1 (default: all)")
     attention.add_argument(
-        "--out", type=Path, default=Path("attention.png"), metavar="FILE", help="(default: attention.png)"
+        "--out", type=file_to_write, default="attention.png", metavar="FILE", help="(default: attention.png)"
     )
     add_device(attention)
     attention.set_defaults(run=_run)

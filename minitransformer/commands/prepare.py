@@ -11,6 +11,7 @@ from ..core.arrays.files import read_json
 from ..run.machines.locks import locked
 from ..run.machines.shards import INDEX, prepare
 from . import UsageError
+from .outputs import folder_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "makes only the missing shards."
     )
     command.add_argument("texts", nargs="+", type=Path, metavar="TEXT", help="plain text files, in this order")
-    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder for the shards")
+    command.add_argument("--out", type=folder_to_write, required=True, metavar="DIR", help="the folder for the shards")
     command.add_argument("--tokenizer", choices=("characters", "bpe"), default="characters", help="(%(default)s)")
     command.add_argument("--vocabulary", type=int, default=8000, metavar="N", help="bpe tokens (default: 8000)")
     command.add_argument("--processes", type=int, default=1, metavar="N", help="parallel processes (default: 1)")

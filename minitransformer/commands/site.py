@@ -10,6 +10,7 @@ from ..school.show.site.build import build
 from ..school.show.site.frame import PUBLIC_PYODIDE
 from ..school.show.stepper.examples import EXAMPLES
 from .common import progress_bar
+from .outputs import folder_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -19,7 +20,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "with their check, the steppers, the annotated code, the reference and the teacher's guide. This takes a few "
         "minutes. Any web server can serve the folder, for example: python -m http.server --directory DIR"
     )
-    command.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="(default: site)")
+    command.add_argument("--out", type=folder_to_write, default="site", metavar="DIR", help="(default: site)")
     command.add_argument(
         "--source",
         type=Path,

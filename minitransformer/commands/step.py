@@ -11,6 +11,7 @@ from ..school.show.stepper.command import step_text
 from ..school.show.stepper.examples import ALSO_CALLED, EXAMPLES
 from . import UsageError
 from .common import add_device, known_as, progress_bar
+from .outputs import file_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--head", type=int, metavar="N", help="one head of its attention, from 1 (default: the layer)")
     command.add_argument("--all", action="store_true", help="also show the lines that compute no number")
     command.add_argument("--verify", action="store_true", help="compare every gradient with finite differences")
-    command.add_argument("--html", type=Path, metavar="FILE", help="write a page to step through in a browser")
+    command.add_argument("--html", type=file_to_write, metavar="FILE", help="write a page to step through in a browser")
     command.add_argument("--json", action="store_true", help="print one JSON document instead")
     command.add_argument("--seed", type=int, default=0, help="seed of the example's numbers (default: 0)")
     add_device(command)

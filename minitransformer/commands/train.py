@@ -25,6 +25,7 @@ from ..run.machines.settings import OPTIMIZERS, TrainingSettings, used_by
 from ..run.tasks import Task
 from . import Parser, UsageError
 from .common import add_fields, add_speed, given, make, speed, unknown
+from .outputs import folder_to_write
 
 _HELP = {
     "translate": "an encoder-decoder on sentence pairs",
@@ -111,7 +112,7 @@ class _TaskParser(Parser):
 
 
 def _add_options(kind: argparse.ArgumentParser, task: Task) -> None:
-    kind.add_argument("--out", type=Path, metavar="DIR", help="the folder of the run (default: runs/TASK)")
+    kind.add_argument("--out", type=folder_to_write, metavar="DIR", help="the folder of the run (default: runs/TASK)")
     kind.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
     for name, known, meaning in (
         ("--preset", task.presets, "settings to start from"),

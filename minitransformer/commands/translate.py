@@ -13,6 +13,7 @@ from ..run.published_models import as_translator, open_any
 from ..run.tasks.translation import written
 from . import UsageError
 from .common import add_search, add_speed, check_search, speed
+from .outputs import file_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -24,7 +25,9 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("text", nargs="*", metavar="TEXT", help="sentences, each in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--input", type=Path, metavar="FILE", help="a file of sentences, plain or .gz")
-    command.add_argument("--output", type=Path, metavar="FILE", help="file for the translations (default: print them)")
+    command.add_argument(
+        "--output", type=file_to_write, metavar="FILE", help="file for the translations (default: print them)"
+    )
     add_search(command)
     add_speed(command)
     command.set_defaults(run=_run)

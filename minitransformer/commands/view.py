@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..school.show.viewer.command import view_text
 from .common import add_device
+from .outputs import file_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -20,7 +21,11 @@ def add(command: argparse.ArgumentParser) -> None:
         "--model", type=Path, required=True, metavar="DIR", help="the model's folder, such as demo/model"
     )
     command.add_argument(
-        "--html", type=Path, default=Path("attention-view.html"), metavar="FILE", help="(default: attention-view.html)"
+        "--html",
+        type=file_to_write,
+        default="attention-view.html",
+        metavar="FILE",
+        help="(default: attention-view.html)",
     )
     add_device(command)
     command.set_defaults(run=_run)

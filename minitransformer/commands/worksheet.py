@@ -16,6 +16,7 @@ from ..school.course.worksheets import KINDS, Marks, Sheet, make, mark, read_for
 from ..school.course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
 from . import UsageError
 from .common import progress_bar, unknown
+from .outputs import file_to_write, folder_to_write
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -37,10 +38,16 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--student", default="", metavar="NAME", help="the student: each name gets its own numbers")
     command.add_argument("--answers", action="store_true", help="add the answer key, on a new page")
     for name, text in {"html": "a page that prints on A4", "md": "Markdown", "pdf": "a PDF"}.items():
-        command.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write {text} instead of text on the screen")
-    command.add_argument("--form", type=Path, metavar="FILE", help="write a text file to type the answers into")
+        command.add_argument(
+            f"--{name}", type=file_to_write, metavar="FILE", help=f"write {text} instead of text on the screen"
+        )
+    command.add_argument(
+        "--form", type=file_to_write, metavar="FILE", help="write a text file to type the answers into"
+    )
     command.add_argument("--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one per line")
-    command.add_argument("--out", type=Path, metavar="DIR", help="with --class: folder for sheets, forms and the key")
+    command.add_argument(
+        "--out", type=folder_to_write, metavar="DIR", help="with --class: folder for sheets, forms and the key"
+    )
     command.add_argument("--format", choices=list(FORMATS), default="pdf", help="format of the sheets (default: pdf)")
     command.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark completed forms")
     command.add_argument("--json", action="store_true", help="print the sheet, or the marks, as one JSON document")

@@ -15,6 +15,7 @@ from ..check.verify.gradients import Progress
 from ..check.verify.large_models import model_gradients
 from ..core import ops
 from ..core.arrays.backend import Array, Pullback, array_module, to_device, to_numpy
+from ..core.arrays.boundary import check_finite
 from ..core.arrays.files import read_json
 from ..core.layers import Decoder, Encoder
 from ..core.models import Classifier, EncoderDecoder, LanguageModel, Transformer, folder
@@ -113,6 +114,8 @@ def sentence_vectors(model: EncoderOnly, tokenizer: PublishedTokenizer, texts: S
         hidden, _ = model.hidden(to_device(padded(ids), model.device), real)
         found.append(to_numpy(ops.mean_pool(hidden, real)[0]))
     vectors = np.concatenate(found)
+    if not np.isfinite(vectors).all():
+        raise ValueError("the vectors of this model are NaN or infinite; its weights are too large, or damaged")
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
@@ -189,6 +192,7 @@ def fill_mask(
     if not places:
         raise ValueError("the text has no [MASK]; write [MASK] in place of the token to be found")
     logits = to_numpy(model(to_device(np.array([ids]), model.device))[0])[0, places].astype(np.float64)
+    check_finite("fill_mask", logits.max(axis=-1))
     best = np.argsort(-logits, axis=-1, kind="stable")[:, :n_guesses].tolist()
     rows = zip(ops.softmax(logits)[0], best, strict=True)
     return [[Guess(tokenizer.decode([i]).strip(), float(row[i])) for i in tokens] for row, tokens in rows]

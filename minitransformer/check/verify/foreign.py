@@ -138,7 +138,8 @@ def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
     if _is_random(run):
         return (
             f"{start}it draws random numbers of its own: pass its random generator as an argument, so that every run "
-            "starts from the same state, or switch them off, as module.eval() does with dropout"
+            "starts from the same state, or switch them off, as module.eval() does with dropout; if it draws its "
+            "parameters when it is first called, call it once before"
         )
     return (
         f"{start}it keeps state from run to run, as a generator does: pass its random generator as an argument, "

@@ -223,6 +223,12 @@ def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None
         raise ValueError(f"{where}: {name} must have shape {shape}, got {x.shape}")
 
 
+def check_finite(where: str, best: Array) -> None:
+    """Require that a model's largest logits are finite. best: the largest of each row; where NaN is, NaN is largest."""
+    if not bool(array_module(best).isfinite(best).all()):
+        raise ValueError(f"{where}: the model's logits are NaN or infinite; its weights are too large, or damaged")
+
+
 def check_generator(where: str, rng: Any) -> None:
     """Require a NumPy generator, or None: no dropout in a call, a random seed in a constructor."""
     if rng is not None and not isinstance(rng, np.random.Generator):

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,24 @@ _LONGEST_JSON = 1 << 26  # bytes
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file under a temporary name and then rename it, so that no half-written file is left. Text is UTF-8.
 
+    A file that is there keeps its mode, and a link still leads to it. A device or a pipe is written to as it stands.
     Raises OSError that names the path, if it cannot be written.
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    target = Path(os.path.realpath(path))  # the file that a link names
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                file.write(data)
+            return
         with temporary.open("wb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))  # before the content: it may be secret
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())  # the content before the name, so a crash of the machine leaves no empty file
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
     finally:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays.backend import Array, array_module, to_numpy
-from ..arrays.boundary import check_flags, check_number, check_sizes
+from ..arrays.boundary import check_finite, check_flags, check_number, check_sizes
 from .choosing import largest
 from .prefix import Prefix, check_end, laid_out
 
@@ -140,6 +140,7 @@ def _continuations(log_p: np.ndarray, logits: Array, n: int) -> tuple[np.ndarray
     xp = array_module(logits)
     ids = largest(logits, min(n, logits.shape[1]))
     top = xp.take_along_axis(logits, ids, axis=1)
+    check_finite("beam_search", top[:, 0])
     log_sum = xp.log(xp.exp(logits - top[:, :1]).sum(axis=1, keepdims=True)) + top[:, :1]
     steps = to_numpy(top - log_sum).astype(np.float64).reshape(*log_p.shape, -1)  # log softmax of these tokens
     totals = (log_p[:, :, None] + steps).reshape(len(log_p), -1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from ..arrays.backend import device_of, to_device, to_numpy
-from ..arrays.boundary import check_kind, check_sizes
+from ..arrays.boundary import check_finite, check_kind, check_sizes
 from .choosing import Choose, most_probable
 from .prefix import Prefix, check_end, laid_out
 
@@ -38,6 +38,7 @@ def write(
         chosen = np.flatnonzero(lengths[rows] <= position)  # the others are still in their prompts
         if len(chosen):
             asked = logits if len(chosen) == len(rows) else logits[to_device(chosen, device_of(logits).name)]
+            check_finite("write", asked.max(axis=-1))
             tokens[chosen] = to_numpy(choose(asked, rows[chosen]))
         texts[rows, position] = tokens
         position += 1
@@ -71,6 +72,7 @@ def stream(
     row = np.array([text])
     logits = prefix.read(texts[:, : len(prompt)])
     for i in range(n_new):
+        check_finite("stream", logits.max(axis=-1))
         token = to_numpy(choose(logits, row))
         yield int(token[0])
         if token[0] in ends or i == n_new - 1:

@@ -66,8 +66,7 @@ def _is_at(file: IO[str], path: Path) -> bool:
 
 
 def write_figure(path: Path, figure: Figure) -> None:
-    """Write a matplotlib figure as PNG, completely or not at all. A missing folder is created."""
+    """Write a matplotlib figure as PNG, completely or not at all."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150, bbox_inches="tight")
-    path.parent.mkdir(parents=True, exist_ok=True)
     write(path, picture.getvalue())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import to_device, to_numpy
+from ...core.arrays.boundary import check_finite
 from ...core.models import Classifier, EncoderDecoder, LanguageModel
 from ...core.text import END, PAD, Tokenizer, encode_lines, padded
 from ...core.text.text_files import read_labelled, read_pairs, read_text
@@ -67,7 +68,9 @@ def evaluate_writer(
         raise ValueError(f"{path}: the text must have at least two tokens, got {len(ids)}")
     corpus = TextCorpus(ids, min(model.config.max_length, len(ids) - 1), rows=32)
     loss = Worker(accelerate(model.to(device))).loss(corpus)
-    return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss)}
+    if not math.isfinite(loss):
+        raise ValueError(f"{path}: the loss is {loss}, so the model's weights are too large, or damaged")
+    return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
 
 
 def evaluate_classifier(folder: Path, path: Path, device: str, accelerate: Accelerate = as_written) -> dict[str, Any]:
@@ -98,5 +101,7 @@ def classified(model: Classifier, sequences: Sequence[Sequence[int]]) -> list[in
     found = np.zeros(len(sequences), dtype=np.int64)
     for rows in bucketed(widths, max(4096, int(widths.max())), rng=None):
         ids = to_device(padded([sequences[row] for row in rows]), model.device)
-        found[rows] = to_numpy(model(ids, ids != PAD)[0].argmax(axis=-1))
+        logits = model(ids, ids != PAD)[0]
+        check_finite("classify", logits.max(axis=-1))
+        found[rows] = to_numpy(logits.argmax(axis=-1))
     return found.tolist()

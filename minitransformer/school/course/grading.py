@@ -272,6 +272,8 @@ def _read(path: Path) -> bytes:
             raise ValueError(f"{path}: {one.name} is a link, which is not followed; hand in, or name, {what}")
     if path.is_dir():
         raise ValueError(f"cannot read {path}: the folder holds no notebook (.ipynb) or Python file (.py)")
+    if not path.exists():
+        raise ValueError(f"there is no file {path}")
     if path.suffix not in _KINDS:
         raise ValueError(f"{path}: a hand-in is a notebook, .ipynb, or a Python file, .py")
     try:

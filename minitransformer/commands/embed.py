@@ -6,7 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from ..run.published_models import load_encoder, sentence_vectors
+from ..core.arrays.files import read_json
+from ..core.models.encoder_only import EncoderOnly
+from ..core.models.opening import opened
+from ..run.published_models import sentence_vectors
 from .common import add_speed, speed
 
 
@@ -24,8 +27,11 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    model, tokenizer = load_encoder(options.model)
-    vectors = sentence_vectors(speed(options)(model.to(options.device)), tokenizer, options.texts)
+    pooling = options.model / "1_Pooling" / "config.json"  # a file of Sentence Transformers
+    if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
+        raise ValueError(f"{pooling}: only the mean over the tokens is supported (pooling_mode_mean_tokens)")
+    found = opened(options.model, EncoderOnly)
+    vectors = sentence_vectors(speed(options)(found.model.to(options.device)), found.tokenizers[0], options.texts)
     cosines = vectors @ vectors.T
     if options.json:
         print(json.dumps({"texts": options.texts, "vectors": vectors.tolist(), "similarities": cosines.tolist()}))

@@ -201,6 +201,7 @@ class TextEncoder(EncoderOnly):
 class MaskedLanguageModel(EncoderOnly):
     """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""
 
+    does = "fills a mask"
     _activate: Any = FeedForward._activate
 
     def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:

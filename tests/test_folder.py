@@ -30,6 +30,9 @@ from minitransformer.models import (
     ClassifierConfig,
     LanguageModel,
     LanguageModelConfig,
+    MaskedLanguageModel,
+    TextEncoder,
+    TextEncoderConfig,
     Transformer,
     TransformerConfig,
 )
@@ -59,6 +62,10 @@ def small_of(recipe):
     return family.build(*family.example(), np.random.default_rng(0))
 
 
+def encoder(kind):
+    return kind(TextEncoderConfig(7, max_length=5, n_layers=2, **SIZES), np.random.default_rng(0))
+
+
 def classifier():
     return Classifier(ClassifierConfig(7, 3, n_layers=2, **SIZES), np.random.default_rng(0))
 
@@ -68,6 +75,7 @@ def classifier():
     "make, inputs",
     [
         *[(transformer, 2), (language_model, 1), (classifier, 1), (like_llama, 1)],
+        *[(functools.partial(encoder, kind), 1) for kind in (MaskedLanguageModel, TextEncoder)],
         *[(functools.partial(small_of, r), 1 if issubclass(r, LlamaConfig) else 2) for r in families.RECIPES.values()],
     ],
 )
@@ -299,6 +307,10 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         ({"recipe": "models.folder.load"}, '"recipe" names'),
         ({"recipe": "..tests.conftest.Config"}, '"recipe" names'),
         ({"recipe": None, "model": "Oracle"}, '"model" must be one of Transformer'),
+        (
+            {"recipe": "ideas.published.text_encoder.TextEncoderConfig", "model": "np", "config": {"vocabulary": 7}},
+            "\"model\" names 'np', which TextEncoderConfig does not make",
+        ),
         ({"config": {"source_vocabulary": 7}}, "config.json: .*target_vocabulary"),
         ({"config": {"n_toes": 3}}, "config.json: .*n_toes"),
         (

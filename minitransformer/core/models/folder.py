@@ -181,7 +181,7 @@ def _described(folder: Path) -> tuple[Callable[..., Any], type[Any], dict[str, A
 
 
 def _maker(path: Path, config_class: type[Any], name: str) -> Callable[..., Any]:
-    """A config builds its model; if several kinds of models have this config, it is the class of that name beside it."""
+    """A config builds its model; where several kinds of models have the config, the class beside it does."""
     if hasattr(config_class, "build"):
         return config_class.build
     found = getattr(sys.modules[config_class.__module__], name, None)

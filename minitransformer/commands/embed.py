@@ -20,7 +20,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "cosine of the angle between every two."
     )
     command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--json", action="store_true", help="print one JSON document, with the vectors")
     add_speed(command)
     command.set_defaults(run=_run)

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
 from ..core.models import LanguageModel
 from ..core.models.opening import opened
-from ..core.text import END, Tokenizer, pieces
+from ..core.text import END, pieces
 from . import UsageError
 from .common import add_speed, make, speed
 
@@ -58,23 +58,13 @@ def _run(options: argparse.Namespace) -> int:
     (tokenizer,), fast = found.tokenizers, speed(options)(found.model.to(options.device))
     said = [{"role": "user", "content": options.prompt}]
     prompt = tokenizer.chat(said) if options.chat else tokenizer.encode(options.prompt, special=True)
-    if found.published:
-        return _stream(fast, tokenizer, prompt, options, choose)
-    texts = generate(fast, [prompt] * options.samples, options.tokens, choose, END)
-    for i, ids in enumerate(texts):
-        if i:
-            print("-" * 40)
-        print(tokenizer.decode([*prompt, *ids]).lstrip("\n"))  # together, because bpe drops the space before a text
-    return 0
-
-
-def _stream(
-    fast: LanguageModel, tokenizer: Tokenizer, prompt: list[int], options: argparse.Namespace, choose: Choose
-) -> int:
-    """Continue the text, or answer it, with a published model."""
+    whole = [] if found.published else generate(fast, [prompt] * options.samples, options.tokens, choose, END)
     for i in range(options.samples):
         if i:
             print("-" * 40)
+        if whole:
+            print(tokenizer.decode([*prompt, *whole[i]]).lstrip("\n"))  # together: bpe drops the space before a text
+            continue
         if not options.chat:
             print(tokenizer.decode(prompt), end="", flush=True)
         ids = stream(Continuation(fast), prompt, options.tokens, choose, tokenizer.ends, text=i)

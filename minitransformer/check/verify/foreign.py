@@ -37,7 +37,8 @@ def copied_array(x: Any) -> Any:
     """The numbers of a tensor of PyTorch or of an array of JAX as an array of NumPy; any other value unchanged."""
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(x, getattr(jax, "Array", ())):
-        return np.array(x)
+        array = np.array(x)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     array = as_numpy(x)
     return array if array is x else array.copy()
 

@@ -113,9 +113,8 @@ def fitting(
     for each, size in zip((*given[:1], *given[-1:]), sizes, strict=False):
         if len(each) > size or (exactly and len(each) < size):
             raise ValueError(f"{where}: the tokenizer has {len(each)} tokens, but the model {size}")
-    n_classes = getattr(model.config, "n_classes", 0)
-    if labels and len(labels) != n_classes:
-        raise ValueError(f"{where}: there are {len(labels)} labels, but the model has {n_classes} classes")
+    if labels and len(labels) != (classes := getattr(model.config, "n_classes", 0)):
+        raise ValueError(f"{where}: there are {len(labels)} labels, but the model has {classes} classes")
     return given
 
 

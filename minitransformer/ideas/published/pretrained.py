@@ -180,7 +180,7 @@ def save_pretrained(
         why = f": {reason}" if (reason := _NO_FAMILY.get(type(model).__name__)) else ""
         raise TypeError(f"save_pretrained: model must be one of {known}, got {type(model).__name__}{why}")
     folder, head, unlike = Path(directory), head_of(model), []
-    if (folder / CONFIG).is_file() and not is_folder(folder):
+    if (folder / CONFIG).is_file() and "model_type" not in read_object(folder / CONFIG):
         raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
     if isinstance(model, Transformer) and type(model.config) is TransformerConfig:
         model = _sines_first(model)

@@ -484,9 +484,8 @@ def test_view_and_plot_of_what_an_encoder_decoder_writes(
         run("plot", "attention", "--model", tmp_path / "m", "two men", "--kind", kind, "--head", 2, "--layer", 1)
         (weights, *words), _ = drawn
         sizes = {"two": 2, "<start>": len(said) + 1}
-        assert weights.shape == (1, *(sizes[each[0]] for each in words)) and words[0][0] == (
-            "two" if kind == "encoder" else "<start>"
-        )
+        assert weights.shape == (1, *(sizes[each[0]] for each in words))
+        assert words[0][0] == ("two" if kind == "encoder" else "<start>")
     about = json.loads((tmp_path / "m" / "config.json").read_text())
     (tmp_path / "m" / "config.json").write_text(json.dumps(about | {"decoder_start_token_id": None}))
     assert "must name decoder_start_token_id" in run("view", "--model", tmp_path / "m", "two men", status=1)

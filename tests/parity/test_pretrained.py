@@ -389,6 +389,34 @@ def test_roberta_takes_ids_of_padding_for_padding(pair: Any, side: str) -> None:
     np.testing.assert_allclose(ours(ids)[0][real], expected[real], rtol=0, atol=OUTPUT)
 
 
+def test_the_row_of_the_padding_has_a_gradient_by_design(tmp_path: Path) -> None:
+    """Theirs keeps back the gradient of that row where padding is read. Each other row is the same."""
+    theirs = theirs_of(Case("bert", "BertModel", dict(_BERT)))
+    theirs.save_pretrained(tmp_path)
+    ours, rng = from_pretrained(tmp_path), np.random.default_rng(0)
+    ids = np.array([[5, PAD, 7, PAD]])  # with no mask
+    hidden, backward = ours(ids)
+    weights = rng.normal(size=hidden.shape)
+    backward(weights)
+    (theirs(t(ids)).last_hidden_state * t(weights)).sum().backward()
+    expected, found = theirs.embeddings.word_embeddings.weight.grad.numpy(), ours.embed.tokens.table.grad.copy()
+    assert not expected[PAD].any() and abs(found[PAD]).max() > 0.1
+    found[PAD] = 0.0
+    np.testing.assert_allclose(found, expected, rtol=0, atol=GRADIENT)
+
+
+def test_positions_of_a_roberta_follow_the_mask_by_design(tmp_path: Path) -> None:
+    """Theirs follow the ids, unless they are told the positions."""
+    theirs = theirs_of(Case("roberta", "RobertaModel", dict(_BERT)))
+    theirs.save_pretrained(tmp_path)
+    ids, mask = np.array([[5, PAD, 7, 8, 9]]), np.array([[1, 1, 1, 0, 1]], bool)
+    options = {"attention_mask": t(mask.astype(int))}
+    told = theirs(t(ids), position_ids=t(np.where(mask, positions_of(mask), 0) + PAD + 1), **options)
+    found = from_pretrained(tmp_path)(ids, mask)[0]
+    np.testing.assert_allclose(found[mask], told.last_hidden_state.detach()[t(mask)], rtol=0, atol=OUTPUT)
+    assert abs(found - theirs(t(ids), **options).last_hidden_state.detach().numpy())[mask].max() > 0.1
+
+
 def test_as_many_parameters_as_theirs(pair: Any) -> None:
     _, theirs, ours = pair
     buffers = theirs.final_logits_bias.numel() if hasattr(theirs, "final_logits_bias") else 0

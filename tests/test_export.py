@@ -215,8 +215,11 @@ def test_every_family_is_among_them(tmp_path: Path) -> None:
     written = set()
     for family in FAMILIES.values():
         config, head = family.example()
-        save_pretrained(family.build(config, head, np.random.default_rng(0)), tmp_path)
-        written.add(json.loads((tmp_path / "config.json").read_text())["model_type"])
+        model = family.build(config, head, np.random.default_rng(0))
+        save_pretrained(model, tmp_path, eos_token_id=2)
+        document, again = json.loads((tmp_path / "config.json").read_text()), from_pretrained(tmp_path).state()
+        assert document["eos_token_id"] == 2 and all((again[name] == x).all() for name, x in model.state().items())
+        written.add(document["model_type"])
     assert written <= {*WRITERS, *(name.split()[0] for name in TRANSLATORS), *ENCODERS}
 
 

@@ -541,28 +541,6 @@ def test_a_roberta_with_a_head_reads_no_pooler(tmp_path: Path) -> None:
             np.testing.assert_array_equal(value, model.state()[key], err_msg=key)
 
 
-def test_each_kind_is_written_as_its_family(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 2, "max_length": 9}
-    both = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 2}
-    encoder = TextEncoderConfig(11, **sizes, pooler=None)
-    kinds = {
-        "bert": MaskedLanguageModel(encoder, rng),
-        "distilbert": TextClassifierConfig(11, **sizes, types=0, pooler="relu", n_classes=3).build(rng),
-        "gpt2": gpt2(),
-        "bart": BartConfig(11, 11, **both, position_offset=2, embedding_norm=True).build(rng),
-        "pegasus": BartConfig(11, 11, **both, positions="halves", norm_order="pre").build(rng),
-        "marian": BartConfig(11, 11, **both, positions="halves").build(rng),
-    }
-    for name, model in kinds.items():
-        save_pretrained(model, tmp_path / name, eos_token_id=2)
-        document = json.loads((tmp_path / name / "config.json").read_text())
-        assert (document["model_type"], document["eos_token_id"]) == (name, 2)
-        again = from_pretrained(tmp_path / name)
-        for key, value in again.state().items():
-            np.testing.assert_array_equal(value, model.state()[key], err_msg=f"{name}: {key}")
-
-
 # ---- Speed and memory. ----
 
 LOAD = r"""

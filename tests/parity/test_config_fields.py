@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
 
 from minitransformer.ideas.published.families import FAMILIES
@@ -24,7 +23,7 @@ from minitransformer.ideas.published.family import CLASSES, Family
 from minitransformer.models import from_pretrained
 
 from . import test_pretrained as published
-from .counterparts import all_in_float64
+from .test_pretrained import in_float64  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.parity
 
@@ -138,15 +137,6 @@ def verdict(case: published.Case, folder: Path) -> tuple[str, str]:
             return "fails", f"{type(error).__name__}: {error}"[:200]
         worst = max(worst, float(abs(mine - found.detach().numpy()).max()))
     return ("agrees" if worst < AGREES else "disagrees"), f"{worst:.1e}"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def in_float64() -> Iterator[None]:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    with all_in_float64(), torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
 
 
 @pytest.mark.slow

@@ -139,6 +139,7 @@ def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartCon
     fields.same("encoder_attention_heads", "decoder_attention_heads")
     fields.same("encoder_ffn_dim", "decoder_ffn_dim")
     fields.only(normalize_before=particular.get("norm_order") == "pre", add_bias_logits=False)
+    fields.only(do_blenderbot_90_layernorm=False)
     fields.only(normalize_embedding=particular.get("embedding_norm", False))
     found = fields.read(FIELDS)
     fields.only(num_hidden_layers=found["n_encoder_layers"])

@@ -333,9 +333,9 @@ def test_load_opens_whatever_is_a_model(tmp_path: Path) -> None:
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no model folder"):
         models.load(tmp_path / "none")
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"model\.safetensors is a file, and none that holds a whole model; give the"):
-        models.load(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"config\.json is a file; give the folder of the model$"):
+        models.load(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize("there", ["run", "published"])

@@ -155,7 +155,7 @@ def load(folder: Path) -> Model:
 def _described(folder: Path) -> tuple[Callable[..., Any], type[Any], dict[str, Any]]:
     """What a folder's config.json names: what makes a model of a config, the class of the config, and its fields."""
     if folder.is_file():
-        raise ValueError(f"{folder} is a file, and none that holds a whole model; give the model's folder")
+        raise ValueError(f"{folder} is a file; give the folder of the model")
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no model folder {folder}")
     path = folder / "config.json"

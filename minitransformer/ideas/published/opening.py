@@ -3,7 +3,7 @@
 from ...core.models.opening import FORMS, Form
 from . import pretrained, tokenizers
 
-FORMS += [
+FORMS += [  # a .json is a file of ours: one tokenizer
     Form(pretrained.is_folder, pretrained.of_folder, tokenizers.of_folder),
-    Form(lambda path: path.suffix == ".gguf" and path.is_file(), pretrained.of_file, tokenizers.of_file),
+    Form(lambda path: path.is_file() and path.suffix != ".json", pretrained.of_file, tokenizers.of_file),
 ]

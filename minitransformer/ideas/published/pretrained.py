@@ -79,6 +79,8 @@ def of_file(path: Path) -> Pretrained:
 
     Raises ValueError as of a folder, and ModuleNotFoundError, which names the extra, without the library `gguf`.
     """
+    if path.suffix != ".gguf":
+        raise ValueError(f"{path} is a file; give the folder of the model, or a .gguf file")
     file = gguf.open_file(path)
     with naming(path):
         document = gguf_models.document(file)

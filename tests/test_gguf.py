@@ -15,6 +15,7 @@ import pytest
 
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.gguf import open_file
 from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.models import LanguageModel, from_pretrained
@@ -114,7 +115,7 @@ def write_family(path: Path, name: str, model: LanguageModel) -> Path:
     ("llama", {}), ("llama", {"bias": True, "qkv_bias": True}), ("llama", {"tie_output": True, "n_key_heads": 1}),
     ("qwen2", {"window": None}), ("qwen2", {"window": None, "tie_output": True}),
     ("qwen3", {"window": None}), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}),
-    ("gemma2", {"query_scalar": 4, "tie_output": True}),
+    ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}),
 ])  # fmt: skip
 def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any) -> None:
     config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)
@@ -123,6 +124,11 @@ def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: s
     assert found.config == model.config
     for key, value in found.state().items():
         np.testing.assert_allclose(value, model.state()[key], rtol=0, atol=5e-7, err_msg=key)
+
+
+def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
+    found = {"hidden_size": 4608, "num_attention_heads": 32, "num_hidden_layers": 46, "head_dim": 128}
+    assert FAMILIES["gemma2"].in_gguf.more(Fields({}), {}, found)["query_pre_attn_scalar"] == 144  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -370,21 +370,6 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
     assert set(gradients) <= {"final_logits_bias"}  # theirs is no parameter
 
 
-@pytest.mark.parametrize("side", ["right", "left", "13 tokens"])
-def test_roberta_takes_ids_of_padding_for_padding(pair: Any, side: str) -> None:
-    """Theirs needs a mask; ours finds the same without, since its positions count from the padding's id."""
-    case, theirs, ours = pair
-    if case.model_type != "roberta" or (side == "left" and ours.config.pooler):
-        return
-    mask = MASKS[side]
-    ids = np.where(mask, draw_ids(np.random.default_rng(3), mask.shape), PAD)
-    found = theirs(t(ids), attention_mask=t(mask.astype(int)))
-    is_body = isinstance(ours, TextEncoder)
-    expected = (found.last_hidden_state if is_body else found.logits).detach().numpy()
-    real = slice(None) if isinstance(ours, Classifier) else mask
-    np.testing.assert_allclose(ours(ids)[0][real], expected[real], rtol=0, atol=OUTPUT)
-
-
 def test_the_row_of_the_padding_has_a_gradient_by_design(tmp_path: Path) -> None:
     """Theirs keeps back the gradient of that row where padding is read. Each other row is the same."""
     theirs = theirs_of(Case("bert", "BertModel", dict(_BERT)))

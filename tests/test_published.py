@@ -461,6 +461,7 @@ def test_view_and_plot(kind: str, request: pytest.FixtureRequest, tmp_path: Path
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bart", "t5"])
 def test_view_and_plot_of_what_an_encoder_decoder_writes(
     family: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch

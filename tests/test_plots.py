@@ -36,6 +36,14 @@ def test_a_heat_map_for_each_head():
     assert [label.get_text() for label in maps[0].get_yticklabels()] == QUERIES
 
 
+def test_a_long_text_has_labels_for_some_tokens_and_many_heads_have_rows(monkeypatch):
+    monkeypatch.setattr(plots, "_WIDEST", 22.0)
+    tokens = [f"t{i}" for i in range(130)]
+    figure = plots.attention_maps(np.zeros((3, 130, 130)), tokens, tokens)
+    assert figure.get_size_inches()[0] < 24 and len(heat_maps(figure)) == 3
+    assert [label.get_text() for label in heat_maps(figure)[0].get_xticklabels()] == tokens[::5]
+
+
 def test_titles_can_be_given():
     maps = heat_maps(plots.attention_maps(WEIGHTS, QUERIES, KEYS, titles=list("abcd")))
     assert [axes.get_title() for axes in maps] == list("abcd")

@@ -23,6 +23,8 @@ from .colours import ABOVE, BELOW
 
 _PER_COLUMN = 6.5  # letters of a title above a column of a matrix
 _INDEX = re.compile(r"^([A-Za-z])_([A-Za-z])$")
+_LABELS = 64  # tokens along an axis for which there is room; a longer text has labels for some
+_WIDEST = 300.0  # inches: a wider picture cannot be drawn at 150 pixels an inch
 _SIGNED = LinearSegmentedColormap.from_list("signed", [BELOW, "white", ABOVE])
 
 
@@ -90,22 +92,33 @@ def _short(number: float) -> str:
 def attention_maps(
     weights: np.ndarray, queries: Sequence[str], keys: Sequence[str], titles: Sequence[str] | None = None
 ) -> Figure:
-    """Heat maps side by side, one for each head: row i shows where query i looks. weights: (H, T_q, T_k)."""
-    n_heads, t_q, t_k = wanted = (len(weights) if titles is None else len(titles), len(queries), len(keys))
+    """Heat maps, one for each head: row i shows where query i looks. weights: (H, T_q, T_k)."""
+    n_heads, *_ = wanted = (len(weights) if titles is None else len(titles), len(queries), len(keys))
     if weights.shape != wanted:
         raise ValueError(f"attention_maps: weights must be (heads, queries, keys), here {wanted}, got {weights.shape}")
-    width, height = 0.36 * t_k + 0.2, 0.36 * t_q
-    figure = Picture(figsize=(n_heads * width + 1.6, height + 1.6), layout="constrained")
-    all_axes = figure.subplots(1, n_heads, sharey=True, squeeze=False)[0]
-    for head, axes in enumerate(all_axes):
+    (at_q, names_q), (at_k, names_k) = _labels(queries), _labels(keys)
+    width, height = 0.36 * len(at_k) + 0.2, 0.36 * len(at_q)
+    columns = max(1, min(n_heads, int(_WIDEST / width)))
+    rows = -(-n_heads // columns)
+    figure = Picture(figsize=(columns * width + 1.6, rows * (height + 1.6)), layout="constrained")
+    all_axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for axes in all_axes[n_heads:]:
+        axes.remove()
+    for head, axes in enumerate(all_axes[:n_heads]):
         image = axes.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
         axes.set_title(titles[head] if titles else f"head {head + 1}")
-        axes.set_xticks(range(t_k), keys, rotation=90)
-        axes.set_yticks(range(t_q), queries)
+        axes.set_xticks(at_k, names_k, rotation=90)
+        axes.set_yticks(at_q, names_q)
     all_axes[0].set_ylabel("query")
     figure.supxlabel("key", fontsize="medium")
-    figure.colorbar(image, ax=all_axes, label="attention weight", shrink=0.8)
+    figure.colorbar(image, ax=all_axes[:n_heads], label="attention weight", shrink=0.8)
     return figure
+
+
+def _labels(tokens: Sequence[str]) -> tuple[range, Sequence[str]]:
+    """Which places get a label, and the labels: of a long text, only every n-th."""
+    every = 1 if len(tokens) <= _LABELS else -(-2 * len(tokens) // _LABELS)
+    return range(0, len(tokens), every), tokens[::every]
 
 
 def _curves(x: str, y: str) -> tuple[Figure, Axes]:

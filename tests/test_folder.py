@@ -378,10 +378,20 @@ def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_mem
     path.write_text(json.dumps(document))
 
     tracemalloc.start()
-    with pytest.raises(ValueError, match=r"config\.json: these sizes ask for more numbers than the file holds"):
+    asks = r"these sizes ask for more numbers than the file holds|\w*layers is \d+, more than the \d+ arrays of model"
+    with pytest.raises(ValueError, match=rf"config\.json: ({asks})"):
         load(tmp_path)
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
     tracemalloc.stop()
+
+
+def test_a_hundred_million_cheap_layers_are_refused_at_once(tmp_path):
+    """A long table of tokens let the sizes pass: 0.4 GB and half a minute went by."""
+    save(LanguageModelConfig(200_000, 16, 2, 1, 1, 1).build(np.random.default_rng(0)), tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"n_layers": 1', '"n_layers": 100000000'))
+    with pytest.raises(ValueError, match=r"n_layers is 100000000, more than the 20 arrays of model\.safetensors"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

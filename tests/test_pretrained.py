@@ -294,6 +294,7 @@ _NO_ROPE = {"no_rope_layers": [1, 0], "use_bias": False, "use_sliding_window": N
         ("llama", {"hidden_act": "relu6"}, "hidden_act 'relu6'"),
         ("llama", {"head_dim": 3}, "head_dim must be even, since rotary positions turn pairs of numbers; got 3"),
         ("llama", _NO_ROPE, r"not understood in config.json: no_rope_layers = \[1, 0\], use_bias = False; it may"),
+        ("albert", {"embedding_size": 10**9}, "these sizes ask for more than the"),
         ("bert", {"embedding_size": 4}, "not understood in config.json: embedding_size = 4"),
         ("t5", {"dense_act_fn": "mish"}, "dense_act_fn 'mish' is not supported"),
         ("t5", {"tie_word_embeddings": False, "scale_decoder_outputs": True}, "lm_head.weight is missing, though"),

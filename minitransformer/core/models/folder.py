@@ -136,6 +136,9 @@ def load(folder: Path) -> Model:
                 f"{weights_path}: {parameter} has dtype {stored}, but must have {', '.join(_DTYPES)}; convert it"
             )
     with naming(folder / "config.json"):
+        for name, n in config.items():
+            if name.endswith("layers") and isinstance(n, int) and n > len(forms):
+                raise ValueError(f"{name} is {n}, more than the {len(forms)} arrays of {weights_path.name}")
         sizes = Unread(at_most=4 * sum(math.prod(shape) for _, shape in forms.values()))
         model = make(config_class(**config), sizes)
     state = read_arrays(weights_path)

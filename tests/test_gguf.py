@@ -300,3 +300,5 @@ def test_the_config_is_that_of_a_folder(tmp_path: Path) -> None:
     found = document(open_file(path))
     assert found["rope_theta"] == 5000.0 and found["num_key_value_heads"] == 2 and found["head_dim"] == 16
     assert found["vocab_size"] == 11 and found["tie_word_embeddings"] is False and found["model_type"] == "llama"
+    path = write_gguf(tmp_path / "older.gguf", llama(tie_output=False), llama__rope__freq_base=None)
+    assert document(open_file(path))["rope_theta"] == 10000.0  # as in the paper, where a file does not say

@@ -212,6 +212,14 @@ def test_a_kernel_may_decline() -> None:
     np.testing.assert_array_equal(example(lambda x: None)(x)[0], textbook.gelu(x)[0])
 
 
+@pytest.mark.parametrize("target", [-1, 3])
+def test_the_kernel_of_the_loss_leaves_a_target_that_is_no_class_to_its_op(target: int) -> None:
+    logits, targets = random(2, 3), np.array([0, target])
+    assert cross_entropy.cross_entropy(logits, targets) is None
+    with pytest.raises(ValueError, match="cross_entropy: targets"):
+        fast.ops.cross_entropy(logits, targets)
+
+
 def test_the_textbook_ops_run_as_written_whatever_is_accelerated(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: Any, **options: Any) -> Any:
         pytest.fail("a fast form ran")

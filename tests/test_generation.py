@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import minitransformer.core.arrays.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.core.arrays.backend import to_device, to_numpy
-from minitransformer.core.generation import beam
+from minitransformer.core.generation.beam import _continuations
 from minitransformer.core.generation.choosing import largest
 from minitransformer.generation import (
     Continuation,
@@ -532,7 +532,7 @@ def test_among_equal_logits_the_first_comes_first(k):
     x = np.tile(np.array([0.0, 1.0]), (2, 100))
     for row in largest(x, k).tolist():
         assert row[:100] == [*range(1, 200, 2)] and row[100:] == sorted(row[100:]) and len(set(row)) == k
-    log_p, beams, tokens = beam._continuations(np.zeros((1, 2)), x, 400)
+    _, beams, tokens = _continuations(np.zeros((1, 2)), x, 400)
     assert tokens[0].tolist() == [*range(1, 200, 2)] * 2 + [*range(0, 200, 2)] * 2
     assert beams[0].tolist() == [0] * 100 + [1] * 100 + [0] * 100 + [1] * 100
 

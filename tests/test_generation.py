@@ -754,6 +754,7 @@ def search(prompts=((1,),), n_new=2, **options):
         (lambda: search(penalty="none"), ValueError, "beam_search: penalty must be one of length, paper, got 'none'"),
         (lambda: search(n_new=0), ValueError, "beam_search: n_new must be greater than 0, got 0"),
         (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be from 0 to 10, got -0.1"),
+        (lambda: search(length_penalty=10.1), ValueError, "length_penalty must be from 0 to 10, got 10.1"),
         (lambda: search(length_penalty=math.inf), ValueError, "length_penalty must be finite, got inf"),
         (lambda: search(prompts=[[]]), ValueError, "beam_search: prompt 0 is empty"),
         (lambda: search(end=-1), ValueError, "beam_search: end must be from 0 to 12, or None, got -1"),

@@ -262,6 +262,7 @@ def test_blocks_cover_every_row_once() -> None:
     for n_rows, row_size in [(0, 3), (1, 3), (100, 3), (100, BLOCK), (7, 3 * BLOCK)]:
         covered = [i for block in blocks(n_rows, row_size) for i in range(n_rows)[block]]
         assert covered == list(range(n_rows))
+    assert len(list(blocks(7, 3 * BLOCK))) == 7  # a row that is larger than a block is a block
 
 
 def trained(dtype: type, sizes: list[tuple[int, ...]], accelerate: Any = lambda same: same) -> list[np.ndarray]:
@@ -358,6 +359,9 @@ def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_
     assert not adam(p.value, p.grad, np.zeros((6, 4)), np.zeros((6, 4)), 1, 1e-2, (0.9, 0.999), 1e-8)
     optimizer.step()
     np.testing.assert_allclose(p.value, before - 1e-2 * np.sign(p.grad), rtol=1e-6)
+    value, *state = (np.zeros((4, 6), np.float32) for _ in range(4))
+    value.flags.writeable = False
+    assert not adam(value, *state, 1, 1e-2, (0.9, 0.999), 1e-8)  # compiled loops would write to it nevertheless
 
 
 def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pytest.MonkeyPatch, form: str) -> None:

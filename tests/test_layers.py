@@ -125,6 +125,14 @@ def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
     np.testing.assert_array_equal(cache.read(), before)
 
 
+def test_rows_are_selected_where_a_layer_has_no_cross_attention() -> None:
+    cache = Cache(1)
+    keys = normal(3, 1, 2, 4)
+    cache.self_attention[0].extend(keys, keys)
+    cache.select(np.array([2, 0]), memory=normal(2, 5, 4))
+    np.testing.assert_array_equal(cache.self_attention[0].read()[0], keys[[2, 0]])
+
+
 def test_an_empty_cache_cannot_be_read() -> None:
     with pytest.raises(ValueError, match="the key-value cache is empty"):
         KeyValueCache().read()

@@ -30,6 +30,9 @@ def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
             y = np.asarray(of_arrays(*arrays)[0])
             return y.astype(jax.dtypes.canonicalize_dtype(y.dtype))  # float32, unless JAX was told otherwise
 
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):  # nothing is traced, so no callback is needed
+            return jax.numpy.asarray(output(*(leaves[i] for i in places)))
+
         def gradients(dy: Any, *arrays: Any) -> Any:
             found = of_arrays(*arrays)[1](np.array(dy))
             rest = iter(found if isinstance(found, tuple) else (found,))

@@ -48,6 +48,7 @@ def replace(suite: Suite, namespace: dict[str, Any]) -> None:
 
     A package often has a function under several names, as `pkg.softmax` and `pkg.nn.softmax`: each is replaced.
     """
+    described = {function.replaces for function in suite.functions}  # each of these has a replacement of its own
     for function in suite.functions:
         if not function.replaces or function.replaces in OWN:
             continue
@@ -58,12 +59,17 @@ def replace(suite: Suite, namespace: dict[str, Any]) -> None:
             holder = getattr(holder, part)
         own, ours = getattr(holder, name), made(function, namespace)
         OWN[function.replaces] = own
-        package = module.partition(".")[0]
-        modules = [m for key, m in sys.modules.items() if key.partition(".")[0] == package and hasattr(m, "__dict__")]
-        places = [(m, key) for m in modules for key, value in list(vars(m).items()) if value is own]
+        places = [(m, key) for m, key, value in _held_by(module.partition(".")[0]) if value is own]
+        places = [(m, key) for m, key in places if f"{m.__name__}:{key}" not in described]
         for place, key in [(holder, name), *places]:
             _PLACES.append((place, key, own))
             setattr(place, key, ours)
+
+
+def _held_by(package: str) -> list[tuple[Any, str, Any]]:
+    """(module, name, value) of all that the modules of a package hold."""
+    modules = [m for key, m in list(sys.modules.items()) if key.partition(".")[0] == package]
+    return [(m, key, value) for m in modules for key, value in list(getattr(m, "__dict__", {}).items())]
 
 
 def put_back() -> None:

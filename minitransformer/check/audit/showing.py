@@ -12,6 +12,7 @@ from .replacing import OWN, library_of, made
 from .suite import Function, Suite
 
 DRAWS = 20
+_RIGHT: dict[tuple[Function, str, int], dict[str, np.ndarray]] = {}  # for who asks about many mistakes in turn
 
 
 def shown(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake) -> dict[str, Any]:
@@ -24,7 +25,8 @@ def shown(suite: Suite, function: Function, namespace: dict[str, Any], mistake: 
     for text, seed in _trials(function):
         here = {"input": text, "seed": seed}
         with np.errstate(all="ignore"):
-            right = _results(suite, function, namespace, text, seed)
+            right = _RIGHT.get((function, text, seed)) or _results(suite, function, namespace, text, seed)
+            _RIGHT[function, text, seed] = right
             try:
                 with mistake.applied():
                     wrong = _results(suite, function, namespace, text, seed)
@@ -60,10 +62,12 @@ def _trials(function: Function) -> Iterator[tuple[str, int]]:
     yield from ((text, seed) for text in function.inputs for seed in range(DRAWS))
 
 
-def _own_results(suite: Suite, function: Function, *where: Any) -> dict[str, np.ndarray]:
+def _own_results(
+    suite: Suite, function: Function, namespace: dict[str, Any], text: str, seed: int
+) -> dict[str, np.ndarray]:
     """Those of the suite's own function; none if it cannot run, as a student's that is yet to be written."""
     try:
-        return _results(suite, function, *where, own=OWN[function.replaces])
+        return _results(suite, function, namespace, text, seed, OWN[function.replaces])
     except Exception:
         return {}
 

@@ -212,12 +212,12 @@ def test_a_kernel_may_decline() -> None:
     np.testing.assert_array_equal(example(lambda x: None)(x)[0], textbook.gelu(x)[0])
 
 
-@pytest.mark.parametrize("target", [-1, 3])
-def test_the_kernel_of_the_loss_leaves_a_target_that_is_no_class_to_its_op(target: int) -> None:
+@pytest.mark.parametrize(("target", "smoothing"), [(-1, 0.0), (3, 0.0), (0, 1.5), (0, -0.5)])
+def test_the_kernel_of_the_loss_leaves_what_is_wrong_to_its_op(target: int, smoothing: float) -> None:
     logits, targets = random(2, 3), np.array([0, target])
-    assert cross_entropy.cross_entropy(logits, targets) is None
-    with pytest.raises(ValueError, match="cross_entropy: targets"):
-        fast.ops.cross_entropy(logits, targets)
+    assert cross_entropy.cross_entropy(logits, targets, label_smoothing=smoothing) is None
+    with pytest.raises(ValueError, match=r"cross_entropy: (targets|label_smoothing)"):
+        fast.ops.cross_entropy(logits, targets, label_smoothing=smoothing)
 
 
 def test_the_textbook_ops_run_as_written_whatever_is_accelerated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,9 @@ def _audit(options: argparse.Namespace) -> int:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
         own = Path(options.at, path.stem)
+        is_own = own.is_dir() and not (own / "__init__.py").exists()  # in its repository a package may have this name
         with tqdm(desc=path.stem, unit=" runs", leave=False, disable=None) as bar:
-            audits.append(audit(path, own if own.is_dir() else Path(options.at), options.limit, _showing(bar)))
+            audits.append(audit(path, own if is_own else Path(options.at), options.limit, _showing(bar)))
     if options.json:
         print(json.dumps([
             {"title": suite.title, "repository": suite.repository, "commit": suite.commit,

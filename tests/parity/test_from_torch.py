@@ -603,6 +603,12 @@ class Counting(torch.nn.Module):
         return y
 
 
+def test_arrays_that_may_not_be_written_to_are_taken() -> None:
+    x = X.copy()
+    x.flags.writeable = False  # PyTorch warns of such arrays, because its tensors can be written to
+    np.testing.assert_allclose(from_torch(torch.tanh)(x)[0], np.tanh(X))
+
+
 def test_what_a_module_writes_into_its_buffers_stays_in_one_call() -> None:
     module = Counting()
     verify.gradients(from_torch(module), X).assert_ok(everything=True)

@@ -45,7 +45,7 @@ def _happened(result: Result) -> str:
     problem = f": {result.problem.splitlines()[-1]}" if result.problem else ""
     if result.right == "fails by itself":
         return f"the suite fails by itself, without our code{problem}"
-    words = {"failed": "fails", "not found": "was not put in place", "no tests": "ran no test"}
+    words = {"failed": "fails", "not found": "was not put in place", "no tests": "ran no test", "error": "does not run"}
     words["never called"] = "passes, but the tests never call it"
     return f"the right version {words.get(result.right, result.right)}{problem}"
 

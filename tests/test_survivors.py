@@ -116,6 +116,8 @@ FUNCTIONS = {
     ),
     "TorchCode, `my_layer_norm`": (of_learned_norm, ours(ops.layer_norm)),
     "TorchCode, `rms_norm`": (of_rms_norm, ours(ops.rms_norm)),
+    "Equinox, `dot_product_attention`": ATTENTION,
+    "Equinox, `LayerNorm.__call__`": NORM,
     "thinc, `Ops.softmax`": (lambda x, t: of_softmax(x / t), ours(lambda x, t: ops.softmax(x, -1, t))),
 }
 
@@ -145,7 +147,8 @@ def test_all_of_the_table_are_there() -> None:
     ("function", "mistake", "text", "seed", "said"), SURVIVORS, ids=[f"{one[0]}-{one[1]}" for one in SURVIVORS]
 )
 def test_a_survivor_is_wrong_where_the_page_says(function: str, mistake: str, text: str, seed: int, said: str) -> None:
-    inputs = eval(text, {"r": np.random.default_rng(seed)})
+    given = eval(text, {"r": np.random.default_rng(seed)})
+    inputs = [x.astype(float) if getattr(x, "dtype", None) == np.float32 else x for x in given]
     formula, op = FUNCTIONS[function]
     right, found = formula(*inputs), op(*inputs)
     with MISTAKES[mistake].applied(), np.errstate(all="ignore"):

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 
 
+def names() -> dict[str, Any]:
+    """What else the description of a suite may use."""
+    import jax
+
+    return {"jax": jax, "jnp": jax.numpy}
+
+
 def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
     """The op as a function of JAX's arrays. Floating-point arrays given by position are differentiable."""
     import jax

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..verify.catalogue import known_ops
 from .suite import Function, Suite
 
@@ -20,20 +22,12 @@ _PLACES: list[tuple[Any, str, Any]] = []  # what was replaced: its holder, its n
 
 def namespace_of(suite: Suite) -> dict[str, Any]:
     """The names that `call` can use."""
-    import numpy as np
-
-    more: dict[str, Any] = {"np": np, "ops": types.SimpleNamespace(**known_ops())}
-    if suite.arrays == "torch":
-        import torch
-
-        torch.set_num_threads(1)
-        more["torch"] = torch
-    if suite.arrays == "jax":
-        import jax
-
-        more |= {"jax": jax, "jnp": jax.numpy}
-    adapted = (lambda op: op) if suite.arrays == "numpy" else library_of(suite.arrays).adapted
-    return {name: adapted(f) for name, f in known_ops().items()} | more
+    ops = known_ops()
+    plain = {"np": np, "ops": types.SimpleNamespace(**ops)}
+    if suite.arrays == "numpy":
+        return ops | plain
+    library = library_of(suite.arrays)
+    return {name: library.adapted(f) for name, f in ops.items()} | plain | library.names()
 
 
 def library_of(arrays: str) -> Any:

@@ -1,7 +1,5 @@
 """The bank of examination questions and the test of concepts."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 

@@ -1,7 +1,5 @@
 """Each family of decoders in the commands: `info`, `step` and `generate` on a folder of Hugging Face's layout."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -6,14 +6,13 @@ Nothing is executed here; `python notebooks/build.py --check` does that, and com
 import ast
 import base64
 import copy
-import importlib.util
 import io
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from common import code_of
 from matplotlib.figure import Figure
 
 from minitransformer import course
@@ -23,15 +22,7 @@ from minitransformer.school.show.site.frame import Site
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 
-def _build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_notebooks", NOTEBOOKS / "build.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build = _build()
+build = code_of(NOTEBOOKS / "build.py")
 NAMES = build.names()
 
 

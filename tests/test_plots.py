@@ -1,7 +1,5 @@
 """Pictures: what they show, and that a file is complete or absent."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -3,8 +3,6 @@
 Whoever needs more lines than that removes others, or raises a number on purpose.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

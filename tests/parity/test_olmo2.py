@@ -1,7 +1,5 @@
 """OLMo 2 in configurations drawn at random, against transformers: values and every gradient, with masks and without."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

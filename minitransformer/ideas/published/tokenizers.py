@@ -69,9 +69,8 @@ class PublishedTokenizer(Tokenizer):
     def __len__(self) -> int:
         return max(self._model.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
+    def _encode(self, text: str, special: bool) -> list[int]:
         """The ids of a text. special: add the tokens that the model expects around it, such as [CLS] and [SEP]."""
-        check_flags("PublishedTokenizer.encode", special=special)
         with _caught("the tokenizer fails on this text"):
             return self._model.encode(text, add_special_tokens=special).ids
 

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -252,6 +253,29 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["audit", str(path), "--at", str(tmp_path), "--limit", "0"]) == 2
     assert main(["audit", str(path), "--at", str(tmp_path / "nowhere")]) == 1
     assert "there is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", [False, True])
+def test_where_the_command_looks_for_a_suite_and_how_it_shows_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: bool
+) -> None:
+    """In a folder of its name, unless that is a package in its repository. Not on a terminal: a line in ten seconds."""
+    path, seen, seconds = suite(tmp_path, WEAK), list[Path](), iter([0.0, 5.0, 11.0, 11.0, 12.0, 22.0, 22.0])
+    (tmp_path / "suite").mkdir()
+    if package:
+        (tmp_path / "suite" / "__init__.py").touch()
+
+    def pretended(path: Path, folder: Path, limit: float, progress: Any) -> tuple[Suite, list[Result]]:
+        seen.append(folder)
+        for line in ("after 5 s", "after 11 s", "after 12 s", "after 22 s"):
+            progress(line)
+        return read(path), []
+
+    monkeypatch.setattr("minitransformer.commands.audit.audit", pretended)
+    monkeypatch.setattr("minitransformer.commands.audit.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    assert main(["audit", str(path), "--at", str(tmp_path)]) == 0
+    assert seen == [tmp_path if package else tmp_path / "suite"]
+    assert capsys.readouterr().err.split("\n") == ["after 11 s", "after 22 s", ""]
 
 
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)

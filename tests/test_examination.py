@@ -11,7 +11,7 @@ from tiers import in_one
 from minitransformer import ops
 from minitransformer.cli import main
 from minitransformer.school.course.examination import CONCEPTS, QUESTIONS, chosen, concepts_paper, paper, to_html
-from minitransformer.school.course.examination.question import block, n
+from minitransformer.school.course.examination.question import as_written, block, n
 
 SEEDS = range(5)
 
@@ -49,7 +49,7 @@ TOLD = {"accepted", "arithmetic", "columns without", "sums", "angles", "rank", "
 def test_the_worked_answer_says_every_number_that_counts(name):
     for seed in SEEDS:
         asked = QUESTIONS[name].asked(seed)
-        said = re.sub(r"[(),\[\]{}]", " ", asked.worked + asked.text)
+        said = re.sub(r"[(),\[\]{}]", " ", (asked.worked + asked.text).replace("−", "-"))
         for part, value in asked.answers.items():
             if part in TOLD or name in LETTERS:
                 continue
@@ -151,3 +151,19 @@ def test_what_can_be_tried_of_the_concepts_is_so():
     assert causal.sum(axis=1)[0] < 0.99  # 13: masked after the softmax, they no longer sum to one
     _, look_back = ops.embedding(np.array([1, 1, 1]), rng.normal(size=(3, 2)))
     assert np.allclose(look_back(np.ones((3, 2)))[1], 3.0)  # 16
+
+
+def test_formulas_are_typeset():
+    """A paper said "x₁²·x₂ + -1·x₂", and its matrices were drawn with letters."""
+    assert as_written("x₁²·x₂ + -1·x₂ − -3, `x + -1`, (-2, 1·h)") == "x₁²·x₂ − x₂ + 3, `x + -1`, (−2, h)"
+    for seed in range(20):
+        for question in QUESTIONS.values():
+            asked = question.asked(seed)
+            for told in (asked.text, asked.worked):
+                plain = re.sub(r"`[^`]*`|^    .*$", "", told, flags=re.MULTILINE)
+                assert not re.search(r"[+−·] ?-|\+ −|− −|(?<![\w.·])1·[a-z]", plain), plain
+    page = to_html(paper([QUESTIONS["matmul-gradients"]], 2, answers=True))
+    assert "<mtable>" in page and "<var>" in page and "<pre>" not in page
+    assert page.count("<mtable>") == len(
+        re.findall(r"\S+ = \[", paper([QUESTIONS["matmul-gradients"]], 2, answers=True))
+    )

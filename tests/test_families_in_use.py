@@ -189,14 +189,6 @@ def test_view_shows_the_weights_of_every_head(folders: dict[str, Path], name: st
 
 @pytest.mark.slow
 @each_family
-def test_view_and_plot(folders: dict[str, Path], name: str, tmp_path: Path, run: Any) -> None:  # noqa: F811
-    run("view", "--model", folders[name], TEXT, "--html", tmp_path / "a.html")
-    run("plot", "attention", "--model", folders[name], TEXT, "--out", tmp_path / "a.png", "--layer", 1)
-    assert (tmp_path / "a.html").exists() and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-@each_family
 def test_the_command_step(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
     options = ("step", "--model", folders[name], "mat", "--layer", 1, "--head", 2)
     assert run(*options).startswith("tokens: 0 <s>, 1 m\n")

@@ -25,6 +25,7 @@ from minitransformer.ops import softmax
 from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.document import document
 from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page_data import page_data
 from minitransformer.verify import CASES, Report, Row
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 0.0, -1.0]])
@@ -730,6 +731,29 @@ def test_looking_things_up_takes_no_scan_of_all_steps() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- its faces
+
+
+def test_a_gradient_that_rounding_hides_is_not_called_wrong() -> None:
+    """Terminal, page and JSON said WRONG, or showed a gap, of what finite differences cannot see."""
+
+    def f(x: np.ndarray):
+        y = 1e6 + 1e-12 * x
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dx = 1e-12 * dy
+            return dx
+
+        return y, backward
+
+    recording = step(f, np.array([0.1, 0.2]), upstream=np.ones(2), verify=True)
+    assert recording.report is not None and recording.report.verdict == "CANNOT BE SEEN"
+    (dx,) = (b for s in document(recording)["steps"] for b in s["bound"] if b["name"] == "dx")
+    assert dx["check"]["verdict"] == "CANNOT BE SEEN"
+    (shown,) = (b for s in page_data(recording)["steps"] for b in s["bound"] if b["name"] == "dx")
+    assert "numerical" not in shown and shown["told"].startswith(
+        "finite differences: they cannot see it, rounding hides"
+    )
+    assert "WRONG" not in str(recording)
 
 
 def test_json_holds_the_whole_recording(tmp_path) -> None:

@@ -82,8 +82,7 @@ def _check_ops(device: str, say: Callable[[str], None]) -> bool:
     width = max(len(report.name) for report in reports)
     say(f"   {'':<{width}}  gradients    error")
     for report in reports:
-        verdict = "ok" if report.ok else "WRONG"
-        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:7.1e}  {verdict}")
+        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:7.1e}  {report.verdict}")
     right = all(report.ok for report in reports)
     say(f"\n   {'all ok' if right else 'not all of them ok: run `minitransformer check` to see where'}")
     return right

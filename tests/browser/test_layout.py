@@ -170,6 +170,8 @@ def test_large_text_makes_no_number_smaller(open_page: Open, tmp_path: Path, nam
         a[0] for a, b in zip(before, after, strict=True) if any(y < x - 0.1 for x, y in zip(a[1:], b[1:], strict=True))
     }
     assert smaller == set() and max(x for at in after for x in at[1:]) > 22
+    larger = sum(min(b[1:]) > min(a[1:]) + 0.5 for a, b in zip(before, after, strict=True) if a[1:])
+    assert larger >= 0.75 * sum(bool(a[1:]) for a in before)  # not only the prose
 
 
 @pytest.mark.parametrize("width", [1366, 1920])

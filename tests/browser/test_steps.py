@@ -206,7 +206,7 @@ def test_what_goes_wrong_is_told_of_a_chosen_mistake_alone(open_page: Open, file
     page.click("#mistakes")
     told = [told for told in sentences if told in page.inner_text("#game")]
     assert told == [set_in_type(MISTAKES["softmax-no-sum"].sentence)]
-    assert page.inner_text("#tally") == f"1 of {len(sentences)} known"
+    assert page.inner_text("#tally") == f"1 of {len(sentences)} mistakes seen"
 
 
 def test_a_surprise_is_found_by_its_line(open_page: Open, recordings: Recordings, files: Files) -> None:

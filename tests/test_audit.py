@@ -1,11 +1,18 @@
 """Audits of suites written for it: what they catch, what they let pass, and defective suites."""
 
 import json
+import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from minitransformer.check.audit import Outcome, Result, Suite, audit, picture, read, table, worker
+from minitransformer.check.audit.processes import apart, in_turn
+from minitransformer.check.audit.replacing import namespace_of
+from minitransformer.check.audit.showing import shown
 from minitransformer.check.audit.suite import Function
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.cli import main
@@ -67,7 +74,9 @@ def test_a_weak_suite_lets_backward_passes_through(tmp_path: Path) -> None:
     survivors = {outcome.mistake: outcome for outcome in result.of("survived")}
     assert {"softmax-no-sum", "softmax-diagonal-only"} <= survivors.keys()
     assert survivors["softmax-no-sum"].shows.startswith("dx is off by")
-    assert len(told) == 1 + len(result.outcomes)
+    assert len(told) == 2 + len(result.outcomes) and result.calls == 1
+    assert told[0] == f"softmax: {len(result.outcomes)} known mistakes"
+    assert told[-1].startswith(f"softmax: {len(result.outcomes)} of {len(result.outcomes)}: ")
     text = table([(described, [result])])
     assert (
         f"| a suite at 0123456789 | `softmax` (softmax) | 1 | {len(result.of('caught'))} | {len(survivors)} |" in text
@@ -116,11 +125,14 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("tests", "toml", "right", "problem"),
     [
-        ("def test():\n    assert False\n", TOML, "failed", "test_work.py::test"),
-        ("import time\n\ndef test():\n    time.sleep(60)\n", TOML, "ran out of time", ""),
+        (WEAK + "    assert y.sum() == 7\n", TOML, "failed", "test_work.py::test_rows_sum_to_one: assert "),
+        ("def test():\n    assert False\n", TOML, "fails by itself", "test_work.py::test: assert False"),
+        ("import time\n\ndef test():\n    time.sleep(60)\n", TOML, "fails by itself", "ran out of time"),
+        ("import absent\n", TOML, "error", "test_work.py: ModuleNotFoundError: No module named 'absent'"),
+        ("def test():\n    pass\n", TOML, "never called", ""),
         (WEAK, TOML.replace("work:softmax", "work:soft_max"), "not found", "soft_max"),
         (WEAK, TOML.replace("work:softmax", "elsewhere:softmax"), "not found", "elsewhere"),
-        (WEAK, TOML.replace("test_work.py", "test_other.py"), "error", "pytest ended with status 4"),
+        (WEAK, TOML.replace("test_work.py", "test_other.py"), "error", "file or directory not found: test_other.py"),
         ("", TOML, "no tests", ""),
         ("import os\n\ndef test():\n    os._exit(3)\n", TOML, "error", "the process died"),
         (
@@ -130,14 +142,81 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
             "stops with ModuleNotFoundError: No module named 'absent'",
         ),
     ],
-    ids=["fails", "hangs", "no function", "no module", "no file", "no test", "dies", "before"],
+    ids=[
+        "fails",
+        "fails by itself",
+        "hangs",
+        "no import",
+        "never called",
+        "no function",
+        "no module",
+        "no file",
+        "no test",
+        "dies",
+        "before",
+    ],
 )
 def test_a_suite_without_a_verdict_is_a_line_in_the_report(
     tmp_path: Path, tests: str, toml: str, right: str, problem: str
 ) -> None:
     described, (result,) = audit(suite(tmp_path, tests, toml), tmp_path, 5.0)
     assert result.right == right and problem in result.problem and result.outcomes == []
-    assert "| no verdict: the right version " in table([(described, [result])])
+    said = table([(described, [result])])
+    assert "| no verdict: the " in said and all(line.count("|") == 6 for line in said.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("also", "right"),
+    [
+        ("from .work import softmax\n", "passed"),
+        ("from .work import KEPT\nsoftmax = lambda x: KEPT[0](x)\n", "never called"),  # as functools.partial holds it
+    ],
+)
+def test_a_function_is_replaced_under_each_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: str, right: str
+) -> None:
+    """The suite tests pkg.softmax; its description names pkg.work.softmax, in a folder that `paths` adds."""
+    package = tmp_path / "source" / "pkg"
+    package.mkdir(parents=True)
+    own = "import numpy as np\n\ndef softmax(x):\n    return (np.ones(x.shape) / x.shape[-1],)\n\nKEPT = [softmax]\n"
+    (package / "work.py").write_text(own)
+    (package / "__init__.py").write_text(also)
+    tests = (STRONG if right == "passed" else WEAK).replace("work", "pkg")
+    path = suite(tmp_path, tests, 'paths = ["source"]' + TOML.replace("work:softmax", "pkg.work:softmax"))
+    monkeypatch.chdir(tmp_path.parent)
+    described, (result,) = audit(path, tmp_path.name)
+    assert result.right == right and bool(result.of("caught")) is (right == "passed") and not result.of("survived")
+    assert (right == "passed") is ("passes, but the tests never call it | | |" not in table([(described, [result])]))
+
+
+@pytest.mark.slow
+def test_what_the_suites_own_function_does_by_design_is_no_survivor(tmp_path: Path) -> None:
+    path = suite(tmp_path, WEAK, TOML.replace('["(r.normal', '["(r.normal(size=(2, 3)) + 800.0,)", "(r.normal'))
+    own = "    p = np.exp(x)\n    return p / p.sum(-1, keepdims=True), lambda dy: dy * p"
+    (tmp_path / "work.py").write_text(f"import numpy as np\n\ndef softmax(x):\n{own}\n")
+    described, (result,) = audit(path, tmp_path)
+    (found,) = result.of("by design")
+    assert found.mistake == "softmax-overflows" and result.of("survived")
+    assert "It is no survivor: the suite's own function does the same." in table([(described, [result])])
+
+
+def test_one_process_takes_all_in_turn_and_another_goes_on_where_it_hangs_or_dies() -> None:
+    def run(names: list[str], tell: Any) -> None:
+        for name in names:
+            if name == "hangs":
+                time.sleep(60.0)
+            if name == "dies":
+                os._exit(3)
+            tell({"outcome": name, "process": os.getpid()})
+
+    found = list(in_turn(0.2, ["a", "b", "dies", "c", "hangs", "d"], run))
+    outcomes = [each["outcome"] for each in found]
+    assert outcomes == ["a", "b", "error", "c", "ran out of time", "d"]
+    processes = [each.get("process") for each in found]
+    assert processes[0] == processes[1] and len({*processes} - {None}) == 3
+    assert apart(0.2, lambda: {"outcome": "passed"}) == {"outcome": "passed"}
+    assert "ZeroDivisionError" in apart(5.0, lambda: {"outcome": 1 // 0})["problem"]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +255,29 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "there is no folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("package", [False, True])
+def test_where_the_command_looks_for_a_suite_and_how_it_shows_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: bool
+) -> None:
+    """In a folder of its name, unless that is a package in its repository. Not on a terminal: a line in ten seconds."""
+    path, seen, seconds = suite(tmp_path, WEAK), list[Path](), iter([0.0, 5.0, 11.0, 11.0, 12.0, 22.0, 22.0])
+    (tmp_path / "suite").mkdir()
+    if package:
+        (tmp_path / "suite" / "__init__.py").touch()
+
+    def pretended(path: Path, folder: Path, limit: float, progress: Any) -> tuple[Suite, list[Result]]:
+        seen.append(folder)
+        for line in ("after 5 s", "after 11 s", "after 12 s", "after 22 s"):
+            progress(line)
+        return read(path), []
+
+    monkeypatch.setattr("minitransformer.commands.audit.audit", pretended)
+    monkeypatch.setattr("minitransformer.commands.audit.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    assert main(["audit", str(path), "--at", str(tmp_path)]) == 0
+    assert seen == [tmp_path if package else tmp_path / "suite"]
+    assert capsys.readouterr().err.split("\n") == ["after 11 s", "after 22 s", ""]
+
+
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
 def test_our_descriptions_can_be_read(path: Path) -> None:
     described = read(path)
@@ -189,6 +291,14 @@ def test_a_row_of_a_result_without_survivors() -> None:
         Function(("relu",), ("t.py",)), "passed", tests=3, outcomes=[Outcome("m", "It is wrong.", "caught")]
     )
     assert table([(read(SUITES[0]), [result])]).splitlines()[-1].endswith("| `relu` (relu) | 3 | 1 | 0 |")
+
+
+def test_where_nothing_was_asked_the_row_does_not_read_as_a_clean_bill() -> None:
+    outcomes = [Outcome("m", "It is wrong.", "no effect")]
+    described, result = read(SUITES[0]), Result(Function(("relu",), ("t.py",)), "passed", tests=3, outcomes=outcomes)
+    said = table([(described, [result])])
+    assert "| `relu` (relu) | 3 | nothing was asked | |" in said and "That says nothing about the tests." in said
+    assert not picture([(described, [result])]).axes[0].patches
 
 
 @pytest.fixture
@@ -220,7 +330,7 @@ def test_a_survivor_is_a_sentence_and_a_bar(audited: tuple[Suite, Result]) -> No
 def test_the_input_that_shows_a_survivor(audited: tuple[Suite, Result], mistake: str, shows: str) -> None:
     """Ordinary numbers show the first mistake, but only scores above 700 the second."""
     described, result = audited
-    found = worker._shown(described, result.function, worker._namespace(described), MISTAKES[mistake])
+    found = shown(described, result.function, namespace_of(described), MISTAKES[mistake])
     assert found.get("shows", "").startswith(shows) and bool(found) == bool(shows)
     if found:
         assert (found["input"], found["seed"]) == ("(r.normal(size=(2, 3)),)", 0)

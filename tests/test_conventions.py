@@ -202,6 +202,10 @@ PATTERNS = {
     "dx is wrong only above the diagonal, where it is zero.": ABOVE,
     "dx is wrong only in column 2: [:, 2].": RIGHT + np.eye(6)[2],
     "dx is wrong only in rows 1 to 2: [1:3, :].": RIGHT + np.array([0.0, 1.0, 1.0, 0.0])[:, None],
+    "dx is wrong only in rows 2 to 3 (the last): [2:4, :].": RIGHT + np.array([0.0, 0.0, 1.0, 1.0])[:, None],
+    "dx is wrong only in rows 1, 3: [[1, 3], :].": RIGHT + np.array([0.0, 1.0, 0.0, 1.0])[:, None],
+    "dx is wrong only in rows 0, 3, columns 1 to 2, in 2 of the 4 entries there: [[0, 3], 1:3].": RIGHT
+    + np.array([[0, 1, 0, 0, 0, 0], [0] * 6, [0] * 6, [0, 0, 1, 0, 0, 0]]),
 }
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import minitransformer.core.arrays.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.core.arrays.backend import to_device, to_numpy
+from minitransformer.core.generation.beam import _continuations
+from minitransformer.core.generation.choosing import largest
 from minitransformer.generation import (
     Continuation,
     Sampler,
@@ -524,6 +526,17 @@ def test_draws_follow_the_distribution_that_is_left(options, wanted):
     assert (abs(frequencies - p) <= 4 * np.sqrt(p * (1 - p) / n)).all()
 
 
+@pytest.mark.parametrize("k", [200, 150, 100])
+def test_among_equal_logits_the_first_comes_first(k):
+    """Sorting that is not stable mixes equal numbers up where there are more than a few."""
+    x = np.tile(np.array([0.0, 1.0]), (2, 100))
+    for row in largest(x, k).tolist():
+        assert row[:100] == [*range(1, 200, 2)] and row[100:] == sorted(row[100:]) and len(set(row)) == k
+    _, beams, tokens = _continuations(np.zeros((1, 2)), x, 400)
+    assert tokens[0].tolist() == [*range(1, 200, 2)] * 2 + [*range(0, 200, 2)] * 2
+    assert beams[0].tolist() == [0] * 100 + [1] * 100 + [0] * 100 + [1] * 100
+
+
 def test_where_the_tokens_before_reach_top_p_exactly_no_other_is_left():
     halves = np.log2([[1.0, 0.5, 0.5]] * 100) * np.log(2.0)
     drawn = Sampler(generators(100), top_p=0.5)(halves, np.arange(100))
@@ -741,6 +754,7 @@ def search(prompts=((1,),), n_new=2, **options):
         (lambda: search(penalty="none"), ValueError, "beam_search: penalty must be one of length, paper, got 'none'"),
         (lambda: search(n_new=0), ValueError, "beam_search: n_new must be greater than 0, got 0"),
         (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be from 0 to 10, got -0.1"),
+        (lambda: search(length_penalty=10.1), ValueError, "length_penalty must be from 0 to 10, got 10.1"),
         (lambda: search(length_penalty=math.inf), ValueError, "length_penalty must be finite, got inf"),
         (lambda: search(prompts=[[]]), ValueError, "beam_search: prompt 0 is empty"),
         (lambda: search(end=-1), ValueError, "beam_search: end must be from 0 to 12, or None, got -1"),

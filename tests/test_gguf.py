@@ -308,6 +308,11 @@ def test_no_spoiled_file_does_more_than_raise_one_error(tmp_path: Path, seed: in
     assert refused > 50
 
 
+def test_a_file_that_says_nothing_of_the_base_of_the_angles_has_that_of_the_paper(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", llama(), llama__rope__freq_base=None)
+    assert from_pretrained(path).config.rotary_base == 10000.0 != llama().config.rotary_base
+
+
 def test_angles_scaled_by_1_are_not_scaled(tmp_path: Path) -> None:
     model = llama()
     ones = {"rope_freqs.weight": np.ones(8, np.float32)}

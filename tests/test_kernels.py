@@ -201,6 +201,14 @@ def test_a_kernel_may_decline() -> None:
     np.testing.assert_array_equal(example(lambda x: None)(x)[0], textbook.gelu(x)[0])
 
 
+@pytest.mark.parametrize(("target", "smoothing"), [(-1, 0.0), (3, 0.0), (0, 1.5), (0, -0.5)])
+def test_the_kernel_of_the_loss_leaves_what_is_wrong_to_its_op(target: int, smoothing: float) -> None:
+    logits, targets = random(2, 3), np.array([0, target])
+    assert cross_entropy.cross_entropy(logits, targets, label_smoothing=smoothing) is None
+    with pytest.raises(ValueError, match=r"cross_entropy: (targets|label_smoothing)"):
+        fast.ops.cross_entropy(logits, targets, label_smoothing=smoothing)
+
+
 def test_the_textbook_ops_run_as_written_whatever_is_accelerated(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: Any, **options: Any) -> Any:
         pytest.fail("a fast form ran")
@@ -243,6 +251,7 @@ def test_blocks_cover_every_row_once() -> None:
     for n_rows, row_size in [(0, 3), (1, 3), (100, 3), (100, BLOCK), (7, 3 * BLOCK)]:
         covered = [i for block in blocks(n_rows, row_size) for i in range(n_rows)[block]]
         assert covered == list(range(n_rows))
+    assert len(list(blocks(7, 3 * BLOCK))) == 7  # a row that is larger than a block is a block
 
 
 def trained(dtype: type, sizes: list[tuple[int, ...]], accelerate: Any = lambda same: same) -> list[np.ndarray]:
@@ -332,6 +341,9 @@ def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_
     assert not adam(p.value, p.grad, np.zeros((6, 4)), np.zeros((6, 4)), 1, 1e-2, (0.9, 0.999), 1e-8)
     optimizer.step()
     np.testing.assert_allclose(p.value, before - 1e-2 * np.sign(p.grad), rtol=1e-6)
+    value, *state = (np.zeros((4, 6), np.float32) for _ in range(4))
+    value.flags.writeable = False
+    assert not adam(value, *state, 1, 1e-2, (0.9, 0.999), 1e-8)  # compiled loops would write to it nevertheless
 
 
 def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pytest.MonkeyPatch, form: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -79,14 +80,27 @@ def test_cached_cross_attention_equals_full_attention(sizes: list[int]) -> None:
 
 
 def test_a_cache_grows_beyond_its_first_buffer_and_keeps_what_it_has() -> None:
-    cache, everything = KeyValueCache(), normal(2, 3, 100, 4)
+    cache, everything, room = KeyValueCache(), normal(2, 3, 100, 4), [0]
     values = normal(2, 3, 100, 5, seed=1)
     for stop in range(1, 101):
         k, v = cache.extend(everything[:, :, stop - 1 : stop], values[:, :, stop - 1 : stop])
         assert cache.length == stop
         np.testing.assert_array_equal(k, everything[:, :, :stop])
         np.testing.assert_array_equal(v, values[:, :, :stop])
+        room.append(len(cache.buffers()[0][0, 0]))
     np.testing.assert_array_equal(cache.read()[0], everything)
+    grew = [(before, after) for before, after in itertools.pairwise(room) if after != before]
+    assert all(room[before] == before and after > 2 * before for before, after in grew) and len(grew) == 4
+    with pytest.raises(ValueError, match=f"from 0 to {room[-1]}, the room in its buffers, got {room[-1] + 1}"):
+        cache.length = room[-1] + 1
+
+
+def test_what_does_not_fit_a_cache_leaves_no_room_in_one_of_its_buffers_alone() -> None:
+    cache = KeyValueCache()
+    cache.extend(normal(2, 3, 8, 4), normal(2, 3, 8, 5))
+    with pytest.raises(ValueError, match="start a new cache for another layer"):
+        cache.extend(normal(2, 3, 9, 4), normal(2, 3, 9, 6))
+    assert [len(buffer[0, 0]) for buffer in cache.buffers()] == [16, 16] and cache.length == 8
 
 
 def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
@@ -97,6 +111,14 @@ def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
         layer(normal(3, 1, 6), causal=True, cache=cache)
     assert cache.length == 3
     np.testing.assert_array_equal(cache.read(), before)
+
+
+def test_rows_are_selected_where_a_layer_has_no_cross_attention() -> None:
+    cache = Cache(1)
+    keys = normal(3, 1, 2, 4)
+    cache.self_attention[0].extend(keys, keys)
+    cache.select(np.array([2, 0]), memory=normal(2, 5, 4))
+    np.testing.assert_array_equal(cache.self_attention[0].read()[0], keys[[2, 0]])
 
 
 def test_an_empty_cache_cannot_be_read() -> None:
@@ -398,6 +420,14 @@ def test_gradients_add_up_until_they_are_set_to_zero() -> None:
     layer.zero_grad()
     assert layer.weight.grad is grad  # in place
     assert (grad == 0.0).all() and (layer.bias.grad == 0.0).all()
+
+
+def test_a_part_of_a_parameter_is_a_copy_with_a_gradient_of_its_own() -> None:
+    whole = Parameter(np.ones((3, 2)))
+    whole.grad[...] = 5.0
+    part = whole.part(slice(1))
+    part.value += 1.0
+    assert (part.grad == 0.0).all() and (whole.value == 1.0).all() and (whole.grad == 5.0).all()
 
 
 def test_state_is_a_copy_and_loads_back() -> None:

@@ -167,6 +167,13 @@ def test_epsilon_unless_given_is_that_of_the_docstring(norm: str, epsilon: float
     np.testing.assert_allclose(y, [[math.sqrt(0.5), -math.sqrt(0.5)]], **EXACT)
 
 
+@pytest.mark.parametrize(("real", "mean"), [([1, 1, 1], 5), ([0, 1, 1], 7), ([0, 1, 0], 6), ([0, 0, 0], 0)])
+def test_the_mean_counts_the_real_tokens_also_if_there_is_one_or_none(real: list[int], mean: float) -> None:
+    x, mask = np.array([[1.0], [6.0], [8.0]]), np.array(real, dtype=bool)
+    assert ops.mean_pool(x, mask)[0] == [mean]
+    assert ops.mean_pool(x[1:2])[0] == [6.0]
+
+
 def test_heads_are_views() -> None:
     x = random(2, 3, 8)  # B 2, T 3, two heads of four
     heads, _ = ops.split_heads(x, 2)

@@ -28,6 +28,8 @@ from minitransformer.ideas import published
 from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.ideas.published.families import FAMILIES, Family
+from minitransformer.ideas.published.family import WORDS
+from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.unknown import UNKNOWN
 from minitransformer.models import (
     Classifier,
@@ -593,6 +595,17 @@ def test_every_file_of_a_family_is_found() -> None:
 def test_the_command_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--families"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(FAMILIES)
+
+
+@pytest.mark.parametrize(("fields", "scale"), [({}, 0.25), ({"scale_decoder_outputs": False}, 1.0)])
+def test_t5_scales_its_logits_by_the_root_of_the_width_unless_the_file_says_not_to(fields: Any, scale: float) -> None:
+    family = FAMILIES["t5"]
+    config = family.read(Fields({**family.small, "d_model": 16, **fields}), WORDS, {})
+    model = config.build(np.random.default_rng(0))
+    x = np.random.default_rng(1).normal(size=(2, 16)).astype(np.float32)
+    np.testing.assert_allclose(
+        model.output.unembed(x)[0], scale * x @ model.target_tokens.table.value.T, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_roberta_knows_padding_by_its_id() -> None:

@@ -47,6 +47,18 @@ def of_layer_norm(x: np.ndarray, gamma: Any) -> Results:
     return {"the output": gamma * apart / np.sqrt((apart**2).mean(axis=-1, keepdims=True) + 1e-5)}
 
 
+def of_learned_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> Results:
+    return {"the output": of_layer_norm(x, gamma)["the output"] + beta}
+
+
+def of_rms_norm(x: np.ndarray, gamma: np.ndarray) -> Results:
+    return {"the output": gamma * x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6)}
+
+
+def of_causal_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Results:
+    return of_attention(q, k, v, True)
+
+
 def of_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = None) -> Results:
     scale = q.shape[-1] ** -0.5
     scores = np.einsum("...id,...jd->...ij", q, k) * scale
@@ -95,6 +107,16 @@ FUNCTIONS = {
     "numpy-ml, `LayerNorm1D`": NORM,
     "numpy-ml, `DotProductAttention`": ATTENTION,
     "TinyTorch, `scaled_dot_product_attention`": ATTENTION,
+    "TorchCode, `scaled_dot_product_attention`": ATTENTION,
+    "TorchCode, `causal_attention`": (
+        of_causal_attention,
+        ours(lambda q, k, v: ops.attention(q, k, v, causal=True), "dq", "dk", "dv"),
+    ),
+    "TorchCode, `my_layer_norm`": (of_learned_norm, ours(ops.layer_norm)),
+    "TorchCode, `rms_norm`": (of_rms_norm, ours(ops.rms_norm)),
+    "Equinox, `dot_product_attention`": ATTENTION,
+    "Equinox, `LayerNorm.__call__`": NORM,
+    "thinc, `Ops.softmax`": (lambda x, t: of_softmax(x / t), ours(lambda x, t: ops.softmax(x, -1, t))),
 }
 
 
@@ -102,7 +124,7 @@ def survivors() -> list[tuple[str, str, str, int, str]]:
     """(function, mistake, input, seed, what is said) of the page."""
     found = []
     of_others = PAGE.read_text(encoding="utf-8").partition("### Ours")[0]
-    for function, text in re.findall(r"^([^\n|]+`\w+`):\n\n(- `.*?)\n\n(?!- )", of_others, re.DOTALL | re.MULTILINE):
+    for function, text in re.findall(r"^([^\n|]+`[\w.]+`):\n\n(- `.*?)\n\n(?!- )", of_others, re.DOTALL | re.MULTILINE):
         for one in re.split(r"^- ", text, flags=re.MULTILINE)[1:]:
             parts = re.fullmatch(r"`(.+?)`: .* Seen with `(.+)` with r = .*\((\d+)\): (.+)\.", " ".join(one.split()))
             assert parts, one
@@ -123,7 +145,8 @@ def test_all_of_the_table_are_there() -> None:
     ("function", "mistake", "text", "seed", "said"), SURVIVORS, ids=[f"{one[0]}-{one[1]}" for one in SURVIVORS]
 )
 def test_a_survivor_is_wrong_where_the_page_says(function: str, mistake: str, text: str, seed: int, said: str) -> None:
-    inputs = eval(text, {"r": np.random.default_rng(seed)})
+    given = eval(text, {"r": np.random.default_rng(seed)})
+    inputs = [x.astype(float) if getattr(x, "dtype", None) == np.float32 else x for x in given]
     formula, op = FUNCTIONS[function]
     right, found = formula(*inputs), op(*inputs)
     with MISTAKES[mistake].applied(), np.errstate(all="ignore"):

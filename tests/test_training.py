@@ -274,6 +274,10 @@ def test_an_infinite_gradient_is_not_clipped_to_nan():
     worker.gradient[:2] = math.inf, 1.0
     assert clip_gradients(worker, 1.0) == math.inf
     assert worker.gradient[0] == math.inf and worker.gradient[1] == 1.0
+    worker.gradient[:] = 0.0
+    worker.gradient[:2] = 24.0, 32.0  # 8 times 3 and 4, as float16 scales them
+    assert clip_gradients(worker, 1.0, scale=8.0) == pytest.approx(5.0)
+    assert worker.gradient[:2].tolist() == pytest.approx([0.6, 0.8])
 
 
 @pytest.mark.slow

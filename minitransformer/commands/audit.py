@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tqdm import tqdm
@@ -33,6 +36,21 @@ def add(command: argparse.ArgumentParser) -> None:
     command.set_defaults(run=_audit)
 
 
+def _showing(bar: tqdm) -> Callable[[str], None]:
+    """Shows lines of progress: on a terminal in one place, elsewhere one at most every ten seconds."""
+    shown = time.monotonic()
+
+    def told(line: str) -> None:
+        nonlocal shown
+        bar.set_postfix_str(line[:60], refresh=False)
+        bar.update()
+        if bar.disable and time.monotonic() - shown > 10.0:
+            print(line, file=sys.stderr, flush=True)
+            shown = time.monotonic()
+
+    return told
+
+
 def _audit(options: argparse.Namespace) -> int:
     if options.limit <= 0:
         raise UsageError(f"--limit must be greater than 0, got {options.limit:g}")
@@ -42,13 +60,9 @@ def _audit(options: argparse.Namespace) -> int:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
         own = Path(options.at, path.stem)
+        is_own = own.is_dir() and not (own / "__init__.py").exists()  # in its repository a package may have this name
         with tqdm(desc=path.stem, unit=" runs", leave=False, disable=None) as bar:
-
-            def told(line: str, bar: tqdm = bar) -> None:
-                bar.set_postfix_str(line[:60], refresh=False)
-                bar.update()
-
-            audits.append(audit(path, own if own.is_dir() else Path(options.at), options.limit, told))
+            audits.append(audit(path, own if is_own else Path(options.at), options.limit, _showing(bar)))
     if options.json:
         print(json.dumps([
             {"title": suite.title, "repository": suite.repository, "commit": suite.commit,

@@ -68,6 +68,19 @@ def test_what_a_weak_suite_lets_pass(library: str, tmp_path: Path) -> None:
     assert found["softmax-no-sum"].verdict == "caught"
 
 
+def test_what_a_failed_test_leaves_behind_spoils_no_other_verdict(tmp_path: Path) -> None:
+    """JAX's tests run in one process for all mistakes. Here the first that is caught leaves the suite broken."""
+    (tmp_path / "work.py").write_text(WORK)
+    once = "BROKEN = []\n\ndef test_softmax():\n    BROKEN.append(1)\n    assert len(BROKEN) == 1\n"
+    (tmp_path / "test_work.py").write_text(WEAK["jax"].replace("\ndef test_softmax():\n", f"\n{once}"))
+    (tmp_path / "suite.toml").write_text(TOML.replace("LIBRARY", "jax"))
+    told: list[str] = []
+    _, (result,) = audit(tmp_path / "suite.toml", tmp_path, progress=told.append)
+    assert any("a test left something behind" in line for line in told)
+    assert {each.mistake for each in result.of("survived")} >= {"softmax-plain-mean", "softmax-overflows"}
+    assert len({each.mistake for each in result.outcomes}) == len(result.outcomes) == result.known
+
+
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_a_library_that_is_not_installed_is_named(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

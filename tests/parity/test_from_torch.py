@@ -562,6 +562,33 @@ def test_what_a_module_does_not_learn_stands_in_the_first_line(kind: str, said: 
             verify.check_gradients(OwnNorm(kind), torch.tensor(X), everything=True)
 
 
+class Counting(torch.nn.Module):
+    """It counts its calls and writes down the mean that it saw, in buffers, as BatchNorm does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("seen", torch.tensor([0.25, -0.5], dtype=torch.float64))
+
+    def forward(self, x: Any) -> Any:
+        y = x * (1.0 + self.calls) + self.seen[0] * self.seen[1]
+        self.calls += 1
+        self.seen += x.detach().mean()
+        return y
+
+
+def test_arrays_that_may_not_be_written_to_are_taken() -> None:
+    x = X.copy()
+    x.flags.writeable = False  # PyTorch warns of such arrays, because its tensors can be written to
+    np.testing.assert_allclose(from_torch(torch.tanh)(x)[0], np.tanh(X))
+
+
+def test_what_a_module_writes_into_its_buffers_stays_in_one_call() -> None:
+    module = Counting()
+    verify.gradients(from_torch(module), X).assert_ok(everything=True)
+    assert module.calls == 0 and module.seen.tolist() == [0.25, -0.5]
+
+
 def test_a_module_that_lists_its_parameters_twice_and_returns_its_state_is_checked_whole() -> None:
     report = verify.check_gradients(torch.nn.LSTM(4, 2, batch_first=True), torch.tensor(X)[None], everything=True)
     assert len(report.of_kind("parameter")) == 4

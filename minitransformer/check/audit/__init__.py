@@ -1,7 +1,7 @@
 """Replace the function that a test suite tests by known mistakes, and see which ones the suite lets pass.
 
 A TOML file describes a suite; `suite.py` explains its entries. `worker.py` runs the tests in separate processes,
-`running.py` starts it, and `report.py` shows the results.
+`running.py` starts it, and `outcomes.py` shows the results.
 """
 
 from .outcomes import picture, table

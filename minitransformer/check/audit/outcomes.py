@@ -22,40 +22,60 @@ def table(audits: Audits) -> str:
         for result in results:
             start = f"| {suite.title}{at} | `{result.function.name}` ({', '.join(result.function.ops)})"
             if result.right != "passed":
-                problem = f": {result.problem.splitlines()[-1]}" if result.problem else ""
-                rows.append(f"{start} | no verdict: the right version {_happened(result.right)}{problem} | | |")
+                rows.append(f"{start} | no verdict: {_happened(result)} | | |")
                 continue
-            rows.append(f"{start} | {result.tests} | {len(result.of('caught'))} | {len(result.of('survived'))} |")
+            found = f"{len(result.of('caught'))} | {len(result.of('survived'))}"
+            rows.append(f"{start} | {result.tests} | {found if _asked(result) else 'nothing was asked |'} |")
         if len(results) > 1:
             tests, caught = sum(r.tests for r in results), sum(len(r.of("caught")) for r in results)
             survived = sum(len(r.of("survived")) for r in results)
             rows.append(f"| {suite.title}{at} | all | {tests} | {caught} | {survived} |")
-    told = [_sentences(suite, result) for suite, results in audits for result in results if result.of("survived")]
+    told = [_sentences(suite, result) for suite, results in audits for result in results if _passes(result)]
+    told += [
+        f"\n{suite.title}, `{result.function.name}`: nothing was asked, because no known mistake of "
+        f"{', '.join(result.function.ops)} can show here. That says nothing about the tests."
+        for suite, results in audits
+        for result in results
+        if result.right == "passed" and not _asked(result)
+    ]
     return "\n".join([*rows, *told])
 
 
-def _happened(right: str) -> str:
-    return {"failed": "fails", "not found": "was not put in place", "no tests": "ran no test"}.get(right, right)
+def _happened(result: Result) -> str:
+    problem = f": {result.problem.splitlines()[-1]}" if result.problem else ""
+    if result.right == "fails by itself":
+        return f"the suite fails by itself, without our code{problem}"
+    words = {"failed": "fails", "not found": "was not put in place", "no tests": "ran no test", "error": "does not run"}
+    words["never called"] = "passes, but the tests never call it"
+    return f"the right version {words.get(result.right, result.right)}{problem}"
+
+
+def _asked(result: Result) -> bool:
+    """Whether any mistake could show."""
+    return any(outcome.verdict != "no effect" for outcome in result.outcomes)
+
+
+def _passes(result: Result) -> list[Outcome]:
+    return result.of("survived") + result.of("by design")
 
 
 def _sentences(suite: Suite, result: Result) -> str:
     lines = [f"\n{suite.title}, `{result.function.name}`:\n"]
-    return "\n".join([*lines, *(_sentence(outcome) for outcome in result.of("survived"))])
+    return "\n".join([*lines, *map(_sentence, _passes(result))])
 
 
 def _sentence(outcome: Outcome) -> str:
     seed = f" with r = np.random.default_rng({outcome.seed})" if "r." in outcome.input else ""
     seen = f" Seen with `{outcome.input}`{seed}: {outcome.shows}." if outcome.input else ""
-    return f"- `{outcome.mistake}`: {outcome.sentence}{seen}"
+    design = " It is no survivor: the suite's own function does the same." if outcome.verdict == "by design" else ""
+    return f"- `{outcome.mistake}`: {outcome.sentence}{seen}{design}"
 
 
 def picture(audits: Audits) -> Figure:
     """A bar for each function: of the mistakes that affect it, how many are caught and how many survive."""
     from matplotlib.figure import Figure
 
-    rows = [
-        (f"{suite.title}: {r.function.name}", r) for suite, results in audits for r in results if r.right == "passed"
-    ]
+    rows = [(f"{suite.title}: {r.function.name}", r) for suite, results in audits for r in results if _asked(r)]
     figure = Figure(figsize=(9.0, 1.2 + 0.3 * max(len(rows), 1)), layout="constrained")
     axes = figure.subplots()
     ends = [0] * len(rows)

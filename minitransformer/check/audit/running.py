@@ -18,9 +18,10 @@ from .suite import Function, Suite, read
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on one mistake: "caught", "survived", or "no effect" where it changes nothing in this function.
+    """The verdict on one mistake: "caught" or "survived"; "by design" if it survives, and the suite's own function does
+    the same; "no effect" where it changes nothing in this function.
 
-    by: the test that failed, or what stopped. input, seed, shows: for a survivor, an input that reveals it, and how.
+    by: the test that failed, or what stopped. input, seed, shows: what passes at an input that reveals it, and how.
     """
 
     mistake: str
@@ -40,6 +41,8 @@ class Result:
     right: str = "not run"  # "passed", or what happened instead
     problem: str = ""
     tests: int = 0
+    calls: int = 0  # of our ops, where they replace a function of the suite
+    known: int = 0  # mistakes
     outcomes: list[Outcome] = field(default_factory=list)
 
     def of(self, verdict: str) -> list[Outcome]:
@@ -49,7 +52,11 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         own = {"function": self.function.name, "ops": self.function.ops, "right": self.right, "problem": self.problem}
-        return own | {"tests": self.tests, "outcomes": [dataclasses.asdict(each) for each in self.outcomes]}
+        return (
+            own
+            | {"tests": self.tests, "calls": self.calls}
+            | {"outcomes": [dataclasses.asdict(each) for each in self.outcomes]}
+        )
 
 
 def audit(
@@ -57,9 +64,9 @@ def audit(
 ) -> tuple[Suite, list[Result]]:
     """Run the suite that a TOML file describes, in its folder, with every known mistake of its ops.
 
-    limit: seconds that one run of the tests may take. progress is called after each run. Raises ValueError for a file
-    or folder that cannot be used, and ImportError without the library of its arrays. The result says if a suite fails
-    on the right version, hangs, or has no such function.
+    limit: seconds that one run of the tests may take. progress is called before the first run of a function and after
+    each. Raises ValueError for a file or folder that cannot be used, and ImportError without the library of its arrays.
+    The result says if a suite fails on the right version or by itself, hangs, never calls the function, or has none.
     """
     suite = read(path)
     if importlib.util.find_spec(suite.arrays) is None:
@@ -75,7 +82,8 @@ def audit(
         raise ValueError("audit: each run needs a forked process, but this system cannot fork")
     results = [Result(function) for function in suite.functions]
     read_end, write_end = os.pipe()
-    command = [sys.executable, "-m", f"{__package__}.worker", str(Path(path).resolve()), str(folder), str(limit)]
+    where = [str(Path(each).resolve()) for each in (path, folder)]
+    command = [sys.executable, "-m", f"{__package__}.worker", *where, str(limit)]
     root = str(Path(__file__).parents[3])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | {"AUDIT_OUT": str(write_end), "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
@@ -101,14 +109,25 @@ def audit(
 
 def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str], None]) -> None:
     result = results[line["function"]]
+    name = result.function.name
+    if "known" in line:
+        result.known = line["known"]
+        progress(f"{name}: {result.known} known mistakes")
+        return
     if "right" in line:
-        result.right, result.tests = line["right"]["outcome"], line["right"].get("tests", 0)
-        result.problem = line["right"].get("problem", line["right"].get("by", ""))
-        progress(f"{result.function.name}: right version: {result.right}")
+        right = line["right"]
+        result.right, result.tests, result.calls = right["outcome"], right.get("tests", 0), right.get("calls", 0)
+        result.problem = right.get("problem", "")
+        progress(f"{name}: right version: {result.right}")
+        return
+    if "again" in line:
+        result.outcomes.clear()
+        progress(f"{name}: once more: {line['again']}")
         return
     passed = line["outcome"] == "passed"
     shown = line.get("input") or not result.function.replaces  # in our own op every mistake has an effect
-    verdict = "caught" if not passed else "survived" if shown else "no effect"
+    verdict = "caught" if not passed else "no effect" if not shown else "survived"
+    verdict = "by design" if line.get("by_design") else verdict
     by = "" if passed else line.get("by") or line["outcome"]
     outcome = Outcome(
         line["mistake"],
@@ -120,4 +139,4 @@ def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str],
         line.get("shows", ""),
     )
     result.outcomes.append(outcome)
-    progress(f"{result.function.name}: {outcome.mistake}: {verdict}")
+    progress(f"{name}: {len(result.outcomes)} of {result.known}: {outcome.mistake}: {verdict}")

@@ -9,6 +9,14 @@ from typing import Any
 import numpy as np
 
 
+def names() -> dict[str, Any]:
+    """What else the description of a suite may use."""
+    import torch
+
+    torch.set_num_threads(1)
+    return {"torch": torch}
+
+
 def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
     """The op as a function of tensors. Floating-point tensors given by position are differentiable."""
 

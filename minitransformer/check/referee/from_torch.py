@@ -187,7 +187,7 @@ class _Module(Foreign):
         if empty := next((key for key, x in everything.items() if x.is_meta), None):
             raise ValueError(f"from_torch: {empty} lives on the device meta, which has no numbers")
         learned = {key: as_numpy(p) for key, p in parameters.items() if p.requires_grad}
-        fixed = {key: as_numpy(x).copy() for key, x in everything.items() if key not in learned}
+        fixed = {key: as_numpy(x) for key, x in everything.items() if key not in learned}
         held = {key: x for key, x in fixed.items() if is_float_array(x)}
         super().__init__(type(module).__name__, learned, held)
         self._fixed = {key: x for key, x in fixed.items() if key not in held}

@@ -38,8 +38,7 @@ class KeyValueCache:
     @length.setter
     def length(self, length: int) -> None:
         check_integers("KeyValueCache", length=length)
-        empty = self._keys is None or self._values is None
-        room = 0 if empty else min(buffer.shape[-2] for buffer in self.buffers())
+        room = 0 if self._keys is None else self._keys.shape[-2]  # the values have as much
         if not 0 <= length <= room:
             raise ValueError(f"KeyValueCache: length must be from 0 to {room}, the room in its buffers, got {length}")
         self._length = int(length)
@@ -53,8 +52,7 @@ class KeyValueCache:
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""
         start, stop = self.length, self.length + keys.shape[-2]
-        self._keys = _grown(self._keys, keys, start, stop)
-        self._values = _grown(self._values, values, start, stop)
+        self._keys, self._values = _grown(self._keys, keys, start, stop), _grown(self._values, values, start, stop)
         self._keys[..., start:stop, :] = keys
         self._values[..., start:stop, :] = values
         self.length = stop
@@ -65,9 +63,8 @@ class KeyValueCache:
 
         new: any array of their shape, (..., H, T_new, d), and dtype.
         """
-        stop = self.length + new.shape[-2]
-        self._keys = _grown(self._keys, new, self.length, stop)
-        self._values = _grown(self._values, new, self.length, stop)
+        start, stop = self.length, self.length + new.shape[-2]
+        self._keys, self._values = _grown(self._keys, new, start, stop), _grown(self._values, new, start, stop)
         return self._keys, self._values
 
     def buffers(self) -> tuple[Array, Array]:

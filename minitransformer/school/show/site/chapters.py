@@ -30,7 +30,8 @@ def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> N
     scripts = ("python.js", "editor.js", "predictions.js", "chapter.js")
     for chapter, (address, title) in zip(chapters, addresses, strict=True):
         near = listed(siblings.links(siblings.about(chapter), leave_out=address)) + in_turn(addresses, address)
-        site.page(address, title, "".join(_page(site, chapter, near)), scripts, text=None)
+        used = scripts if chapter.number else ()  # the page of an idea has nothing to run or to answer
+        site.page(address, title, "".join(_page(site, chapter, near)), used, text=None)
         site.index_sections(address, title, [source_of(c) for c in chapter.cells if c["cell_type"] == "markdown"])
 
 

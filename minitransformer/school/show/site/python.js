@@ -112,7 +112,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const stop = make("button", { type: "button", id: "stop" }, "Stop");
   stop.hidden = true;
   stop.addEventListener("click", () => python.stop());
-  byId("main").append(make("div", { class: "running" }, make("span", { id: "python", role: "status" }), make("span", { id: "elapsed", class: "note", "aria-hidden": "true" }), stop));
+  byId("main-text").append(make("div", { class: "running" }, make("span", { id: "python", role: "status" }), make("span", { id: "elapsed", class: "note", "aria-hidden": "true" }), stop));
 });
 
 // ---- Outputs, as in an .ipynb. Text is shown as text. HTML gets a frame that reaches nothing of this page. ----

@@ -74,7 +74,7 @@ def _tools(site: Site, chapter: Chapter) -> str:
         '<button type="button" class="save" hidden>Save my work</button>'
         f'<a href="../slides/{chapter.stem}.html">Slides</a>'
         f'<a href="../download/student/{chapter.stem}.ipynb" download>Notebook</a>'
-        f'<span class="note">{site.needs}</span></div>\n'
+        f'<span class="note">{site.needs("matplotlib")}</span></div>\n'
     )
 
 

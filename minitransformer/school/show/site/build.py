@@ -18,6 +18,7 @@ from .exercises import write_exercises
 from .frame import PUBLIC_PYODIDE, PUBLIC_SIZES, Site
 from .notebook import read, read_ideas
 from .places import places
+from .questions import write_questions
 from .reference import write_reference
 from .siblings import Siblings
 from .start import write_start
@@ -62,6 +63,7 @@ def build(
         siblings = Siblings.of(found)
         seen = write_steppers(site, siblings, model, progress)
         write_chapters(site, [*chapters, *ideas], siblings)
+        write_questions(site, chapters)
         write_exercises(site, found, siblings)
         write_code(site, seen, siblings, source / "notebooks" / "gpt2.py")
         write_reference(site)

@@ -137,14 +137,26 @@ def test_what_cannot_be_compared_is_said_so_with_the_reason() -> None:
         verify.check_gradients(ops.relu, X + 5.0, op="attention")
 
 
-def test_a_table_in_float32_is_right_and_said() -> None:
+def by_a_table_in_float32(first: int) -> Any:
+    """Rotary positions from `first` on, whose table is in float32."""
+    angles = np.arange(first, first + 4)[:, None] * 10000.0 ** (-np.arange(0, 6, 2) / 6)
+    cos, sin = (table.astype(np.float32).astype(np.float64) for table in (np.cos(angles), np.sin(angles)))
+
     def f(x: np.ndarray) -> Any:
-        angles = np.arange(4)[:, None] * 10000.0 ** (-np.arange(0, 6, 2) / 6)
-        cos, sin = (table.astype(np.float32).astype(np.float64) for table in (np.cos(angles), np.sin(angles)))
         y, backward = ideas.rotate(x, cos, sin)
         return y, lambda dy: backward(dy)[0]
 
-    assert "something inside computes in float32" in verify.check_gradients(f, X, op="rotary").note
+    return f
+
+
+def test_a_table_in_float32_is_right_and_said() -> None:
+    report = verify.check_gradients(by_a_table_in_float32(first=0), X, op="rotary")
+    assert "something inside computes in float32" in report.note
+
+
+def test_a_mistake_beside_a_table_in_float32_is_named() -> None:
+    with pytest.raises(AssertionError, match="rotary-starts-at-one"):
+        verify.check_gradients(by_a_table_in_float32(first=1), X, op="rotary")
 
 
 def test_two_mistakes_in_two_gradients_are_both_named() -> None:

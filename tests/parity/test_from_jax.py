@@ -250,3 +250,17 @@ def test_a_mistake_that_ones_hide_is_seen() -> None:
     scaled.defvjp(lambda x, gain: (scaled(x, gain), (x, gain)), lambda c, d: (d * c[1], 2.0 * (d * c[0] * c[1]).sum(0)))
     report = verify.gradients(from_jax(scaled), X, np.ones(4))
     assert not report["x"].ok and report["gain"].ok and "because gain is constant" in report.note
+
+
+def test_bfloat16_is_checked_in_float64_and_in_itself() -> None:
+    """NumPy does not know the dtype as one of numbers: nothing was checked, and the report did not print."""
+
+    @jax.custom_vjp
+    def halved(x: Any) -> Any:
+        return jnp.tanh(x)
+
+    halved.defvjp(lambda x: (jnp.tanh(x), x), lambda x, dy: (0.5 * dy * (1 - jnp.tanh(x) ** 2),))
+    x = jnp.asarray(X, jnp.bfloat16)
+    assert "all 1 gradients are right" in str(verify.check_gradients(lambda x: jnp.tanh(x), x))
+    with pytest.raises(AssertionError, match="dx is wrong"):
+        verify.check_gradients(halved, x)

@@ -128,6 +128,34 @@ def test_attention_in_16_bits_is_as_near_as_they_allow(dtype: str) -> None:
     verify.check_gradients(lambda q, k, v: torch.softmax(3 * q @ k.mT, -1) @ v, q, k, v)
 
 
+class Keys(torch.nn.Module):
+    """Attention of x to itself. No weight depends on the bias of the keys, so its gradient is zero but for rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return torch.softmax(self.query(x) @ self.key(x).mT / 8**0.5, -1) @ x
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_gradient_whose_terms_cancel_may_be_rounding_in_16_bits(dtype: str) -> None:
+    """It was called wrong, by 10^15 %."""
+    torch.manual_seed(0)
+    verify.check_gradients(Keys().to(getattr(torch, dtype)), draw(2, 5, 8).to(getattr(torch, dtype)))
+
+
+@pytest.mark.filterwarnings("ignore:.*requires_grad=True:UserWarning")
+@pytest.mark.parametrize("inner", [torch.nn.Linear(4, 5).double(), torch.tanh], ids=["module", "function"])
+def test_a_checkpoint_that_takes_no_other_way_into_autograd_runs(inner: Any) -> None:
+    def f(x: Any) -> Any:
+        return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=True)
+
+    x = draw(3, 4).double().requires_grad_()
+    assert "all 1 gradients are right" in str(verify.check_gradients(f, x))
+
+
 def test_a_network_is_right_on_padded_tokens() -> None:
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(4, 6, bias=False), torch.nn.ReLU(), torch.nn.Linear(6, 4))

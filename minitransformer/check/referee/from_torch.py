@@ -137,14 +137,27 @@ class _Torch:
 
         def pull(dy: Array) -> list[np.ndarray]:
             given_ones = [self.constant(part).to(y.dtype) for part, y in zip(outputs.gradients(dy), ys, strict=True)]
-            how = {"retain_graph": True, "allow_unused": True}
-            grads = self._ran("backward", lambda: self.torch.autograd.grad(ys, leaves, given_ones, **how))
+            grads = self._ran("backward", lambda: self._gradients(ys, leaves, given_ones))
             return [
                 self.back(self.torch.zeros_like(x) if grad is None else grad)
                 for x, grad in zip(leaves, grads, strict=True)
             ]
 
         return pull
+
+    def _gradients(self, ys: list[Any], leaves: list[Any], dys: list[Any]) -> tuple[Any, ...]:
+        """The gradients of the leaves, None where autograd finds no path."""
+        autograd = self.torch.autograd
+        try:
+            return autograd.grad(ys, leaves, dys, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            if "use_reentrant" not in str(error):
+                raise
+        # A checkpoint with use_reentrant=True runs only in a backward that fills every .grad.
+        for leaf in leaves:
+            leaf.grad = None
+        autograd.backward(ys, dys, retain_graph=True)
+        return tuple(leaf.grad for leaf in leaves)
 
 
 def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:

@@ -124,9 +124,9 @@ class Comparison:
 
     def explained_by(self, others: Results, name: str) -> bool:
         """Whether a mistake agrees with f in this result, and is far nearer to f than the right op is."""
-        return self.alike(name, others) and (
-            self.alike(name) or 100.0 * self.distance(name, others) <= self.distance(name, self.right)
-        )
+        enough = max(self.tolerance, SINGLE_INSIDE)
+        of_mistake, of_right = self.distance(name, others), self.distance(name, self.right)
+        return of_mistake <= enough and (of_right <= enough or 100.0 * of_mistake <= of_right)
 
     def explained(self, others: Results) -> bool:
         """Whether a mistake has all the results of f."""

@@ -37,7 +37,8 @@ def copied_array(x: Any) -> Any:
     """The numbers of a tensor of PyTorch or of an array of JAX as an array of NumPy; any other value unchanged."""
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(x, getattr(jax, "Array", ())):
-        return np.array(x)
+        array = np.array(x)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     array = as_numpy(x)
     return array if array is x else array.copy()
 
@@ -138,7 +139,8 @@ def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
     if _is_random(run):
         return (
             f"{start}it draws random numbers of its own: pass its random generator as an argument, so that every run "
-            "starts from the same state, or switch them off, as module.eval() does with dropout"
+            "starts from the same state, or switch them off, as module.eval() does with dropout; if it draws its "
+            "parameters when it is first called, call it once before"
         )
     return (
         f"{start}it keeps state from run to run, as a generator does: pass its random generator as an argument, "

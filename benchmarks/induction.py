@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from minitransformer import inspect
 from minitransformer.core.arrays.files import write
-from minitransformer.models import LanguageModel, from_pretrained
+from minitransformer.models import LanguageModel, load
 from minitransformer.run.machines.locks import write_figure
 
 
@@ -88,11 +88,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a picture")
     options = parser.parse_args(arguments)
-    model = from_pretrained(options.model)
-    if not isinstance(model, LanguageModel):
-        parser.error(
-            f"{options.model} holds a {type(model).__name__}; induction continues a text: give a language model"
-        )
+    try:
+        model = load(options.model, LanguageModel)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
     found = measure(model, options.heads, options.draws)
     print(table(found))
     if options.json:

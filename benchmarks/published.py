@@ -21,11 +21,11 @@ PROGRAMS = ("ours", "theirs")
 
 
 def ours(file: Path, count: int) -> Callable[[], list[int]]:
+    from minitransformer import models, text
     from minitransformer.fast import accelerate
     from minitransformer.generation import generate
-    from minitransformer.run.published_models import load_published_writer
 
-    model, tokenizer = load_published_writer(file)
+    model, tokenizer = models.load(file, models.LanguageModel), text.load(file)
     fast, ids = accelerate(model), tokenizer.encode(PROMPT)
     return lambda: generate(fast, [ids], count)[0]
 

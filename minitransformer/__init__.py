@@ -58,8 +58,7 @@ else:
             return getattr(importlib.import_module(f"{__name__}.school.show.stepper.{place}"), name)
         if name in __all__:
             return importlib.import_module(f"{__name__}.{_PLACES.get(name, '')}".rstrip(".") + f".{name}")
-        told = _moved.old_place(name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}" + (f": {told}" if told else ""))
+        return _moved.no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,8 @@
 # What users import: the names of core/models, and what other wings add.
+import functools
+from typing import TYPE_CHECKING
+
+from . import moved
 from .core import models as _room
 from .core.models import *  # noqa: F403
 from .core.models import __doc__ as __doc__
@@ -8,8 +12,6 @@ from .ideas.published import (
     TextEncoder,
     TextEncoderConfig,
     from_pretrained,
-    is_published,
-    load,
     save_pretrained,
 )
 
@@ -19,9 +21,9 @@ __all__ = [
     "TextEncoder",
     "TextEncoderConfig",
     "from_pretrained",
-    "is_published",
-    "load",
     "save_pretrained",
 ]
 __all__ += _room.__all__
+if not TYPE_CHECKING:
+    __getattr__ = functools.partial(moved.no_attribute, __name__)
 __path__: list[str] = []  # so that Python asks moved.py about the files that were here

@@ -1,4 +1,4 @@
-"""Where the folders of an earlier layout are now: an import at an old place fails, and names the new one."""
+"""Where the folders and names of an earlier layout are now: an import at an old place fails, and names the new one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _WINGS = {
 PLACES = {room: f"{wing}.{room}" for wing, rooms in _WINGS.items() for room in rooms.split()}
 PLACES |= {f"later.{file}": f"ideas.before.{file}" for file in ("convolutional", "recurrent_translator")}
 PLACES |= {"later": "ideas.after"}  # and of what came before the paper: ideas.before
+_NAMES = {"text.load_tokenizer": "text.load", "text.load_published": "text.load", "models.is_published": "models.load"}
 
 
 def now(name: str) -> str:
@@ -24,10 +25,19 @@ def now(name: str) -> str:
 
 def old_place(name: str) -> str | None:
     """What to say about an old name within the package; None for any other name."""
+    if name in _NAMES:
+        return f"minitransformer.{name} is gone; minitransformer.{_NAMES[name]} opens every kind"
     room = name.partition(".")[0]
     if room == "later":
         return "minitransformer.later is minitransformer.ideas now, with its folders before and after"
     return f"what was in minitransformer.{room} is in minitransformer.{PLACES[room]} now" if room in PLACES else None
+
+
+def no_attribute(module: str, name: str) -> None:
+    """Raise the error for a name that the package, or a file for users, does not have."""
+    place = f"{module}.{name}".partition(".")[2]
+    told = old_place(place) if place in _NAMES or "." not in place else None
+    raise AttributeError(f"module {module!r} has no attribute {name!r}" + (f": {told}" if told else ""))
 
 
 class _OldPlaces:

@@ -20,10 +20,10 @@ from minitransformer.core.arrays.backend import (
     scatter_add,
     to_device,
     to_numpy,
-    uniform,
 )
 from minitransformer.core.arrays.strict import StrictArray
 from minitransformer.core.arrays.strict import xp as strict_xp
+from minitransformer.core.ops.dropout import uniform
 
 DEVICES = ["numpy", "strict"]
 

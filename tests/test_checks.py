@@ -55,7 +55,6 @@ WITHOUT_GRADIENT = {
     "model": {
         "EncoderDecoder",  # what the others have in common
         "from_pretrained",
-        "is_published",
         "load",
         "save",
         "save_pretrained",

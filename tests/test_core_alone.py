@@ -37,8 +37,7 @@ import numpy as np
 
 import minitransformer
 from minitransformer.check import verify
-from minitransformer.core import generation, training
-from minitransformer.core.models import folder
+from minitransformer.core import generation, models, training
 from minitransformer.run.tasks import TASKS
 from minitransformer.run.tasks.evaluation import classified
 
@@ -60,8 +59,9 @@ for name in sys.argv[1:]:
     losses = list(training.train(worker, prepared.training, optimizer, 30, lambda step: 1e-2, clip=1.0))
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5]), (name, losses)
 
-    folder.save(model, name)
-    model = folder.load(Path(name)).to("numpy", "float64")
+    models.save(model, name, prepared.tokenizers, prepared.labels)
+    model = models.load(name).to("numpy", "float64")
+    assert models.opening.load_tokenizer(name, "source").tokens == prepared.tokenizers[0].tokens
     rows = prepared.validation.batches(None)[0][:2]
     run = lambda: prepared.validation.loss(model, rows, None)
     verify.gradients(run, parameters=model, entrywise=0, directions=1, intermediates=False).assert_ok()

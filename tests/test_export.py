@@ -38,8 +38,8 @@ from minitransformer.ideas.before.recurrent_translator import RecurrentTranslato
 from minitransformer.ideas.published import from_pretrained, save_pretrained
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.run.tasks import translation
-from minitransformer.run.tasks.translation import save_translator
-from minitransformer.text import END, START, CharacterTokenizer, WordTokenizer, load_published
+from minitransformer.text import END, START, CharacterTokenizer, WordTokenizer
+from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -59,8 +59,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def saved_run(path: Path, kind: str) -> tuple[Any, Any]:
     tokenizer = made(kind)
     model = writer(tokenizer)
-    folder.save(model, path)
-    tokenizer.save(path / "tokenizer.json")
+    folder.save(model, path, tokenizer)
     return model, tokenizer
 
 
@@ -71,7 +70,7 @@ def saved_run(path: Path, kind: str) -> tuple[Any, Any]:
 def test_a_tokenizer_reads_and_writes_alike_when_it_is_written_for_others(kind: str, tmp_path: Path) -> None:
     tokenizer = made(kind)
     save_pretrained(writer(tokenizer), tmp_path, tokenizer)
-    again = load_published(tmp_path)
+    again = load_tokenizer(tmp_path)
     assert len(again) == len(tokenizer) and again.ends == (END,)
     refused = 0
     for each in [*TEXTS, *PERHAPS]:
@@ -89,7 +88,7 @@ def test_any_words_and_characters_read_alike(tmp_path_factory: Any, known: list[
     for kind in (WordTokenizer, CharacterTokenizer):
         tokenizer, place = kind.train(known), tmp_path_factory.mktemp("tokenizer")
         tokenizer.save_pretrained(place)
-        again = load_published(place)
+        again = load_tokenizer(place)
         for each in (" ".join(known), other):
             ids = outcome(tokenizer.encode, each)
             assert outcome(again.encode, each) == ids
@@ -112,9 +111,9 @@ def test_the_files_name_what_others_ask_for(tmp_path: Path) -> None:
 
 def test_a_published_tokenizer_is_written_with_its_chat_and_its_ends(tmp_path: Path) -> None:
     file = gguf_file(tmp_path / "model.gguf")
-    model, tokenizer = from_pretrained(file), load_published(file)
+    model, tokenizer = from_pretrained(file), load_tokenizer(file)
     save_pretrained(model, tmp_path / "there", tokenizer)
-    again = load_published(tmp_path / "there")
+    again = load_tokenizer(tmp_path / "there")
     chat = [{"role": "user", "content": "hello"}]
     assert again.chat(chat) == tokenizer.chat(chat) and again.ends == tokenizer.ends
     for each in ("hello <s>", "<b> \n"):
@@ -123,15 +122,6 @@ def test_a_published_tokenizer_is_written_with_its_chat_and_its_ends(tmp_path: P
         json.loads((tmp_path / "there" / name).read_text()) for name in ("config.json", "generation_config.json")
     )
     assert {here["eos_token_id"], there["eos_token_id"]} == set(tokenizer.ends) and here["bos_token_id"] == 261
-
-
-def test_a_tokenizer_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    tokenizer, larger, place = made("words"), made("characters"), tmp_path / "there"
-    with pytest.raises(ValueError, match=rf"has {len(larger)} tokens, but the model {len(tokenizer)}"):
-        save_pretrained(writer(tokenizer), place, larger)
-    with pytest.raises(ValueError, match="at most 1 tokenizers for this model, got 2"):
-        save_pretrained(writer(tokenizer), place, [tokenizer, tokenizer])
-    assert not place.exists()
 
 
 def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Path) -> None:
@@ -172,7 +162,7 @@ def test_every_writer_writes_the_same_text_when_it_is_opened_again(kind: str, fa
     model = writer(tokenizer, **WRITERS[family])
     save_pretrained(model, tmp_path, tokenizer)
     assert family_in(tmp_path) == family
-    again, reading, texts = from_pretrained(tmp_path), load_published(tmp_path), set()
+    again, reading, texts = from_pretrained(tmp_path), load_tokenizer(tmp_path), set()
     for prompt in PROMPTS:
         ids, read = tokenizer.encode(prompt), reading.encode(prompt)
         found = tokenizer.decode([*ids, *generate(model, [ids], 12, end=END)[0]])
@@ -191,8 +181,8 @@ def test_every_translator_translates_alike_when_it_is_opened_again(
     model = translator(source, target, **TRANSLATORS[family], **changes)
     save_pretrained(model, tmp_path, tokenizers)
     assert family_in(tmp_path) == family.split()[0]
-    place = tmp_path / "target_tokenizer" if len(kinds) == 2 else tmp_path
-    again, reading, writing, texts = from_pretrained(tmp_path), load_published(tmp_path), load_published(place), set()
+    again, texts = from_pretrained(tmp_path), set()
+    reading, writing = (text.load(tmp_path, side) for side in ("source", "target"))
     for prompt in PROMPTS:
         options = {"start": START, "end": END, "max_length": 8, "beam": 2}
         found = target.decode(translate(model, np.array([source.encode(prompt)]), **options)[0])
@@ -210,7 +200,7 @@ def test_every_encoder_tells_the_same_of_a_text_when_it_is_opened_again(kind: st
         model, place = encoder(tokenizer, family, classes), tmp_path / str(classes)
         save_pretrained(model, place, tokenizer)
         assert family_in(place) == family
-        again, reading = from_pretrained(place), load_published(place)
+        again, reading = from_pretrained(place), load_tokenizer(place)
         for prompt in PROMPTS:
             scores = model(np.array([tokenizer.encode(prompt)]))[0][0]
             again_scores = again(np.array([reading.encode(prompt)]))[0][0]
@@ -249,21 +239,15 @@ def test_a_translator_keeps_its_logits_and_both_tokenizers(joint: bool, tmp_path
     source = made("words")
     target = source if joint else made("bpe")
     model = translator(source, target, norm_order="pre" if joint else "post")
-    folder.save(model, tmp_path / "run")
-    if joint:
-        source.save(tmp_path / "run" / "tokenizer.json")
-    else:
-        source.save(tmp_path / "run" / "source_tokenizer.json")
-        target.save(tmp_path / "run" / "target_tokenizer.json")
+    folder.save(model, tmp_path / "run", source if joint else [source, target])
     out = tmp_path / "there"
     kind = "PegasusForConditionalGeneration" if joint else "MarianMTModel"
     assert run("export", tmp_path / "run", out) == f"wrote {out}, a {kind}\n"
     ids, begun = np.array([source.encode("two men")]), np.array([[1, 5, 4]])
     np.testing.assert_allclose(models.load(out)(ids, begun)[0], model(ids, begun)[0], rtol=0, atol=1e-10)
-    assert text.load(out).encode("two men") == source.encode("two men")
     assert joint != (out / "target_tokenizer").exists()
-    if not joint:
-        assert load_published(out / "target_tokenizer").encode("two men") == target.encode("two men")
+    for side, tokenizer in (("source", source), ("target", target)):
+        assert text.load(out, side).encode("two men") == tokenizer.encode("two men")
 
 
 @pytest.mark.few(1)
@@ -275,7 +259,7 @@ def test_an_exported_translator_translates_and_is_measured_as_before(
     monkeypatch.setattr(translation.written, "__defaults__", (beam, length_penalty, 12, *rest))  # tokens, not 200
     source = made("words")
     target = source if joint else made("bpe")
-    save_translator(translator(source, target).to(dtype="float32"), source, target, tmp_path / "run")
+    folder.save(translator(source, target).to(dtype="float32"), tmp_path / "run", [source, target])
     run("export", tmp_path / "run", tmp_path / "there")
     (tmp_path / "x").write_text("two men\nmen two men\n")
     said = {}
@@ -305,16 +289,15 @@ def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     assert "holds another model, which would be lost" in run("export", tmp_path / "run", tmp_path / "run", status=1)
     assert before == sorted((path.name, path.read_bytes()) for path in (tmp_path / "run").iterdir())
     tokenizer = made("words")
-    folder.save(Classifier(ClassifierConfig(len(tokenizer), 2, 8, 2, 16, 1)), tmp_path / "classes")
-    tokenizer.save(tmp_path / "classes" / "tokenizer.json")
-    (tmp_path / "classes" / "labels.json").write_text('["a", "b"]')
+    classifier = Classifier(ClassifierConfig(len(tokenizer), 2, 8, 2, 16, 1))
+    folder.save(classifier, tmp_path / "classes", tokenizer, ["a", "b"])
     assert "TextClassifier" in (said := run("export", tmp_path / "classes", tmp_path / "there", status=1))
     assert "no family has sines as positions with a mean over the tokens" in said
     recurrent = RecurrentTranslatorConfig(len(tokenizer), len(tokenizer), 8, 1).build()
     with pytest.raises(TypeError, match="got RecurrentTranslator: no family has recurrent layers"):
         save_pretrained(recurrent, tmp_path / "there", tokenizer)
     convolutional = ConvolutionalConfig(len(tokenizer), len(tokenizer), 8, 2, 16, 1, 1).build()
-    save_translator(convolutional, tokenizer, tokenizer, tmp_path / "convolutions")
+    folder.save(convolutional, tmp_path / "convolutions", tokenizer)
     said = run("export", tmp_path / "convolutions", tmp_path / "there", status=1)
     assert "save_pretrained: no family has convolutions in place of self-attention\n" in said
     assert "there is no model folder" in run("export", tmp_path / "none", tmp_path / "there", status=1)
@@ -338,19 +321,66 @@ def test_load_opens_whatever_is_a_model(tmp_path: Path) -> None:
     assert text.load(encoder).encode("a cat") == [5, 6]
 
 
-def test_each_way_of_opening_names_the_other(tmp_path: Path) -> None:
-    model, tokenizer = saved_run(tmp_path / "run", "words")
-    with pytest.raises(ValueError, match=r"run holds a model that this library saved; open it with models\.load"):
-        from_pretrained(tmp_path / "run")
-    save_pretrained(model, tmp_path / "there", tokenizer)
-    with pytest.raises(ValueError, match=r"there holds a published model; open it with models\.load"):
-        folder.load(tmp_path / "there")
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no model folder"):
         models.load(tmp_path / "none")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"config\.json is a file; give the folder of the model$"):
+        models.load(tmp_path / "config.json")
 
 
-def test_a_run_with_two_tokenizers_names_both(tmp_path: Path) -> None:
-    for name in ("source", "target"):
-        made("words").save(tmp_path / f"{name}_tokenizer.json")
-    with pytest.raises(ValueError, match=r"has two tokenizers; open each with text\.load_tokenizer: .*source"):
-        text.load(tmp_path)
+@pytest.mark.parametrize("there", ["run", "published"])
+def test_a_model_must_be_of_the_kind_that_is_asked_for(there: str, tmp_path: Path) -> None:
+    model, tokenizer = saved_run(tmp_path / "run", "words")
+    save_pretrained(model, tmp_path / "published", tokenizer)
+    assert models.load(tmp_path / there, models.LanguageModel).config.vocabulary == len(tokenizer)
+    for kind, message in (
+        (models.EncoderDecoder, "there holds a LanguageModel, but only an EncoderDecoder translates"),
+        (models.Classifier, "there holds a LanguageModel, but only a Classifier has labels"),
+        (models.Transformer, "there holds a LanguageModel, but only a Transformer will do here"),
+    ):
+        with pytest.raises(ValueError, match=message.replace("there", there)):
+            models.load(tmp_path / there, kind)
+
+
+def test_of_two_tokenizers_one_is_chosen(tmp_path: Path) -> None:
+    source, target = made("words"), made("bpe")
+    model = translator(source, target)
+    models.save(model, tmp_path / "run", [source, target])
+    save_pretrained(model, tmp_path / "published", [source, target])
+    for name in ("run", "published"):
+        with pytest.raises(ValueError, match=rf'{name} has two tokenizers; say which: text\.load\(path, "source"\)'):
+            text.load(tmp_path / name)
+        assert text.load(tmp_path / name, "source").encode("two men") == source.encode("two men")
+        assert text.load(tmp_path / name, "target").encode("two men") == target.encode("two men")
+    assert text.load(tmp_path / "run" / "target_tokenizer.json").encode("two men") == target.encode("two men")
+    with pytest.raises(ValueError, match="say which"):
+        text.load(tmp_path / "run", "both")  # type: ignore[arg-type]
+
+
+def test_what_does_not_fit_a_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    words, letters, place = made("words"), made("characters"), tmp_path / "new"
+    classifier = Classifier(ClassifierConfig(len(words), 2, 8, 2, 16, 1))
+    for save in (models.save, save_pretrained):
+        with pytest.raises(ValueError, match=rf"has {len(letters)} tokens, but the model {len(words)}"):
+            save(writer(words), place, letters)
+        with pytest.raises(ValueError, match="at most 1 tokenizers for this model, got 2"):
+            save(writer(words), place, [words, words])
+    for labels, known in ((("a", "b", "c"), words), (("a",), None)):
+        with pytest.raises(ValueError, match=f"there are {len(labels)} labels, but the model has 2 classes"):
+            models.save(classifier, place, known, labels)
+    save_pretrained(writer(words), tmp_path / "there", words)
+    with pytest.raises(ValueError, match="would lose its special tokens; write both with save_pretrained"):
+        models.save(writer(words), place, text.load(tmp_path / "there"))
+    assert not place.exists()
+
+
+def test_tokenizers_of_an_earlier_model_go(tmp_path: Path) -> None:
+    words = made("words")
+    models.save(translator(words, words), tmp_path, [words, words])
+    models.save(writer(words), tmp_path, words)
+    assert {path.name for path in tmp_path.glob("*tokenizer*")} == {"tokenizer.json"}
+    models.save(translator(words, words), tmp_path, [words, words])
+    assert {path.name for path in tmp_path.glob("*tokenizer*")} == {"source_tokenizer.json", "target_tokenizer.json"}
+    models.save(translator(words, words), tmp_path)  # as training does: they stay
+    assert text.load(tmp_path, "target").tokens == words.tokens

@@ -15,7 +15,7 @@ import pytest
 from minitransformer.ideas.published.gguf import open_file
 from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.ideas.published.llama_gguf import document
-from minitransformer.models import LanguageModel, from_pretrained, is_published, save_pretrained
+from minitransformer.models import LanguageModel, from_pretrained, save_pretrained
 
 IDS = np.array([[3, 1, 4, 1, 5]])
 SIZES = {
@@ -142,11 +142,6 @@ def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kin
     assert found.tokens.table.value.dtype == np.float32
     step = {"Q8_0": 0.01, "Q4_0": 0.3, "Q4_1": 0.2, "Q5_1": 0.1, "F16": 1e-3, "BF16": 1e-2}[kind]
     np.testing.assert_allclose(unpacked, exact, rtol=0, atol=step)
-
-
-def test_a_file_is_a_published_model(tmp_path: Path) -> None:
-    assert is_published(write_gguf(tmp_path / "model.gguf", llama()))
-    assert not is_published(tmp_path) and not is_published(tmp_path / "none")
 
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

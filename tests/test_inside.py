@@ -26,12 +26,14 @@ from minitransformer.models import (
     TextEncoder,
     TextEncoderConfig,
     from_pretrained,
+    load,
     save_pretrained,
 )
 from minitransformer.run import published_models as published
-from minitransformer.run.published_models import check_model, layer_of, open_published, reading
+from minitransformer.run.published_models import check_model, layer_of, reading
 from minitransformer.school.show.stepper import page_bugs
 from minitransformer.school.show.stepper.command import step_text
+from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
 
@@ -90,7 +92,7 @@ def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
 
 def everywhere(path: Path, text: str) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
     """The attention weights and their gradients of all layers, from one recording of the whole model."""
-    model, tokenizer = open_published(path)
+    model, tokenizer = load(path), load_tokenizer(path)
     f = reading(model, np.array([tokenizer.encode(text, special=True)]))
     with Recorder(f, only=("weights", "dweights")) as recorder:
         loss, backward = f()
@@ -138,7 +140,7 @@ def test_reading_a_translator_is_copying_without_the_last_token_in_and_the_first
 
 
 def test_reading_leaves_the_model_and_its_gradients_as_they_are(writer: Path) -> None:
-    model, _ = open_published(writer)
+    model = load(writer)
     for _, parameter in model.parameters():
         parameter.grad += 3.0
     before = model.state()

@@ -38,6 +38,7 @@ def test_a_name_of_the_top_hands_on_its_room(name):
         ("published.llama", "what was in minitransformer.published is in minitransformer.ideas.published now"),
         ("later", "minitransformer.later is minitransformer.ideas now"),
         ("later.rotary", "minitransformer.later is minitransformer.ideas now"),
+        ("text.load_published", "load_published is gone; minitransformer.text.load opens every kind"),
     ],
 )
 def test_an_old_place_names_the_new_one(place, told):
@@ -49,6 +50,17 @@ def test_an_old_place_names_the_new_one(place, told):
             getattr(minitransformer, room)
         with pytest.raises(ImportError, match=told):
             exec(f"from minitransformer import {room}")
+
+
+def test_an_old_name_of_a_room_names_the_new_one():
+    for room, name, new in (("text", "load_tokenizer", "text.load"), ("models", "is_published", "models.load")):
+        told = rf"minitransformer\.{room}\.{name} is gone; minitransformer\.{new} opens every kind"
+        with pytest.raises(AttributeError, match=told):
+            getattr(getattr(minitransformer, room), name)
+        with pytest.raises(ImportError, match=told):
+            exec(f"from minitransformer.{room} import {name}")
+    with pytest.raises(AttributeError, match=r"module 'minitransformer.text' has no attribute 'lod'$"):
+        _ = minitransformer.text.lod
 
 
 def test_what_never_was_is_not_called_moved():

@@ -47,7 +47,7 @@ ONLY_IN |= {f"run/fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 # Each place imports only from those before it: the wings from top to bottom, and in each its rooms. What is not listed
 # counts as the last but one, just below `cli`; so do the files that re-export public names, such as ops.py.
 PLACES = """moved
-core.arrays core.ops core.layers core.models core.text core.training core.generation
+core.arrays core.ops core.layers core.text core.models core.training core.generation
 check.trace check.verify check.referee check.audit
 ideas.before ideas.after ideas ideas.published
 run.tasks run.published_models run.machines run.fast run.cost

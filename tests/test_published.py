@@ -14,17 +14,21 @@ import tokenizers
 from test_gguf import llama, write_gguf
 
 from minitransformer.cli import main
+from minitransformer.core.models.encoder_only import EncoderOnly
 from minitransformer.generation import Continuation, Sampler, generate, stream
 from minitransformer.ideas.published.chat import render
 from minitransformer.models import (
+    LanguageModel,
     MaskedLanguageModel,
     TextEncoder,
     TextEncoderConfig,
     from_pretrained,
+    load,
     save_pretrained,
 )
-from minitransformer.run.published_models import fill_mask, load_encoder, open_published, sentence_vectors
-from minitransformer.text import PublishedTokenizer, load_published, pieces
+from minitransformer.run.published_models import fill_mask, sentence_vectors
+from minitransformer.text import PublishedTokenizer, pieces
+from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
 
@@ -108,7 +112,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tokenizer_of_a_folder(encoder: Path, tmp_path: Path) -> None:
-    tokenizer = load_published(encoder)
+    tokenizer = load_tokenizer(encoder)
     assert tokenizer.encode("The cats, a dog") == [9, 6, 10, 1, 5, 7]  # neither cut nor filled up
     assert tokenizer.encode("the dog", special=True) == [2, 9, 7, 3]
     assert tokenizer.decode([2, 9, 6, 10, 3, 0]) == "the cats"
@@ -121,11 +125,11 @@ def test_tokenizer_of_a_folder(encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no chat template"):
         tokenizer.chat([])
     tokenizer.save(tmp_path / "tokenizer.json")
-    assert load_published(tmp_path).encode("the dog", special=True) == [2, 9, 7, 3]
+    assert load_tokenizer(tmp_path).encode("the dog", special=True) == [2, 9, 7, 3]
 
 
 def test_tokenizer_of_a_file(writer: Path) -> None:
-    tokenizer = load_published(writer)
+    tokenizer = load_tokenizer(writer)
     ids = tokenizer.encode("hello hellö<b></s>", special=True)
     names = [TOKENS[i] for i in ids]
     assert names == ["<s>", "hello", "Ġ", "hell", "Ã", "¶", "<b>", "</s>"]
@@ -143,11 +147,11 @@ def test_ways_of_splitting(tmp_path: Path, splitting: str, expected: list[str]) 
     merges, types = ["1 2", "3 4", "Ġ 12"], [1] * (len(tokens) - 3) + [3, 3, 4]
     options = {"tokens": tokens, "merges": merges, "token_type": types, "pre": splitting, "add_bos_token": False}
     path = gguf_file(tmp_path / "model.gguf", **options, bos_token_id=1, eos_token_id=2)
-    assert [tokens[i] for i in load_published(path).encode(" 1234", special=True)] == expected
+    assert [tokens[i] for i in load_tokenizer(path).encode(" 1234", special=True)] == expected
 
 
 def test_pieces_are_whole_characters(writer: Path) -> None:
-    tokenizer = load_published(writer)
+    tokenizer = load_tokenizer(writer)
     ids = tokenizer.encode("hello 🙂 ö")
     found = list(pieces(tokenizer, ids[:1], ids[1:]))
     assert "".join(found) == " 🙂 ö" and "🙂" in found and "ö" in "".join(found)
@@ -169,7 +173,7 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
     (tmp_path / "generation_config.json").write_text(json.dumps(generation))
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "[SEP]"}))
-    tokenizer = load_published(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.ends == expected
     assert tokenizer.special == {"eos_token": "[SEP]", "mask_token": "[MASK]"}  # found by its usual name
 
@@ -193,40 +197,44 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
 def test_what_is_no_vocabulary_is_said_plainly(tmp_path: Path, changes: Any, message: str) -> None:
     path = gguf_file(tmp_path / "model.gguf", **changes)
     with pytest.raises(ValueError, match=message) as caught:
-        load_published(path)
+        load_tokenizer(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_folder_without_a_tokenizer(encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no tokenizer .*tokenizer\.json"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(FileNotFoundError, match=r"has no tokenizer\.json"):
-        load_published(tmp_path)
+        load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read as a tokenizer"):
-        load_published(tmp_path)
+        load_tokenizer(tmp_path)
     document = json.loads(words().to_str())
     document["model"] = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]}  # the library panics
     (tmp_path / "tokenizer.json").write_text(json.dumps(document))
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read as a tokenizer"):
-        load_published(tmp_path)
+        load_tokenizer(tmp_path)
     words().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": "3"}')
     with pytest.raises(ValueError, match="eos_token_id must be an integer"):
-        load_published(tmp_path)
+        load_tokenizer(tmp_path)
     (tmp_path / "generation_config.json").write_text("[]")
     with pytest.raises(ValueError, match=r"generation_config\.json must hold a JSON object, got list"):
-        load_published(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_no_spoiled_tokenizer_does_more_than_raise_one_error(encoder: Path, tmp_path: Path, seed: int) -> None:
     rng, data = np.random.default_rng(seed), (encoder / "tokenizer.json").read_bytes()
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     refused = 0
     for _ in range(100):
         place = int(rng.integers(len(data)))
         spoiled = data[:place] if rng.random() < 0.3 else data[:place] + rng.bytes(1) + data[place + 1 :]
         (tmp_path / "tokenizer.json").write_bytes(spoiled)
         try:
-            load_published(tmp_path)
+            load_tokenizer(tmp_path)
         except ValueError as error:
             refused += 1
             assert "tokenizer.json" in str(error) and len(str(error)) < 500
@@ -240,14 +248,14 @@ def test_without_a_library_the_extra_is_named(
     path = request.getfixturevalue(opened)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ModuleNotFoundError, match=rf'library {library}; .*"minitransformer\[models\]"'):
-        load_published(path)
+        load_tokenizer(path)
 
 
 # ---- Chats ----
 
 
 def test_a_chat_is_written_as_the_template_says(writer: Path) -> None:
-    tokenizer = load_published(writer)
+    tokenizer = load_tokenizer(writer)
     ids = tokenizer.chat([{"role": "user", "content": "hello"}])
     assert ids == [START, *tokenizer.encode("user: hello")]  # without the new line after a block, as in the folders
 
@@ -256,12 +264,12 @@ def test_the_template_of_a_folder(encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes((encoder / "tokenizer.json").read_bytes())
     about = tmp_path / "tokenizer_config.json"
     about.write_text(json.dumps({"chat_template": "one"}))
-    assert load_published(tmp_path).template == "one"
+    assert load_tokenizer(tmp_path).template == "one"
     several = [{"name": "tools", "template": "two"}, {"name": "default", "template": "three"}]
     about.write_text(json.dumps({"chat_template": several}))
-    assert load_published(tmp_path).template == "three"
+    assert load_tokenizer(tmp_path).template == "three"
     (tmp_path / "chat_template.jinja").write_text("four")
-    assert load_published(tmp_path).template == "four"
+    assert load_tokenizer(tmp_path).template == "four"
 
 
 HOSTILE = {
@@ -339,9 +347,9 @@ def test_a_stream_is_what_generate_writes(writer: Path) -> None:
 
 
 def test_generate_with_a_file(writer: Path, run: Run) -> None:
-    model, tokenizer = open_published(writer)
+    model, tokenizer = load(writer, LanguageModel), load_tokenizer(writer)
     prompt = tokenizer.encode("hello", special=True)
-    ids = generate(model, [prompt], 6)[0]  # type: ignore[arg-type]
+    ids = generate(model, [prompt], 6)[0]
     ids = ids[: ids.index(END)] if END in ids else ids
     said = run("generate", "--model", writer, "hello", "--tokens", 6, "--temperature", 0)
     assert said == tokenizer.decode([*prompt, *ids]) + "\n"
@@ -372,7 +380,7 @@ def small_table(path: Path) -> Path:
 
 
 def test_sentence_vectors_are_means_of_length_one(encoder: Path) -> None:
-    model, tokenizer = load_encoder(encoder)
+    model, tokenizer = load(encoder, EncoderOnly), load_tokenizer(encoder)
     texts = ["the cat", "a dog is the cats .", "dog"] * 15  # more than one batch
     vectors = sentence_vectors(model, tokenizer, texts)
     for text, vector in zip(texts, vectors, strict=True):
@@ -385,7 +393,7 @@ def test_sentence_vectors_are_means_of_length_one(encoder: Path) -> None:
 
 def test_embed_prints_the_similarities(encoder: Path, run: Run) -> None:
     texts = ["the cat", "a dog"]
-    model, tokenizer = load_encoder(encoder)
+    model, tokenizer = load(encoder, EncoderOnly), load_tokenizer(encoder)
     vectors = sentence_vectors(model, tokenizer, texts)
     found = json.loads(run("embed", "--model", encoder, *texts, "--json"))
     np.testing.assert_allclose(found["vectors"], vectors, rtol=0, atol=1e-5)
@@ -397,8 +405,8 @@ def test_embed_prints_the_similarities(encoder: Path, run: Run) -> None:
 
 
 def test_embed_says_what_it_cannot_do(encoder: Path, writer: Path, tmp_path: Path, run: Run) -> None:
-    assert "only an encoder makes vectors" in run("embed", "--model", writer, "a", status=1)
-    assert "is not a published model" in run("embed", "--model", tmp_path, "a", status=1)
+    assert "only an EncoderOnly makes vectors of texts" in run("embed", "--model", writer, "a", status=1)
+    assert "holds no model: config.json is missing" in run("embed", "--model", tmp_path, "a", status=1)
     folder = bert(tmp_path / "other", TextEncoder)
     assert run("embed", "--model", folder, "a")
     (folder / "1_Pooling").mkdir()
@@ -407,7 +415,7 @@ def test_embed_says_what_it_cannot_do(encoder: Path, writer: Path, tmp_path: Pat
 
 
 def test_fill_mask_prints_the_most_probable_tokens(encoder: Path, run: Run) -> None:
-    model, tokenizer = open_published(encoder)
+    model, tokenizer = load(encoder, MaskedLanguageModel), load_tokenizer(encoder)
     assert isinstance(model, MaskedLanguageModel)
     logits = model(np.array([[2, 9, 4, 8, 5, 4, 3]]))[0][0].astype(np.float64)
     text = "the [MASK] is a [MASK]"

@@ -22,7 +22,6 @@ from minitransformer.core.models import (
 )
 from minitransformer.generation import greedy
 from minitransformer.ideas.before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
-from minitransformer.run.tasks.translation import save_translator
 from minitransformer.school.show.stepper import page_bugs
 from minitransformer.school.show.stepper.command import step_text
 from minitransformer.text import END, START, NumberTask, WordTokenizer
@@ -39,7 +38,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Transfor
     config = TransformerConfig(len(task.source), len(task.target), **SIZES, **layers)
     model = Transformer(config, np.random.default_rng(0))
     path = tmp_path_factory.mktemp("translator") / "model"
-    save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), path)
+    folder.save(model, path, [WordTokenizer(task.source), WordTokenizer(task.target)])
     return path, model.to(dtype="float64"), task
 
 
@@ -48,8 +47,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("writer")
     tokenizer = WordTokenizer.train([WORDS])
     config = LanguageModelConfig(len(tokenizer), max_length=9, n_layers=2, dropout=0.0, **SIZES)
-    folder.save(LanguageModel(config, np.random.default_rng(1)), path)
-    tokenizer.save(path / "tokenizer.json")
+    folder.save(LanguageModel(config, np.random.default_rng(1)), path, tokenizer)
     return path
 
 
@@ -108,9 +106,7 @@ def test_a_language_model_reads_all_but_the_last_token(writer: Path) -> None:
 def test_a_classifier_reads_the_whole_text(tmp_path: Path) -> None:
     tokenizer = WordTokenizer.train([WORDS])
     config = ClassifierConfig(len(tokenizer), 2, n_layers=1, dropout=0.0, **SIZES)
-    folder.save(Classifier(config, np.random.default_rng(1)), tmp_path)
-    tokenizer.save(tmp_path / "tokenizer.json")
-    (tmp_path / "labels.json").write_text('["no", "yes"]')
+    folder.save(Classifier(config, np.random.default_rng(1)), tmp_path, tokenizer, ["no", "yes"])
     assert step_text(tmp_path, "the dog").tokens == ["the", "dog"]
 
 
@@ -138,12 +134,8 @@ def test_the_command_says_what_it_cannot_read(
 ) -> None:
     path = translator[0]
     config = RecurrentTranslatorConfig(5, 5, d_model=8, n_encoder_layers=2, n_decoder_layers=2, share_embeddings=False)
-    save_translator(
-        RecurrentTranslator(config, np.random.default_rng(0)),
-        WordTokenizer.train(["a b"]),
-        WordTokenizer.train(["c d"]),
-        tmp_path / "recurrent",
-    )
+    tokenizers = [WordTokenizer.train([words]) for words in ("a b", "c d")]
+    folder.save(RecurrentTranslator(config, np.random.default_rng(0)), tmp_path / "recurrent", tokenizers)
     for model, text, message in (
         (path, "two dogs", "the vocabulary does not hold 'dogs'"),
         (path, "", "the text must have 1 to 64 tokens, got 0"),

@@ -397,7 +397,7 @@ def test_step_html(capsys, tmp_path) -> None:
     assert capsys.readouterr().out == f"wrote {path}\n"
     assert path.read_text(encoding="utf-8") == EXAMPLES["softmax"].record().to_html()
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
-    assert main(["step", "softmax", "--html", str(tmp_path / "no" / "page.html")]) == 1
+    assert main(["step", "softmax", "--html", str(tmp_path / "no" / "page.html")]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("minitransformer: error: ")

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/ belongs to the checkout and is not installed
 
-from benchmarks.structure import LOADED_BY, circles, counted, files, floors, rooms
+from benchmarks.structure import LOADED_BY, circles, counted, files, floors, rooms, walk
 
 SCHOOL = LOADED_BY["lesson.py"]
 MADE = {
@@ -44,6 +44,11 @@ def test_a_circle_is_found_and_is_one_floor():
     graph = rooms(files(MADE | {"low/back.py": f"from .. import {SCHOOL}"}), 1)
     assert circles(graph) == [sorted([SCHOOL, "high", "low"])]
     assert floors(graph) == 2  # the circle, and top.py
+
+
+def test_few_steps_lead_from_a_loss_to_its_mathematics():
+    found = walk()
+    assert 50 < found["own calls"] <= 90 and 20 < found["changes of room"] <= 30
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from minitransformer.run.cost import describe
 from minitransformer.run.machines.recipes import TASKS
 from minitransformer.run.tasks import translation
 from minitransformer.run.tasks.evaluation import classified
-from minitransformer.run.tasks.translation import TranslationData, load_translator, written
+from minitransformer.run.tasks.translation import TranslationData, written
 from minitransformer.school.show.viewer.command import view_text
 from minitransformer.text import (
     END,
@@ -38,8 +38,8 @@ from minitransformer.text import (
     WordTokenizer,
     english,
     german,
-    load_tokenizer,
 )
+from minitransformer.text import load as load_tokenizer
 from minitransformer.training import TrainingSettings
 
 TINY = "--d-model 16 --n-heads 2 --d-ff 24 --dropout 0 --steps 4 --warmup 1 --validate-every 2 --save-every 2".split()
@@ -170,10 +170,8 @@ def test_one_vocabulary_for_both_sides_or_one_for_each(translator, kind, joint):
     )
     data = dataclasses.replace(data, valid_source=data.source, valid_target=data.target)  # no word is unknown
     prepared = translation.prepare(data, {"share_embeddings": joint}, np.random.default_rng(0))
-    tokenizers = list(prepared.tokenizers.values())
-    assert list(prepared.tokenizers) == (
-        ["tokenizer.json"] if joint else ["source_tokenizer.json", "target_tokenizer.json"]
-    )
+    tokenizers = prepared.tokenizers
+    assert len(tokenizers) == 2 - joint
     assert prepared.sizes == {"source_vocabulary": len(tokenizers[0]), "target_vocabulary": len(tokenizers[-1])}
     letters = [set("".join(tokenizer.tokens[4:])) for tokenizer in tokenizers]
     assert ("ü" in letters[0]) == joint and "ü" in letters[-1]
@@ -195,7 +193,7 @@ def test_the_end_of_a_text_is_held_out(writer):
     text = writer.files["text"].read_text()
     data = TASKS["lm"].data(text=str(writer.files["text"]), held_out=0.25)
     prepared = TASKS["lm"].prepare(data, {"max_length": 16}, np.random.default_rng(0))
-    (tokenizer,) = prepared.tokenizers.values()
+    (tokenizer,) = prepared.tokenizers
     cut = round(len(text) * 0.75)
     assert tokenizer.decode(prepared.training.ids) == text[:cut]
     assert tokenizer.decode(prepared.validation.ids) == text[cut:]
@@ -205,7 +203,7 @@ def test_byte_pairs_are_learned_from_the_part_to_train_on(tmp_path):
     (tmp_path / "a.txt").write_text("one two three " * 40 + "zzz " * 12)
     data = TASKS["lm"].data(text=str(tmp_path / "a.txt"), tokenizer="bpe", vocabulary=40)
     prepared = TASKS["lm"].prepare(data, {"max_length": 4}, np.random.default_rng(0))
-    assert not any("z" in token for token in prepared.tokenizers["tokenizer.json"].tokens)
+    assert not any("z" in token for token in prepared.tokenizers[0].tokens)
     assert 3 in prepared.validation.ids and 3 not in prepared.training.ids  # <unknown>
 
 
@@ -297,7 +295,7 @@ def test_numbers_are_the_task_of_a_translator_without_files(run, tmp_path):
     assert said.startswith(
         "no files given: numbers below 100,000, from English to German\n8,000 training pairs (0 left"
     )
-    _, source, target = load_translator(tmp_path / "run")
+    _, source, target = opened_translator(tmp_path / "run")
     assert isinstance(source, WordTokenizer) and {"thirty", "and"} <= set(source.tokens)
     assert {"dreißig", "und"} <= set(target.tokens) and "and" not in target.tokens
     assert run("translate", "--model", tmp_path / "run", "thirty one").count("\n") == 1
@@ -653,11 +651,16 @@ def test_tokenizers_of_an_earlier_attempt_do_not_stay(writer, run, tmp_path):
 
 # ---- translate ----
 
+
+def opened_translator(path):
+    return model_folder.load(path), load_tokenizer(path, "source"), load_tokenizer(path, "target")
+
+
 TEXTS = ["seven!", "thirty one thousand!", "two hundred and five!"]
 
 
 def expected(translator, **options):
-    model, source, target = load_translator(translator.folder)
+    model, source, target = opened_translator(translator.folder)
     return [target.decode(row) for row in written(model, [source.encode(text) for text in TEXTS], **options)]
 
 
@@ -671,7 +674,7 @@ def test_translations_are_those_of_beam_search_in_the_order_of_the_texts(transla
 
 @pytest.mark.slow
 def test_with_a_beam_of_one_the_likeliest_tokens_are_taken(translator, run):
-    model, source, target = load_translator(translator.folder)
+    model, source, target = opened_translator(translator.folder)
     ids = source.encode(TEXTS[1])
     wanted = greedy(model, np.array([ids]), None, START, END, max_length=200)[0]
     assert run("translate", "--model", translator.folder, "--beam", 1, TEXTS[1]) == f"{target.decode(wanted)}\n"
@@ -680,7 +683,7 @@ def test_with_a_beam_of_one_the_likeliest_tokens_are_taken(translator, run):
 @pytest.mark.parametrize("cut_off", [0, 1, 3])
 def test_translations_without_an_end_are_counted(translator, monkeypatch, capsys, tmp_path, cut_off):
     """Written as if the model had found an end for all but some: a short training finds none."""
-    target = load_translator(translator.folder)[2]
+    target = opened_translator(translator.folder)[2]
     ids = [[5, 6] + [END] * (i >= cut_off) for i in range(3)]
     monkeypatch.setattr("minitransformer.commands.translate.written", lambda *_, **__: ids)
     monkeypatch.setattr("minitransformer.run.tasks.evaluation.written", lambda *_, **__: ids)
@@ -734,7 +737,7 @@ def test_what_cannot_be_translated_is_one_complaint(translator, run, tmp_path, m
 
 def test_only_a_translator_translates(writer, run):
     said = run("translate", "--model", writer.folder, "one", status=1)
-    assert "holds a LanguageModel, but only an encoder-decoder translates" in said
+    assert "holds a LanguageModel, but only an EncoderDecoder translates" in said
 
 
 # ---- generate ----
@@ -812,6 +815,7 @@ def test_generate_stops_at_the_end_token(writer, run, tmp_path, monkeypatch):
         (["--top-p", "1.5"], 2, "top_p is a probability and must be at most 1, got 1.5"),
         ([""], 2, "the text to continue is empty"),
         (["Ω"], 1, "the vocabulary does not hold 'Ω'"),
+        (["--chat"], 1, "this model has no chat template"),
     ],
 )
 def test_what_cannot_be_generated_is_one_complaint(writer, run, arguments, status, message):
@@ -832,7 +836,7 @@ def references(translator, tmp_path_factory):
     """Sentences, and references that are the model's own translations with every third word replaced."""
     tmp_path = tmp_path_factory.mktemp("references")
     texts = [f"{' '.join(english(n))}!" for n in range(0, 30_000, 2500)]
-    model, source, target = load_translator(translator.folder)
+    model, source, target = opened_translator(translator.folder)
     said = [target.decode(row) for row in written(model, [source.encode(text) for text in texts])]
     (tmp_path / "source.txt").write_text("".join(f"{text}\n" for text in texts))
     changed = []

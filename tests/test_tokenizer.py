@@ -20,8 +20,8 @@ from minitransformer.text import (
     CharacterTokenizer,
     WordTokenizer,
     encode_lines,
-    load_tokenizer,
 )
+from minitransformer.text import load as load_tokenizer
 
 TEXTS = [
     "Zwei junge Männer, die im Garten stehen.",

@@ -203,8 +203,7 @@ def test_the_ends_of_a_range_belong_to_it_in_any_type_of_number(kind):
 
 
 def test_a_command_that_is_to_write_without_end_says_so_in_one_line(tmp_path, capsys):
-    models.save(writer(), tmp_path)
-    CharacterTokenizer.train(["abcd"]).save(tmp_path / "tokenizer.json")
+    models.save(writer(), tmp_path, CharacterTokenizer.train(["abcd"]))
     assert main(["generate", "--model", str(tmp_path), "a", "--tokens", str(10**20)]) == 1
     err = capsys.readouterr().err
     assert "100,000,000,000,000,000,000 tokens after each of 1 prompts are more than" in err and err.count("\n") == 1

@@ -40,8 +40,17 @@ print(str(found))
 from minitransformer import generation, models, text
 
 model, tokenizer = models.load("runs/shakespeare"), text.load("runs/shakespeare")
-(ids,) = generation.generate(model, [tokenizer.encode("ROMEO:")], 50)
+(ids,) = generation.generate(model, [tokenizer.encode("ROMEO:", special=True)], 50)
 print(tokenizer.decode(ids))
+""",
+    "a_model_of_a_kind": """
+import numpy as np
+from minitransformer import models, text
+
+model, words = models.load("runs/translator", models.EncoderDecoder), text.load("runs/translator", "source")
+memory, _ = model.encode(np.array([words.encode("ten")]))
+models.save(model, "copy", [words, text.load("runs/translator", "target")])
+config = models.load("runs/shakespeare", models.LanguageModel).config
 """,
     "train_by_hand": """
 import numpy as np
@@ -124,11 +133,10 @@ with inspect.ablate(model, [(5, 3)]):
 from pathlib import Path
 from minitransformer import models, text
 
-if models.is_published("gpt2"):
-    model = models.from_pretrained("gpt2")
-    models.save_pretrained(model, Path("copy"))
-    tokenizer = text.load_published("gpt2")
-    print(tokenizer.decode(tokenizer.encode("the cat")))
+tokenizer = text.load("gpt2")
+models.save_pretrained(models.load("gpt2"), Path("copy"), tokenizer)
+ids: list[int] = tokenizer.chat([{"role": "user", "content": "the cat"}])
+print(tokenizer.decode(tokenizer.encode("the cat", special=True)))
 """,
 }
 
@@ -151,10 +159,25 @@ from minitransformer import text
 
 text.load(3)  # arg-type
 """,
+    "a_model_of_another_kind": """
+from minitransformer import generation, models
+
+generation.generate(models.load("runs/even", models.Classifier), [[1]], 5)  # arg-type
+""",
+    "a_kind_that_is_no_model": """
+from minitransformer import models
+
+models.load("runs/even", "Classifier")  # call-overload
+""",
+    "a_side_of_another_name": """
+from minitransformer import text
+
+text.load("runs/translator", "german")  # arg-type
+""",
     "a_path_of_a_wrong_kind": """
 from minitransformer import models
 
-models.load(["runs", "shakespeare"])  # arg-type
+models.load(["runs", "shakespeare"])  # call-overload
 """,
     "a_report_of_another_name": """
 import numpy as np

@@ -42,7 +42,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--model",
         type=Path,
         metavar="DIR",
-        help="check a published model, a folder or .gguf file, in place of the cases",
+        help="check a model, of a folder or a .gguf file, in place of the cases",
     )
     command.add_argument(
         "--layer", type=int, metavar="N", help="the layer of that model to check inside (default: the last)"

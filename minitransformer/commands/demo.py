@@ -17,11 +17,10 @@ from tqdm import tqdm
 from ..check.verify import CASES, values_inside
 from ..core.arrays.backend import to_device
 from ..core.generation import greedy
-from ..core.models import Transformer, TransformerConfig
+from ..core.models import Transformer, TransformerConfig, save
 from ..core.text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded
 from ..core.training import Accelerate, AdamW, as_written
 from ..run.machines.locks import write_figure
-from ..run.tasks.translation import save_translator
 from ..school.course.worked_example import EXAMPLES
 from . import UsageError
 from .common import add_speed, progress_bar, speed
@@ -136,7 +135,7 @@ def _translate_numbers(
         say(f"           {''.join(translation) or '(nothing)'}  ({seen}, {verdict})")
 
     _draw_cross_attention(model, task, 54321, out / "cross_attention.png", device)
-    save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), out / "model")
+    save(model, out / "model", [WordTokenizer(task.source), WordTokenizer(task.target)])
     say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")
     say(f'   see where it looks: minitransformer view --model {out / "model"} "forty two"')
     say(f'   and how it computes: minitransformer step --model {out / "model"} "forty two" --html step.html')

@@ -6,7 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from ..run.published_models import load_encoder, sentence_vectors
+from ..core.arrays.files import read_json
+from ..core.models.encoder_only import EncoderOnly
+from ..core.models.opening import opened
+from ..run.published_models import sentence_vectors
 from .common import add_speed, speed
 
 
@@ -17,15 +20,18 @@ def add(command: argparse.ArgumentParser) -> None:
         "cosine of the angle between every two."
     )
     command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--json", action="store_true", help="print one JSON document, with the vectors")
     add_speed(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    model, tokenizer = load_encoder(options.model)
-    vectors = sentence_vectors(speed(options)(model.to(options.device)), tokenizer, options.texts)
+    pooling = options.model / "1_Pooling" / "config.json"  # a file of Sentence Transformers
+    if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
+        raise ValueError(f"{pooling}: only the mean over the tokens is supported (pooling_mode_mean_tokens)")
+    found = opened(options.model, EncoderOnly)
+    vectors = sentence_vectors(speed(options)(found.model.to(options.device)), found.tokenizers[0], options.texts)
     cosines = vectors @ vectors.T
     if options.json:
         print(json.dumps({"texts": options.texts, "vectors": vectors.tolist(), "similarities": cosines.tolist()}))

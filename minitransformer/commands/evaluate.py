@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.arrays.files import write
+from ..core.layers import Module
 from ..core.models import Classifier, EncoderDecoder, LanguageModel
-from ..ideas.published import is_published
-from ..run.published_models import as_translator, open_any
+from ..core.models.opening import Opened, opened
+from ..run.published_models import check_ids
 from ..run.tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
 from .common import add_search, add_speed, check_search, speed
@@ -49,12 +50,14 @@ def _run(options: argparse.Namespace) -> int:
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
-    model, tokenizers = open_any(options.model)
+    read: Opened[Any] = opened(options.model, Module)
+    model = read.model
     if isinstance(model, EncoderDecoder):
         if options.source is None or options.target is None:
             raise UsageError("a translator is measured on two files: give --source and --target")
+        check_ids(read)
         found = evaluate_translator(
-            as_translator(options.model, model, tokenizers),
+            read,
             options.source,
             options.target,
             options.device,
@@ -75,12 +78,12 @@ def _run(options: argparse.Namespace) -> int:
     elif options.text is None:
         raise UsageError("a language model or classifier is measured on a file: give --text")
     elif isinstance(model, LanguageModel):
-        found = evaluate_writer((model, tokenizers[0]), options.text, options.device, options.held_out, speed(options))
+        found = evaluate_writer(read, options.text, options.device, options.held_out, speed(options))
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
-    elif not isinstance(model, Classifier) or is_published(options.model):
+    elif not isinstance(model, Classifier) or read.published:
         raise UsageError(f"{options.model} holds a {type(model).__name__}, which this command cannot measure")
     else:
-        found = evaluate_classifier(options.model, options.text, options.device, speed(options))
+        found = evaluate_classifier(read, options.text, options.device, speed(options))
         said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts{_cut_off(found)}"
         for label, row in zip(found["labels"], found["counts"], strict=True):
             said += f"\n{label}: " + ", ".join(f"{n} as {name}" for n, name in zip(row, found["labels"], strict=True))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from ..core.arrays.files import read_json
+from ..core.layers import Module
+from ..core.models.opening import Opened, opened
 from ..ideas.published import save_pretrained
-from ..run.published_models import open_any
 from .outputs import folder_to_write
 
 
@@ -23,8 +25,8 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    model, tokenizers = open_any(options.model)
-    save_pretrained(model, options.folder, tokenizers)
+    found: Opened[Any] = opened(options.model, Module)
+    save_pretrained(found.model, options.folder, found.tokenizers)
     about = read_json(options.folder / "config.json")
     print(f"wrote {options.folder}, a {about['architectures'][0]}")
     if about["model_type"] == "qwen2":

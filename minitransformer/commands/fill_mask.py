@@ -6,9 +6,11 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
+from ..core.models.opening import opened
 from ..ideas.published import MaskedLanguageModel
-from ..run.published_models import fill_mask, open_published
+from ..run.published_models import fill_mask
 from .common import add_speed, speed
 
 
@@ -23,10 +25,9 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    model, tokenizer = open_published(options.model)
-    if not isinstance(model, MaskedLanguageModel):
-        raise ValueError(f"{options.model} holds a {type(model).__name__}, but only a MaskedLanguageModel fills a mask")
-    found = fill_mask(speed(options)(model.to(options.device)), tokenizer, options.text)
+    read = opened(options.model, MaskedLanguageModel)
+    tokenizer: Any = read.tokenizers[0]  # published, as every model of this kind
+    found = fill_mask(speed(options)(read.model.to(options.device)), tokenizer, options.text)
     if options.json:
         masks = [[dataclasses.asdict(guess) for guess in guesses] for guesses in found]
         print(json.dumps({"text": options.text, "masks": masks}, ensure_ascii=False))

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
+from ..core.models import LanguageModel
+from ..core.models.opening import opened
 from ..core.text import END, pieces
-from ..ideas.published import is_published
-from ..run.published_models import load_published_writer
-from ..run.tasks.language import load_writer
 from . import UsageError
 from .common import add_speed, make, speed
 
@@ -55,31 +54,17 @@ def _run(options: argparse.Namespace) -> int:
         choose = make(Sampler, {"rngs": rngs, **chosen})
     if not options.prompt:
         raise UsageError("the text to continue is empty")
-    if is_published(options.model):
-        return _stream(options, choose)
-    if options.chat:
-        raise UsageError("--chat is for published models, which have a chat template")
-    model, tokenizer = load_writer(options.model)
-    prompt = tokenizer.encode(options.prompt)
-    texts = generate(speed(options)(model.to(options.device)), [prompt] * options.samples, options.tokens, choose, END)
-    for i, ids in enumerate(texts):
-        if i:
-            print("-" * 40)
-        print(tokenizer.decode([*prompt, *ids]).lstrip("\n"))  # together, because bpe drops the space before a text
-    return 0
-
-
-def _stream(options: argparse.Namespace, choose: Choose) -> int:
-    """Continue the text, or answer it, with a published model."""
-    model, tokenizer = load_published_writer(options.model)
-    if options.chat:
-        prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
-    else:
-        prompt = tokenizer.encode(options.prompt, special=True)
-    fast = speed(options)(model.to(options.device))
+    found = opened(options.model, LanguageModel)
+    (tokenizer,), fast = found.tokenizers, speed(options)(found.model.to(options.device))
+    said = [{"role": "user", "content": options.prompt}]
+    prompt = tokenizer.chat(said) if options.chat else tokenizer.encode(options.prompt, special=True)
+    whole = [] if found.published else generate(fast, [prompt] * options.samples, options.tokens, choose, END)
     for i in range(options.samples):
         if i:
             print("-" * 40)
+        if whole:
+            print(tokenizer.decode([*prompt, *whole[i]]).lstrip("\n"))  # together: bpe drops the space before a text
+            continue
         if not options.chat:
             print(tokenizer.decode(prompt), end="", flush=True)
         ids = stream(Continuation(fast), prompt, options.tokens, choose, tokenizer.ends, text=i)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..core.models import load
 from ..ideas.published.families import FAMILIES
-from ..ideas.published.opening import load
 from ..ideas.published.presets import PRESETS
 from ..run.cost import describe
 from ..run.machines.recipes import RECIPES, TASKS

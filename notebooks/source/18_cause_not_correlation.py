@@ -290,7 +290,7 @@ if spec is None:
     print("SmolLM2 is not installed, so there is nothing to see here.")
 else:
     (file,) = Path(spec.origin).parent.glob("*.gguf")
-    real, tokenizer = models.from_pretrained(file), text.load_published(file)
+    real, tokenizer = models.load(file), text.load(file)
     period = 20
     score = inspect.induction_score(
         inspect.heads(real, on_device(inspect.repeated(49152, period, 2, rng))).weights, period

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.models import Transformer, TransformerConfig
-from minitransformer.run.tasks.translation import save_translator
+from minitransformer.models import Transformer, TransformerConfig, save
 from minitransformer.school.show.site.build import build
 from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.text import NumberTask, WordTokenizer
@@ -36,7 +35,7 @@ def untrained(folder: Path, seed: int = 36, **sizes: int) -> Path:
     )
     for _, parameter in model.parameters():  # so random that tokens do not only repeat the one before
         parameter.value = rng.normal(scale=0.5, size=parameter.value.shape).astype(np.float32)
-    save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), folder)
+    save(model, folder, [WordTokenizer(task.source), WordTokenizer(task.target)])
     return folder
 
 

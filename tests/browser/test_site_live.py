@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
+from minitransformer import models, text
 from minitransformer.commands import demo
-from minitransformer.run.tasks.translation import load_translator, written
+from minitransformer.run.tasks.translation import written
 from minitransformer.school.show.site import live
 from minitransformer.school.show.viewer import view
 from minitransformer.text import english, german
@@ -43,7 +44,7 @@ def test_translation_and_every_weight_are_pythons(
     visit: Open, tmp_path: Path, seed: int, sizes: dict[str, int]
 ) -> None:
     folder = untrained(tmp_path, seed, **sizes)
-    model, source, target = load_translator(folder)
+    model, source, target = models.load(folder), text.load(folder, "source"), text.load(folder, "target")
     model.to(dtype="float64")
     numbers = [7, 42, 54_321]
     parts = set()
@@ -62,7 +63,8 @@ def test_translation_and_every_weight_are_pythons(
 @pytest.mark.sweep
 def test_the_demos_model_translates_as_in_python(visit: Open, tmp_path: Path) -> None:
     demo.run(tmp_path)
-    model, source, target = load_translator(tmp_path / "model")
+    folder = tmp_path / "model"
+    model, source, target = models.load(folder), text.load(folder, "source"), text.load(folder, "target")
     numbers = np.random.default_rng(1).choice(100_000, 1000, replace=False).tolist()
     ids = [source.encode(" ".join(english(number))) for number in numbers]
     wanted = [[target.tokens[i] for i in each] for each in written(model, ids, beam=1, max_length=LONGEST)]
@@ -146,7 +148,7 @@ def test_a_wrong_answer_says_how_often_the_model_is_right(visit: Open) -> None:
 
 def test_how_often_is_counted_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = untrained(tmp_path)
-    model, source, target = load_translator(folder)
+    model, source, target = models.load(folder), text.load(folder, "source"), text.load(folder, "target")
     said = [target.encode("vier und"), target.encode("zwei")]
     monkeypatch.setattr(live, "greedy", lambda _, ids, *rest: [said[int(row[1] == 0)] for row in ids])
     monkeypatch.setattr(live, "german", lambda n: ["vier", "und"] if n > 20 else ["zwei"])

@@ -28,7 +28,8 @@ from exported import (
 
 from minitransformer.generation import generate, translate
 from minitransformer.models import from_pretrained, save_pretrained
-from minitransformer.text import END, START, load_published
+from minitransformer.text import END, START
+from minitransformer.text import load as load_tokenizer
 
 from .counterparts import all_in_float64
 
@@ -84,7 +85,7 @@ def test_text_in_and_text_out_in_both_programs(pair: Any) -> None:
     theirs.config._experts_implementation = "eager"  # the others take no doubles
     their_tokenizer = their_tokenizer_of(folder)
     assert theirs.generation_config.eos_token_id == END and theirs.generation_config.pad_token_id == 0
-    again, again_tokenizer = from_pretrained(folder), load_published(folder)
+    again, again_tokenizer = from_pretrained(folder), load_tokenizer(folder)
     texts = set()
     for prompt in ("two men", "x", "the garden, near", "\n two  young"):
         ids = outcome(tokenizer.encode, prompt)
@@ -114,7 +115,8 @@ def test_a_translation_is_the_same_in_both_programs(
     place = tmp_path / "target_tokenizer" if len(kinds) == 2 else tmp_path
     reading = transformers.AutoTokenizer.from_pretrained(tmp_path)
     writing = transformers.PreTrainedTokenizerFast.from_pretrained(place)
-    again, again_source, again_target = from_pretrained(tmp_path), load_published(tmp_path), load_published(place)
+    again = from_pretrained(tmp_path)
+    again_source, again_target = (load_tokenizer(tmp_path, side) for side in ("source", "target"))
     texts = set()
     for text in ("two men", "the garden, near", "x", "Zwei junge"):
         ids = outcome(source.encode, text)
@@ -163,7 +165,7 @@ def test_what_they_write_again_reads_alike_here(pair: Any, tmp_path: Path) -> No
     there = tmp_path / "there"
     their_tokenizer_of(folder).save_pretrained(there)
     transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).save_pretrained(there)
-    again, reading = from_pretrained(there), load_published(there)
+    again, reading = from_pretrained(there), load_tokenizer(there)
     for text in [*TEXTS, *PERHAPS]:
         assert outcome(reading.encode, text) == outcome(tokenizer.encode, text), repr(text)
     assert reading.ends == (END,)

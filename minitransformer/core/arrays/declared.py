@@ -5,57 +5,33 @@
 
 The line is also in the docstring. Equal letters are equal lengths, and `...` is any number of leading axes. A name that
 is not an argument is the output's. The annotations say the rest: what is an integer, a number, a flag or a generator,
-and what may be None. The entries, separated by `;`:
-
-    q, k: (..., T, d)                       arrays of floats, all of one dtype and on one device
-    x: (..., T, H·d); weight: (H, 3 H)      an axis may be a product
-    ids: integers (...) < V                 from 0 to V - 1; `< V or ignore_index` allows one number more
-    mask: booleans that broadcast to (..., T)
-    bias: broadcasts to (..., T_q, T_k)     floats
-    loss: (), or (...)                      one of two shapes
-    gamma: (*D)                             several axes, which the function itself checks
-    n_heads: H                              an integer above 0, the length of an axis
-    eps > 0;  0 <= rate < 1;  n, k > 0      the range of a number, or of several
-    reduction: "mean" or "sum"              one of these words; `or an op` allows a function as well
+and what may be None. `core/arrays/grammar.py` has the grammar.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from .backend import Array, Pullback, array_module
+from .backend import Array, Pullback, library
 from .boundary import (
     check_broadcasts,
-    check_flags,
     check_floats,
-    check_generator,
     check_gradient,
     check_integer_array,
-    check_integers,
     check_mask,
-    check_number,
     check_range_of_ids,
 )
+from .grammar import DeclaredArray, in_brackets, options_of, parsed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_ARRAY = re.compile(
-    r"(?P<names>\w+(?:, \w+)*): (?P<kind>integers |booleans )?(?P<broadcasts>(?:that broadcast|broadcasts) to )?"
-    r"\((?P<axes>[^()]*)\)(?: < (?P<size>\w+))?(?: or (?P<also>\w+))?(?:, or \(\.\.\.\))?"
-)
-_WORDS = re.compile(r'(?P<name>\w+): (?P<words>"\w+"(?: or "\w+")*)(?P<op> or an op)?')
-_LENGTH = re.compile(r"(?P<name>\w+): (?P<axis>\w+)")
-_RANGE = re.compile(r"(?:(?P<low>[\d.]+) <= )?(?P<names>\w+(?:, \w+)*) (?P<sign>>=|>|<=|<) (?P<bound>[\d.]+)")
 _COUNTS = ("no axis", "one axis", "two axes", "three axes", "four axes")
 
 
@@ -74,14 +50,13 @@ def op(text: str) -> Callable[[F], F]:
 
     def mark(function: F) -> F:
         check = Declaration(text, function)
-
-        half, first = getattr(function, "half", function), check.floats[0].name
+        half, first = getattr(function, "half", function), check.like
 
         @functools.wraps(function)
         def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
             given = check(args, options)
             y, pullback = function(**given) if given[first].dtype != np.float16 else half(**given)
-            return y, guarded(check.where, y, pullback)
+            return y, Checked(checked, pullback, check.where, y.shape, y.dtype, library(type(y)))
 
         forward.__doc__ = check.described(function.__doc__)
         forward.declaration = check  # type: ignore[attr-defined]
@@ -96,6 +71,11 @@ def inside(op: F) -> F:
     return getattr(op, "body", op)
 
 
+def takes_ids(op: Callable[..., Any]) -> bool:
+    """Whether the op declares integers of a range, such as ids or targets."""
+    return hasattr(op, "declaration") and bool(op.declaration.ranges)
+
+
 def declared(text: str = "") -> Callable[[F], F]:
     """Declare what any other function accepts, or the constructor of a class: `@declared("d_in > 0")` at `__init__`."""
 
@@ -103,129 +83,75 @@ def declared(text: str = "") -> Callable[[F], F]:
         check = Declaration(text, function)
 
         @functools.wraps(function)
-        def checked(*args: Any, **options: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
             return function(**check(args, options))
 
-        checked.__doc__ = check.described(function.__doc__)
-        return checked  # type: ignore[return-value]
+        call.__doc__ = check.described(function.__doc__)
+        return call  # type: ignore[return-value]
 
     return mark
 
 
-def guarded(where: str, y: Array, pullback: Pullback) -> Pullback:
-    """The pullback, which now refuses a gradient that does not fit the output y."""
-    shape, dtype, xp = y.shape, y.dtype, np if isinstance(y, np.ndarray | np.generic) else array_module(y)
-
-    def backward(*gradient: Array, **named: Array) -> Any:
-        for dy in (*gradient, *named.values()) if named else gradient:
-            if type(dy) is not np.ndarray or xp is not np or dy.shape != shape or dy.dtype != dtype:
-                check_gradient(where, dy, shape, dtype, xp)
-        return pullback(*gradient, **named)
-
-    backward.__wrapped__ = pullback  # type: ignore[attr-defined]  # functools.wraps takes ten times as long
-    backward.__qualname__ = getattr(pullback, "__qualname__", where)
-    return backward
+def checked(
+    pullback: Pullback, where: str, shape: tuple[int, ...], dtype: Any, xp: Any, /, *gradient: Array, **named: Array
+) -> Any:
+    """Call the pullback of an output of this shape, dtype and library, or refuse a gradient that does not fit it."""
+    for dy in (*gradient, *named.values()) if named else gradient:
+        if type(dy) is not np.ndarray or xp is not np or dy.shape != shape or dy.dtype != dtype:
+            check_gradient(where, dy, shape, dtype, xp)
+    return pullback(*gradient, **named)
 
 
-@dataclass(frozen=True)
-class _Declared:
-    """An array, as declared."""
+class Checked(functools.partial[Any]):
+    """`checked` with all but the gradient: Checked(checked, pullback, where, shape, dtype, xp)."""
 
-    name: str
-    kind: str  # "" for floats, "integers" or "booleans"
-    axes: tuple[str, ...]
-    broadcasts: bool
-    optional: bool
-    size: str  # integers: the letter that they stay below, if any
-    also: str  # and the argument that says which integer is allowed besides
-
-    def lengths(self, shape: tuple[int, ...]) -> tuple[Any, ...]:
-        """The length of each axis; that of `...` is a tuple. Too few, if the shape is."""
-        n = len(shape) - len(self.axes) + 1
-        return shape if self.axes[:1] != ("...",) else (shape[:n], *shape[n:]) if n >= 0 else ()
-
-    def __str__(self) -> str:
-        return f"{self.name} {_in_brackets(self.axes)}"
-
-
-@dataclass(frozen=True)
-class _Option:
-    """An argument that is not an array, as declared and annotated."""
-
-    name: str
-    default: Any
-    optional: bool  # whether it may be None
-    kind: str  # how the annotation starts
-    plain: type | None  # one of this type from `least` to `most` needs no closer look
-    least: float | None = None
-    most: float = math.inf
-    said: str = ""  # the range in words
-    words: tuple[str, ...] = ()
-    op: bool = False  # whether a function may stand in place of a word
-    letter: str = ""  # of the axis whose length it is
-
-    def check(self, where: str, x: Any) -> Any:
-        """x, with a Python float in place of NumPy's; or raise."""
-        if self.kind:
-            _CHECKS[self.kind](where, self.name, x)
-        if self.words and not (x in self.words if isinstance(x, str) else self.op and callable(x)):
-            *others, last = (*(f'"{word}"' for word in self.words), *["an op"] * self.op)
-            raise ValueError(f"{where}: {self.name} must be {', '.join(others)} or {last}, got {x!r}")
-        if self.least is not None and not self.least <= x <= self.most:
-            raise ValueError(f"{where}: {self.name} must be {self.said}, got {x}")
-        return float(x) if isinstance(x, np.floating) else x
+    @property
+    def __wrapped__(self) -> Pullback:
+        """The pullback itself, as of a decorated function."""
+        return self.args[0]
 
 
 class Declaration:
-    """A declaration as a check: `check(args, options)` returns the arguments by name, or raises."""
+    """A declaration as a list of checks: a call runs them and returns the arguments by name, or raises."""
 
     def __init__(self, text: str, function: Callable[..., Any]) -> None:
         self.where, self.text, self.function = function.__name__, " ".join(text.split()), function
         parameters = inspect.signature(function).parameters
         self.names, self.defaults = tuple(parameters), {name: p.default for name, p in parameters.items()}
         self.required = {name for name, p in parameters.items() if p.default is p.empty and p.kind != p.VAR_KEYWORD}
-        arrays: dict[str, _Declared] = {}
-        rules: dict[str, dict[str, Any]] = {}
-        for entry in filter(None, re.split("; *", self.text)):
-            if found := _ARRAY.fullmatch(entry):
-                axes = tuple(re.findall(r"[^,\s](?:[^,]*[^,\s])?", found["axes"]))
-                kind, broadcasts = (found["kind"] or "").strip(), bool(found["broadcasts"])
-                for name in found["names"].split(", "):
-                    optional = name in parameters and _may_be_none(parameters[name])
-                    arrays[name] = _Declared(name, kind, axes, broadcasts, optional, found["size"], found["also"])
-            elif found := _WORDS.fullmatch(entry):
-                words = tuple(re.findall(r'"(\w+)"', found["words"]))
-                rules[found["name"]] = {"words": words, "op": bool(found["op"])}
-            elif found := _LENGTH.fullmatch(entry):
-                rules[found["name"]] = {"letter": found["axis"], **_range(None, ">", "0")}
-            elif found := _RANGE.fullmatch(entry):
-                rules |= dict.fromkeys(found["names"].split(", "), _range(found["low"], found["sign"], found["bound"]))
-            else:
-                raise ValueError(f"{self.where}: what does {entry!r} declare?")
-        if unknown := rules.keys() - parameters.keys():
-            raise ValueError(f"{self.where} has no argument {min(unknown)}")
-        self.options = []
-        for name, p in parameters.items():
-            kind = next((kind for kind in _KINDS if _annotation(p).startswith(kind)), "")
-            if name not in arrays and _annotation(p).startswith("Array"):
-                raise ValueError(f"{self.where}: the axes of {name} are not declared")
-            if name not in arrays and (kind or name in rules):
-                plain, ends = _KINDS.get(kind, (None, ()))
-                rule = dict(zip(("least", "most"), ends, strict=False)) | rules.get(name, {})
-                self.options.append(_Option(name, p.default, _may_be_none(p), kind, plain, **rule))
+        arrays, rules = parsed(self.where, self.text, parameters)
+        self.options = list(options_of(self.where, parameters, arrays, rules))
         inputs = [arrays[name] for name in parameters if name in arrays]
         self.floats = [a for a in inputs if not a.kind]
         self.integers = [a for a in inputs if a.kind == "integers"]
         self.shaped = [a for a in inputs if not a.broadcasts and not any(axis[0] == "*" for axis in a.axes)]
         self.broadcasting = [a for a in inputs if a.broadcasts]
         self.products = {axis: a for a in reversed(self.shaped) for axis in a.axes if " " in axis or "·" in axis}
+        self.ranges = [a for a in self.integers if a.size]
+        self.like = self.floats[0].name if self.floats else ""  # whose dtype and device the others must have
+        checks = {
+            self._check_options: self.options,
+            self._check_kinds: [*self.floats, *self.integers],
+            self._check_axes: self.shaped,
+            self._check_products: self.products,
+            self._check_broadcasting: self.broadcasting,
+            self._check_ranges: self.ranges,
+        }
+        self.checks = [check for check, declared in checks.items() if declared]
 
     def __call__(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, with Python floats in place of NumPy's. Most calls take the short path."""
+        """The arguments by name, with Python floats in place of NumPy's."""
         given = dict(zip(self.names, args, strict=False), **options)
         if len(given) != len(args) + len(options) or not self.required <= given.keys():
             self.function(*args, **options)  # raises Python's own TypeError
-        where, lengths = self.where, {}
+        lengths: dict[str, Any] = {}  # of the axes, by their letters
+        for check in self.checks:
+            check(given, lengths)
+        return given
+
+    # Each check first tries what nearly every call passes, and only then finds out what is wrong.
+
+    def _check_options(self, given: dict[str, Any], lengths: dict[str, Any]) -> None:
         for option in self.options:
             x = given.get(option.name, option.default)
             plain = type(x) is option.plain and (option.least is None or option.least <= x <= option.most)  # type: ignore[operator]
@@ -234,24 +160,27 @@ class Declaration:
                 given[option.name] = x = option.check(self._name(given), x)
             if option.letter:
                 lengths[option.letter] = x
-        like, dtype = None, None
+
+    def _check_kinds(self, given: dict[str, Any], lengths: dict[str, Any]) -> None:
+        like = given.get(self.like)
+        dtype = getattr(like, "dtype", None)
         for a in self.floats:
             x = given.get(a.name)
             if x is None and a.optional:
                 continue
-            dtype = getattr(x, "dtype", None) if like is None else dtype
             if type(x) is not np.ndarray or not x.size or x.dtype != dtype or x.dtype.kind != "f":
-                self._check_floats(given)
-                like = x
+                present = (a for a in self.floats if not a.optional or given.get(a.name) is not None)
+                check_floats(self.where, **{a.name: given.get(a.name) for a in present})
                 break
-            like = x
         for a in self.integers:
             x = given.get(a.name)
-            if type(x) is np.ndarray and type(like) is np.ndarray and x.size and x.dtype.kind in "iu":
+            if x is None and a.optional:
                 continue
-            if x is not None or not a.optional:
-                check_integer_array(where, a.name, x, like)
-        sizes = lengths.copy()
+            if type(x) is not np.ndarray or type(like) is not np.ndarray or not x.size or x.dtype.kind not in "iu":
+                check_integer_array(self.where, a.name, x, like)
+
+    def _check_axes(self, given: dict[str, Any], lengths: dict[str, Any]) -> None:
+        options = lengths.copy()
         for a in self.shaped:
             x = given.get(a.name)
             if x is None:
@@ -261,20 +190,34 @@ class Declaration:
                 n = len(shape) - len(axes) + 1
                 shape = (shape[:n], *shape[n:]) if n >= 0 else ()
             if len(shape) != len(axes):
-                self._refuse(a, given, sizes)
+                self._refuse(a, given, options)
             for axis, length in zip(axes, shape, strict=True):
                 if lengths.setdefault(axis, length) != length:
-                    self._refuse(a, given, sizes)
+                    self._refuse(a, given, options)
+
+    def _check_products(self, given: dict[str, Any], lengths: dict[str, Any]) -> None:
         for axis in self.products:
             self._divide(axis, given, lengths)
+
+    def _check_broadcasting(self, given: dict[str, Any], lengths: dict[str, Any]) -> None:
+        """Require arrays that broadcast to their axes. A letter that no other array has is free."""
         for a in self.broadcasting:
-            if (x := given.get(a.name)) is not None or not a.optional:
-                self._broadcast(a, x, lengths, like)
-        for a in self.integers:
-            if a.size and given.get(a.name) is not None:
-                also = given.get(a.also, self.defaults.get(a.also))
-                check_range_of_ids(where, a.name, given[a.name], lengths[a.size], also)
-        return given
+            x: Any = given.get(a.name)
+            if x is None and a.optional:
+                continue
+            if a.axes[-1] not in lengths:
+                lengths[a.axes[-1]] = x.shape[-1] if x.ndim else 1
+            wanted = _flat(lengths[axis] for axis in a.axes)
+            if a.kind == "booleans":
+                check_mask(self.where, x, wanted, given.get(self.like))
+            else:
+                check_broadcasts(self.where, a.name, x, wanted)
+
+    def _check_ranges(self, given: dict[str, Any], lengths: dict[str, Any]) -> None:
+        for a in self.ranges:
+            x, also = given.get(a.name), given.get(a.also, self.defaults.get(a.also))
+            if x is not None:
+                check_range_of_ids(self.where, a.name, x, lengths[a.size], also)
 
     def described(self, doc: str | None) -> str | None:
         """The docstring with the declaration as its second paragraph."""
@@ -288,20 +231,6 @@ class Declaration:
         """The function's name in errors; of a method that builds an object, the name of its class."""
         owner = given.get("cls", type(given["self"]) if "self" in given else None)
         return self.where if owner is None else str(owner.__name__)
-
-    def _check_floats(self, given: Mapping[str, Any]) -> None:
-        arrays = {a.name: given.get(a.name) for a in self.floats if not a.optional or given.get(a.name) is not None}
-        check_floats(self.where, **arrays)
-
-    def _broadcast(self, a: _Declared, x: Any, lengths: dict[str, Any], like: Array) -> None:
-        """Require an array that broadcasts to its axes. A letter that no other array has is free."""
-        if a.axes[-1] not in lengths:
-            lengths[a.axes[-1]] = x.shape[-1] if x.ndim else 1
-        wanted = _flat(lengths[axis] for axis in a.axes)
-        if a.kind == "booleans":
-            check_mask(self.where, x, wanted, like)
-        else:
-            check_broadcasts(self.where, a.name, x, wanted)
 
     def _divide(self, axis: str, given: Mapping[str, Any], lengths: dict[str, Any]) -> None:
         """Find the letter that is still unknown in a product such as H·d, or require that the product is right."""
@@ -320,17 +249,17 @@ class Declaration:
             came = f"it is {lengths[axis]}; the shape is {given[array.name].shape}"
             raise ValueError(f"{self.where}: the axis {axis} of {array} must be {wanted}, but {came}")
 
-    def _refuse(self, array: _Declared, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+    def _refuse(self, array: DeclaredArray, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
         """Raise the error that says which axis does not fit."""
         where, name, shape = self.where, array.name, given[array.name].shape
         known: dict[str, Any] = dict(sizes)
-        first: dict[str, _Declared] = {}
+        first: dict[str, DeclaredArray] = {}
         for other in self.shaped[: self.shaped.index(array)]:
             if given.get(other.name) is not None:
                 for axis, length in zip(other.axes, other.lengths(given[other.name].shape), strict=True):
                     known.setdefault(axis, length)
                     first.setdefault(axis, other)
-        parts, axes = array.lengths(shape), _in_brackets(array.axes)
+        parts, axes = array.lengths(shape), in_brackets(array.axes)
         if len(parts) != len(array.axes):
             n = len(array.axes) - (array.axes[0] == "...")
             least = "at least " if array.axes[0] == "..." else ""
@@ -348,53 +277,6 @@ class Declaration:
         raise ValueError(f"{where}: {what} must be the same in {other} and {array}, {came}")
 
 
-def _in_brackets(axes: tuple[str, ...]) -> str:
-    return f"({', '.join(axes)}{',' if len(axes) == 1 and axes != ('...',) else ''})"
-
-
 def _flat(lengths: Iterable[Any]) -> tuple[int, ...]:
     """A shape from the lengths of its axes; the length of `...` is a tuple."""
     return tuple(n for length in lengths for n in (length if isinstance(length, tuple) else (length,)))
-
-
-def _annotation(parameter: inspect.Parameter) -> str:
-    kind = parameter.annotation
-    return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-
-
-def _may_be_none(parameter: inspect.Parameter) -> bool:
-    return parameter.default is None or _annotation(parameter).endswith("| None")
-
-
-def _range(low: str | None, sign: str, bound: str) -> dict[str, Any]:
-    """The range of a number, both ends included, and the same in words."""
-    limit = float(bound)
-    if sign in (">", ">="):
-        least = limit if sign == ">=" else math.nextafter(limit, math.inf)
-        return {"least": least, "said": f"{'at least' if sign == '>=' else 'greater than'} {bound}"}
-    least, most = float(low or "-inf"), limit if sign == "<=" else math.nextafter(limit, -math.inf)
-    said = f"from {low} to {bound}" if sign == "<=" else f"at least {low} and below {bound}"
-    return {"least": least, "most": most, "said": said}
-
-
-def _function(where: str, name: str, x: Any) -> None:
-    if not callable(x):
-        raise TypeError(f"{where}: {name} must be an op such as ops.silu, got {type(x).__name__}")
-
-
-_KINDS: dict[
-    str, tuple[type | None, tuple[float, ...]]
-] = {  # how an annotation starts: the type, and the ends of its range
-    "int": (int, (-math.inf, math.inf)),
-    "float": (float, (-sys.float_info.max, sys.float_info.max)),
-    "bool": (bool, (0, 1)),
-    "np.random.Generator": (np.random.Generator, ()),
-    "Callable": (None, ()),
-}
-_CHECKS: dict[str, Callable[..., None]] = {
-    "int": lambda where, name, x: check_integers(where, **{name: x}),
-    "float": check_number,
-    "bool": lambda where, name, x: check_flags(where, **{name: x}),
-    "np.random.Generator": lambda where, name, x: check_generator(where, x),
-    "Callable": _function,
-}

@@ -33,7 +33,7 @@ def in_float32_with_result(function: F) -> F:
 
 
 def in_float32_on_host(function: F) -> F:
-    """The same for matrix products, but only on NumPy.
+    """The same for a product with a matrix of weights, but only on NumPy.
 
     cuBLAS multiplies float16 matrices fast, with sums in float32. NumPy's float16 product also sums in float32, but
     without BLAS: it is a thousand times slower than a float32 product.

@@ -10,6 +10,8 @@ query i is at position i + T_k - T_q. A query that may attend to nothing gives a
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from .backend import Array, array_module, get_device
@@ -31,6 +33,12 @@ def causal_mask(t_q: int, t_k: int | None = None, device: str | None = None) -> 
     causal_mask(3) is [[1, 0, 0], [1, 1, 0], [1, 1, 1]].
     """
     return _distance("causal_mask", t_q, t_k, device) >= 0
+
+
+@functools.lru_cache(maxsize=2)
+def kept_causal_mask(t_q: int, t_k: int, device: str) -> Array:
+    """The same, to be read only: it is kept, since each layer of a stack asks for it again."""
+    return causal_mask(t_q, t_k, device)
 
 
 def local_mask(t_q: int, radius: int, t_k: int | None = None, device: str | None = None) -> Array:

@@ -3,6 +3,7 @@
 A room is a folder beside this one. It may have
 
     earlier.json    what an earlier version's saved configs had: see core/models/earlier.py
+    opening.py      forms in which models lie on a disk: see core/models/opening.py
     cases.py        cases for the checker
     mistakes.txt    mistakes for the checker, or several files in a folder mistakes
     lesson.py       exercises for the course

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_index, check_sequences, lacks_heads
+from ..arrays.boundary import check_index, lacks_heads
 from ..arrays.declared import declared
-from .cache import KeyValueCache, check_layer_cache, no_backward
+from .cache import KeyValueCache, attend, check_layer_cache, no_backward
 from .linear import Linear
 from .module import Module, generator
 from .part_cost import Cost
@@ -90,12 +90,12 @@ class MultiHeadAttention(Module):
         (..., T_q), for what turns, unless they count from 0. With a cache, x holds new tokens; there is no backward.
         """
         source = x if memory is None else memory
-        check_sequences("MultiHeadAttention", self.d_model, x=x, memory=source)
+        self.takes_sequences(self.d_model, x=x, memory=source)
         if mask is not None and lacks_heads("MultiHeadAttention", mask, x):
             mask = mask[..., None, :, :]  # the same for every head
         if cache is not None:
             check_layer_cache("MultiHeadAttention", cache, rng)
-            heads = cache.attend(self, x, memory, mask, causal, positions)
+            heads = attend(self, cache, x, memory, mask, causal, positions)
             return self.output(self.ops.merge_heads(heads)[0])[0], no_backward
 
         q, q_backward = self.project(self.query, x, self.d_k, self.turn_query, 0, positions)

@@ -1,7 +1,8 @@
 """The key-value cache: the keys and values of the tokens that a decoder has already read.
 
 When a decoder writes one token after another, the keys and values of the earlier tokens never change. If they are kept,
-each new token costs one row of attention instead of a new pass over the whole prefix.
+each new token costs one row of attention instead of a new pass over the whole prefix. A cache only keeps them;
+`attend` is what multi-head attention computes with one.
 """
 
 from __future__ import annotations
@@ -43,31 +44,11 @@ class KeyValueCache:
             raise ValueError(f"KeyValueCache: length must be from 0 to {room}, the room in its buffers, got {length}")
         self._length = int(length)
 
-    def attend(
-        self,
-        attention: Any,
-        x: Array,
-        memory: Array | None,
-        mask: Array | None,
-        causal: bool,
-        positions: Array | None,
-    ) -> Array:
-        """The heads of a MultiHeadAttention for new tokens x, (..., H, T_new, d_v).
+    turns_late = False  # whether it keeps keys as they were before their turn, since their places in it change
 
-        The keys and values of new tokens join those in the cache; those of a memory are computed once.
-        """
-        if self.memory is not None and self.memory is not memory:
-            raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
-        start = self.length if memory is None else 0
-        if memory is None or self.length == 0:
-            self.memory = memory
-            source = x if memory is None else memory
-            new_k = attention.project(attention.key, source, attention.d_k, attention.turn_key, start, positions)[0]
-            k, v = self.extend(new_k, attention.project(attention.value, source, attention.d_v)[0])
-        else:
-            k, v = self.read()  # the memory does not change while its translation is written
-        q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start, positions)[0]
-        return attention.mix(q, k, v, mask, causal, None)[0]
+    def within(self, mix: Any, mask: Array | None, causal: bool, n: int) -> tuple[Any, Array | None, bool]:
+        """What mixes the n keys that extend() returned, its mask, and whether it is causal: here all as they are."""
+        return mix, mask, causal
 
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""
@@ -132,6 +113,38 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
     if buffer is not None:
         larger[..., :used, :] = buffer[..., :used, :]
     return larger
+
+
+def attend(
+    attention: Any,
+    cache: KeyValueCache,
+    x: Array,
+    memory: Array | None,
+    mask: Array | None,
+    causal: bool,
+    positions: Array | None,
+) -> Array:
+    """The heads of a MultiHeadAttention for new tokens x, (..., H, T_new, d_v).
+
+    The keys and values of new tokens join those in the cache; those of a memory are computed once.
+    """
+    if cache.memory is not None and cache.memory is not memory:
+        raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
+    if memory is None or cache.length == 0:
+        source, start = (x, cache.length) if memory is None else (memory, 0)
+        turn = None if cache.turns_late else attention.turn_key
+        new_k = attention.project(attention.key, source, attention.d_k, turn, start, positions)[0]
+        k, v = cache.extend(new_k, attention.project(attention.value, source, attention.d_v)[0])
+        cache.memory = memory
+    else:
+        k, v = cache.read()  # the memory does not change while its translation is written
+    start = 0 if memory is not None else k.shape[-2] - x.shape[-2]
+    if cache.turns_late:
+        positions = None  # each token counts from the first one in the cache
+        k = k if attention.turn_key is None else attention.turn_key(k)[0]
+    q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start, positions)[0]
+    mix, mask, causal = cache.within(attention.mix, mask, causal, k.shape[-2])
+    return mix(q, k, v, mask, causal, None)[0]
 
 
 class Cache:

@@ -7,6 +7,7 @@ It treats each position separately: two linear maps with a non-linearity between
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -54,8 +55,11 @@ class FeedForward(Module):
 
     def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
+        activate = self._activation()
         hidden, inner_backward = self.inner(x)
-        active, activation_backward = self._activate(hidden)
+        active, activation_backward = activate(hidden)
+        if active.shape != hidden.shape:
+            check_shape("FeedForward", "activation(hidden)", active, hidden.shape)
         y, output_backward = self.output(active)
 
         def backward(dy: Array) -> Array:
@@ -71,14 +75,12 @@ class FeedForward(Module):
         d_model, d_ff = self.inner.weight.value.shape
         return super().cost(batch, length) + Cost(kept=batch * length * (d_model + kept_by(self.activation) * d_ff))
 
-    def _activate(self, hidden: Array) -> tuple[Array, Pullback]:
+    def _activation(self) -> Activation:
         """The op. One that has a name is taken from the module's ops, which may be fast."""
-        if isinstance(self.activation, str):
-            name, options, _ = ACTIVATIONS[self.activation]
-            return getattr(self.ops, name)(hidden, **options)
-        active, backward = self.activation(hidden)
-        check_shape("FeedForward", "activation(hidden)", active, hidden.shape)
-        return active, backward
+        if not isinstance(self.activation, str):
+            return self.activation
+        name, options, _ = ACTIVATIONS[self.activation]
+        return functools.partial(getattr(self.ops, name), **options)
 
 
 def kept_by(activation: str | Activation) -> int:

@@ -12,7 +12,14 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, array_module, device_of, to_device, to_numpy
-from ..arrays.boundary import check_floats, check_generator, check_gradient, check_last, check_same_device
+from ..arrays.boundary import (
+    check_floats,
+    check_generator,
+    check_gradient,
+    check_last,
+    check_same_device,
+    check_sequences,
+)
 from .part_cost import Cost
 
 M = TypeVar("M", bound="Module")
@@ -101,6 +108,14 @@ class Module:
                 f"convert one of them: x.astype('{like.dtype}'), or a module: .to(dtype='{x.dtype}')"
             )
         check_last(where, "x", x, width, meaning)
+
+    def takes_sequences(self, width: int, meaning: str = "d_model", **sequences: Any) -> None:
+        """Require floating-point sequences of vectors, each (..., T, width), all with the same leading axes."""
+        first = next(iter(sequences.values()))
+        for x in sequences.values():
+            known = type(x) is np.ndarray and x.ndim > 1 and x.size and x.shape[-1] == width and x.dtype.kind == "f"
+            if not known or x.dtype != first.dtype or x.shape[:-2] != first.shape[:-2]:
+                check_sequences(type(self).__name__, width, meaning, **sequences)  # finds out what is wrong
 
     def returns(self, dy: Array, shape: tuple[int, ...], like: Array) -> None:
         """Require a gradient of an output of this shape, with the dtype and on the device of `like`, a parameter.

@@ -39,7 +39,7 @@ class Map(Protocol):
 class Mix(Protocol):
     """Mixes the values of each head; as ScaledDotProduct does. Parts may hold parts, such as a window another mix.
 
-    A mix with a method `new_cache()` makes the cache of its layer, a KeyValueCache whose `attend` it may define anew.
+    A mix with a method `new_cache()` makes the cache of its layer, a KeyValueCache.
     """
 
     @property

@@ -51,7 +51,8 @@ def check_shared(where: str, config: Any) -> None:
 
 def check_batch(where: str, name: str, ids: Array) -> None:
     """Require a batch of sequences of ids, (B, T)."""
-    check_array(where, name, ids)
+    if type(ids) is not np.ndarray or not ids.size:
+        check_array(where, name, ids)
     if ids.ndim != 2:
         raise ValueError(f"{where}: {name} must be a batch of sequences (B, T), got shape {ids.shape}")
 

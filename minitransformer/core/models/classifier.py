@@ -66,6 +66,8 @@ class ClassifierConfig:
 class Classifier(EncoderOnly):
     """From ids to logits, (B, n_classes)."""
 
+    does = "has labels"
+
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
         """config: a ClassifierConfig, or another whose `parts(rng)` are those of a classifier."""
         parts = parts_of("Classifier", config, ClassifierConfig, ClassifierParts, rng)

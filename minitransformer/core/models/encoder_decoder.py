@@ -23,6 +23,7 @@ class EncoderDecoder(Module):
 
     config: Any
     named_by = "target_tokens"
+    does = "translates"  # what no other kind of model does
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None

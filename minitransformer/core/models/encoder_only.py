@@ -34,6 +34,8 @@ class EncoderOnly(Module):
     types: integers (B, T), 0 for the first of two texts and 1 for the second, for a model whose embedding has types.
     """
 
+    does = "makes vectors of texts"
+
     def __init__(self, config: Any, parts: EncoderOnlyParts) -> None:
         self.config = config
         self.embed, self.encoder, self.pool = parts.embed, parts.encoder, parts.pool

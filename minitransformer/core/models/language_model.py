@@ -94,6 +94,7 @@ class LanguageModel(Module):
     """ids to logits for the token after each. ids: (B, T) with T up to max_length; logits: (B, T, vocabulary)."""
 
     named_by = "tokens"
+    does = "continues a text"
 
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
         """config: a LanguageModelConfig, or another whose `parts(rng)` are those of a decoder-only model."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from ..arrays.backend import Array, Pullback, array_module, erfc
+from ..arrays.backend import Array, Pullback, erfc, library
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
@@ -24,7 +24,7 @@ from ..arrays.float16 import in_float32
 @op("x, y: (...)")
 def relu(x: Array) -> tuple[Array, Pullback]:
     """max(x, 0), element-wise. backward(dy) returns dx. Glorot et al. 2011, section 3."""
-    xp = array_module(x)
+    xp = library(type(x))
     y = xp.maximum(x, 0.0)
     passes = x > 0.0  # booleans: all that backward has to keep
 
@@ -37,7 +37,7 @@ def relu(x: Array) -> tuple[Array, Pullback]:
 
 def logistic(x: Array) -> Array:
     """σ(x) = 1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)); for each x one of the two forms cannot overflow."""
-    xp = array_module(x)
+    xp = library(type(x))
     exponential = xp.exp(-abs(x))
     return xp.where(x < 0.0, exponential, 1.0) / (1.0 + exponential)
 
@@ -52,7 +52,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     Φ' = 2 σ(2u) (1 - σ(2u)) u' with u' = √(2/π) (1 + 3 · 0.044715 x²).
     backward(dy) returns dx.
     """
-    xp = array_module(x)
+    xp = library(type(x))
     if approximate == "none":
         cumulative = 0.5 * erfc(x * -math.sqrt(0.5))
         density = xp.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
@@ -89,7 +89,7 @@ def silu(x: Array) -> tuple[Array, Pullback]:
 @in_float32
 def tanh(x: Array) -> tuple[Array, Pullback]:
     """The hyperbolic tangent, element-wise. backward(dy) returns dx."""
-    xp = array_module(x)
+    xp = library(type(x))
     y = xp.tanh(x)
 
     def backward(dy: Array) -> Array:

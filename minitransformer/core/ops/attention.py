@@ -39,21 +39,21 @@ import math
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, array_module, device_of
+from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import inside, op
-from ..arrays.float16 import in_float32_on_host
-from ..arrays.masks import causal_mask
+from ..arrays.float16 import in_float32
+from ..arrays.masks import kept_causal_mask as causal_mask
 from .dropout import dropout as checked_dropout
-from .softmax import softmax
+from .softmax import softmax as checked_softmax
 
-drop = inside(checked_dropout)
+drop, softmax = inside(checked_dropout), inside(checked_softmax)
 
 
 @op(
     "q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v); "
     "mask: booleans that broadcast to (..., T_q, T_k); 0 <= dropout < 1; bias: broadcasts to (..., T_q, T_k)"
 )
-@in_float32_on_host
+@in_float32
 def attention(
     q: Array,
     k: Array,
@@ -76,13 +76,13 @@ def attention(
     bias: added to the scaled scores.
     backward(doutput) returns (dq, dk, dv), or (dq, dk, dv, dbias) where there is a bias.
     """
-    xp = array_module(q)
+    xp = library(type(q))
     t_q, d_k = q.shape[-2:]
     t_k = k.shape[-2]
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
     allowed = mask
     if causal:
-        seen = causal_mask(t_q, t_k, device_of(q).name)
+        seen = causal_mask(t_q, t_k, xp.__name__)
         allowed = seen if mask is None else mask & seen
 
     scores = (q @ k.swapaxes(-1, -2)) * factor

@@ -22,7 +22,7 @@ and at all others the gradient is 0.
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32_with_result
 
@@ -46,7 +46,7 @@ def cross_entropy(
     are 0. reduction: "mean" over the counted positions, "sum", or "none": the loss at each position, (...). The largest
     logit is subtracted first, so that huge logits cannot overflow. backward(dloss=1.0) returns dlogits.
     """
-    xp, n_classes = array_module(logits), logits.shape[-1]
+    xp, n_classes = library(type(logits)), logits.shape[-1]
     counted = targets != ignore_index  # (...)
     wanted = xp.where(counted, targets, 0)[..., None]  # (..., 1): any valid id at positions that do not count
     shifted = logits - logits.max(axis=-1, keepdims=True)

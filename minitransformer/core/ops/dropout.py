@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, uniform
+from ..arrays.backend import Array, Pullback, library
 from ..arrays.boundary import check_generator
 from ..arrays.declared import op
 
@@ -25,7 +25,6 @@ def dropout(x: Array, rate: float, rng: np.random.Generator | None) -> tuple[Arr
     if rng is None or rate == 0.0:
         return x, lambda dy: dy
 
-    check_generator("dropout", rng)  # layers pass on what the user gave them
     keep = uniform(rng, x.shape, like=x) >= rate
     factor = keep.astype(x.dtype) * (1.0 / (1.0 - rate))
     y = x * factor
@@ -35,3 +34,23 @@ def dropout(x: Array, rate: float, rng: np.random.Generator | None) -> tuple[Arr
         return dx
 
     return y, backward
+
+
+def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
+    """Random float32 numbers in [0, 1) of the given shape, on the device of `like`.
+
+    The generator always stays on the host, so that its state can be saved and copied like any other. On a GPU it
+    supplies one seed, and the GPU makes the numbers by hashing seed + index (splitmix64: Steele et al. 2014, "Fast
+    Splittable Pseudorandom Number Generators"; its last step is left out because it changes only bits that we drop).
+    """
+    if type(rng) is not np.random.Generator:  # a layer passes on what the user gave it
+        check_generator("dropout", rng)
+    xp = library(type(like))
+    if xp is np:
+        return rng.random(shape, dtype=np.float32)
+    size = int(np.prod(shape))
+    seed = rng.integers(2**64, dtype=np.uint64)
+    z = xp.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z >> np.uint64(40)).astype(np.float32) * 2.0**-24).reshape(shape)

@@ -12,7 +12,7 @@ dtable[ids] = dy, or dtable[ids] += dy, would keep only one of the terms: "the c
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback, array_module, scatter_add
+from ..arrays.backend import Array, Pullback, library, scatter_add
 from ..arrays.declared import op
 
 
@@ -22,7 +22,7 @@ def embedding(ids: Array, table: Array) -> tuple[Array, Pullback]:
 
     Raises ValueError for an id below 0 or above V - 1.
     """
-    xp = array_module(table)
+    xp = library(type(table))
     y = table[ids]
 
     def backward(dy: Array) -> Array:
@@ -49,7 +49,7 @@ def learned_positions(table: Array, length: int, start: int = 0) -> tuple[Array,
     y = table[start : start + length]
 
     def backward(dy: Array) -> Array:
-        dtable = array_module(table).zeros_like(table)
+        dtable = library(type(table)).zeros_like(table)
         dtable[start : start + length] = dy
         return dtable
 

@@ -28,7 +28,7 @@ RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
@@ -40,7 +40,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
 
     backward(dy) returns (dx, dgamma, dbeta).
     """
-    xp = array_module(x)
+    xp = library(type(x))
     centered = x - x.mean(axis=-1, keepdims=True)
     variance = (centered * centered).mean(axis=-1, keepdims=True)
     inverse_std = 1.0 / xp.sqrt(variance + eps)
@@ -67,7 +67,7 @@ def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback
 
     backward(dy) returns (dx, dgamma).
     """
-    xp = array_module(x)
+    xp = library(type(x))
     inverse_rms = 1.0 / xp.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
     normalized = x * inverse_rms
     y = normalized * gamma

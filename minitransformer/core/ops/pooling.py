@@ -8,7 +8,7 @@ share, so dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
@@ -20,7 +20,7 @@ def mean_pool(x: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
 
     A sequence with no real token gives zeros. backward(dy) returns dx.
     """
-    xp = array_module(x)
+    xp = library(type(x))
     real = xp.ones(x.shape[:-1], dtype=bool)
     if mask is not None:
         real = real & mask

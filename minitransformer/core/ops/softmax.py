@@ -14,7 +14,7 @@ so little: a backward pass that returned zeros would pass it.)
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.backend import Array, Pullback, library
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
@@ -28,7 +28,7 @@ def softmax(x: Array, axis: int = -1, temperature: float = 1.0) -> tuple[Array, 
     A high temperature T makes the weights more equal, a low one picks the largest: softmax([0, 1]) is [0.27, 0.73] at
     T = 1, [0.48, 0.52] at T = 10 and [0.00005, 0.99995] at T = 0.1.
     """
-    xp = array_module(x)
+    xp = library(type(x))
     if not -x.ndim <= axis < x.ndim:
         raise ValueError(f"softmax: axis {axis} does not exist in an array of shape {x.shape}")
 

@@ -7,7 +7,6 @@ from .tokenizer import (
     Tokenizer,
     WordTokenizer,
     encode_lines,
-    load_tokenizer,
     pieces,
 )
 from .vocabulary import END, PAD, START, Vocabulary, padded
@@ -25,7 +24,6 @@ __all__ = [
     "encode_lines",
     "english",
     "german",
-    "load_tokenizer",
     "padded",
     "pieces",
 ]

@@ -22,7 +22,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..arrays.boundary import check_sizes
 from ..arrays.files import read_json, write
@@ -52,16 +52,23 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without <start> and <end>."""
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a text. special: with those that its model expects around it; a model of ours expects none."""
         raise NotImplementedError
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The ids of a conversation, up to the model's answer. messages: each has a "role" and a "content".
+
+        Raises ValueError where the model has no chat template, or the template fails.
+        """
+        raise ValueError("this model has no chat template, so it was not made for chats; give it a text to continue")
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids up to <end>, without <pad> and <start>."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer as JSON, which `load_tokenizer` reads."""
+        """Write the tokenizer as JSON, which `text.load` reads."""
         document = {"format": _FORMAT, "kind": self.kind, **self._document()}
         write(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
 
@@ -69,7 +76,7 @@ class Tokenizer:
         raise NotImplementedError
 
     def save_pretrained(self, folder: str | os.PathLike[str], max_length: int | None = None) -> None:
-        """Write what AutoTokenizer and load_published read: tokenizer.json, tokenizer_config, special_tokens_map.
+        """Write what AutoTokenizer and `text.load` read: tokenizer.json, tokenizer_config, special_tokens_map.
 
         Their `decode` with skip_special_tokens leaves <pad>, <start> and <end> out, but reads on after <end>.
         max_length: the most tokens that the model reads. Raises ModuleNotFoundError without the library `tokenizers`.
@@ -109,12 +116,12 @@ class WordTokenizer(Tokenizer):
         """A tokenizer of all words that occur in the texts."""
         return cls(Vocabulary(text.split() for text in _texts(cls, texts)))
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, special: bool = False) -> list[int]:
         """The ids of the words. Raises ValueError for a word that is not in the vocabulary, or is a special token."""
         words = text.split()
-        for special in self.tokens[: END + 1]:
-            if special in words:
-                raise ValueError(f"a text must not contain the special token {special!r} as a word; change the word")
+        for token in self.tokens[: END + 1]:
+            if token in words:
+                raise ValueError(f"a text must not contain the special token {token!r} as a word; change the word")
         return self.vocabulary.encode(words)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -154,7 +161,7 @@ class CharacterTokenizer(WordTokenizer):
         """A tokenizer of all characters that occur in the texts."""
         return cls(Vocabulary(_texts(cls, texts)))
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, special: bool = False) -> list[int]:
         """The ids of the characters. Raises ValueError for a character that is not in the vocabulary."""
         return self.vocabulary.encode(text)
 
@@ -210,7 +217,7 @@ class BytePairTokenizer(Tokenizer):
             )
         return cls(model)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, special: bool = False) -> list[int]:
         """The ids of the pieces."""
         return self._model.encode(text, add_special_tokens=False).ids
 
@@ -226,6 +233,9 @@ class BytePairTokenizer(Tokenizer):
         document = json.loads(self._model.to_str())  # where <unknown> is a piece: `decode` shows it
         document["added_tokens"] = [each for each in document["added_tokens"] if each["content"] != _UNKNOWN]
         return load_library().Tokenizer.from_str(json.dumps(document))
+
+
+Tokenizers: TypeAlias = Tokenizer | Sequence[Tokenizer] | None  # none, one, or those of source and target
 
 
 def _texts(owner: type[Tokenizer], texts: Any) -> list[str]:
@@ -257,7 +267,7 @@ def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], path: Path | None) 
     return found
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Read what `save` wrote. Raises FileNotFoundError if the file is missing, ValueError if it has no tokenizer."""
     path = Path(path)
     if not path.is_file():

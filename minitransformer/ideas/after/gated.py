@@ -58,7 +58,7 @@ class GatedFeedForward(FeedForward):
         """Return (y, backward); backward(dy) returns dx."""
         gate, gate_backward = self.gate(x)
         hidden, inner_backward = self.inner(x)
-        active, gated_backward = gated(gate, hidden, self._activate)
+        active, gated_backward = gated(gate, hidden, self._activation())
         y, output_backward = self.output(active)
 
         def backward(dy: Array) -> Array:

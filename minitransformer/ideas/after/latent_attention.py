@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.arrays.backend import Array, Pullback, array_module
-from ...core.arrays.boundary import check_sequences, check_visible, lacks_heads
+from ...core.arrays.boundary import check_visible, lacks_heads
 from ...core.arrays.declared import declared
 from ...core.layers.cache import KeyValueCache, no_backward
 from ...core.layers.linear import Linear
@@ -71,7 +71,7 @@ class LatentAttention(Module):
 
         With a cache, x holds only the new tokens; their latents join those in the cache, and there is no backward.
         """
-        check_sequences("LatentAttention", self.d_model, x=x)
+        self.takes_sequences(self.d_model, x=x)
         if mask is not None and lacks_heads("LatentAttention", mask, x):
             mask = mask[..., None, :, :]  # the same for every head
         start = 0 if cache is None else cache.length

@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array, Pullback, array_module
-from ...core.arrays.boundary import check_sequences
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
 from ...core.layers.attention import MultiHeadAttention
@@ -127,7 +126,7 @@ class LinearAttention(Module):
 
         With a cache, x holds only the new tokens, none of them padding, and there is no backward.
         """
-        check_sequences("LinearAttention", self.d_model, x=x)
+        self.takes_sequences(self.d_model, x=x)
         if cache is not None:
             return self._cached(x, mask, cache), no_backward
         width = self.d_model // self.n_heads

@@ -69,20 +69,11 @@ class RollingCache(KeyValueCache):
         super().__init__()
         self.window, self.sinks = window, sinks
 
-    def attend(
-        self, attention: Any, x: Array, memory: Array | None, mask: Array | None, causal: bool, positions: Array | None
-    ) -> Array:
-        """The heads of a MultiHeadAttention for new tokens, inside the window. See KeyValueCache.attend."""
-        mix = _within(attention.mix, self)
-        new_k = attention.project(attention.key, x, attention.d_k)[0]
-        k, v = self.extend(new_k, attention.project(attention.value, x, attention.d_v)[0])
-        if attention.turn_key is not None:
-            k = attention.turn_key(k)[0]
-        start = k.shape[-2] - x.shape[-2]
-        q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start)[0]
-        if mask is not None:
-            mask = self.of_kept(mask, k.shape[-2])
-        return mix(q, k, v, mask, True, None)[0]
+    turns_late = True
+
+    def within(self, mix: Any, mask: Array | None, causal: bool, n: int) -> tuple[Any, Array | None, bool]:
+        """The part that mixes, inside the window, with the mask of the n keys that take part."""
+        return _within(mix, self), None if mask is None else self.of_kept(mask, n), True
 
     @property
     def length(self) -> int:

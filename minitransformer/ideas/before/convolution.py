@@ -28,7 +28,7 @@ import math
 import numpy as np
 
 from ...core.arrays.backend import Array, Pullback, array_module
-from ...core.arrays.boundary import check_mask, check_sequences
+from ...core.arrays.boundary import check_mask
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32_on_host
 from ...core.layers.cache import no_backward
@@ -124,7 +124,7 @@ class Convolution(Module):
         there is no backward. rng and positions have no effect.
         """
         kernel, d_in, _ = self.weight.value.shape
-        check_sequences("Convolution", d_in, "d_in", x=x)
+        self.takes_sequences(d_in, "d_in", x=x)
         if cache is not None:
             return self._cached(x, causal, cache, (kernel - 1) * self.dilation), no_backward
         xp = array_module(x)

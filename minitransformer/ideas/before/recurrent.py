@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array, Pullback, array_module
-from ...core.arrays.boundary import check_array, check_mask, check_sequences, check_shape
+from ...core.arrays.boundary import check_array, check_mask, check_shape
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
 from ...core.layers.cache import no_backward
@@ -197,7 +197,7 @@ class Recurrent(Module):
         mask: boolean, broadcasts to (..., T), True where a token is real. With a cache, x holds only the new tokens.
         The cell continues from the cache, or from `state` if the cache is empty, and there is no backward.
         """
-        check_sequences("Recurrent", self.input.weight.value.shape[0], "d_in", x=x)
+        self.takes_sequences(self.input.weight.value.shape[0], "d_in", x=x)
         xp = array_module(x)
         first = cache.state if cache is not None and cache.state is not None else state
         if first is None:

@@ -1,7 +1,7 @@
 """Published models: each family as a recipe of core and later parts, and the folders and files they come in."""
 
-from .opening import load
-from .pretrained import from_pretrained, is_published, save_pretrained
+from ...core.models import load as from_pretrained  # the name that Hugging Face's users look for
+from .pretrained import save_pretrained
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 
 __all__ = [
@@ -10,7 +10,5 @@ __all__ = [
     "TextEncoder",
     "TextEncoderConfig",
     "from_pretrained",
-    "is_published",
-    "load",
     "save_pretrained",
 ]

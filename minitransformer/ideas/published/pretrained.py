@@ -24,14 +24,16 @@ import numpy as np
 from ...core.arrays.backend import to_device, to_numpy
 from ...core.arrays.files import naming, write, write_arrays
 from ...core.layers.unread import Unread
+from ...core.models.folder import fitting
 from ...core.models.transformer import Transformer, TransformerConfig
-from ...core.text import Tokenizer
+from ...core.text.tokenizer import Tokenizers
 from . import gguf, llama_gguf
 from .bart import BartConfig
 from .families import FAMILIES, Family
 from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
 from .fields import Fields
 from .names import Layout
+from .tokenizers import TARGET_TOKENIZER, TOKENIZER
 from .unknown import UNKNOWN
 from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
 
@@ -51,42 +53,32 @@ def _named(found: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return stored
 
 
-def is_published(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is for `from_pretrained`: a file, or a folder whose config.json names a family of models.
+def is_folder(path: Path) -> bool:
+    """Whether a folder is of Hugging Face's form, by its config.json; where that is missing, by its tokenizer.json."""
+    if (path / CONFIG).is_file():
+        found = read_object(path / CONFIG)
+        return "model_type" in found or "format" not in found  # `models.save` writes its format
+    return (path / TOKENIZER).is_file() and "kind" not in read_object(path / TOKENIZER)
 
-    False for a folder that `folder.save` wrote, or that has no config.json. Raises ValueError if that cannot be read.
+
+def of_folder(folder: Path) -> Pretrained:
+    """The model in a folder, with the head that its config names. float16 and bfloat16 become float32.
+
+    A body without a head uses its table of tokens as the head; `hidden` and `encode` need no head. Raises
+    FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
+    something we do not have, or where a tensor is missing, unknown or of another shape.
     """
-    path = Path(path)
-    return path.is_file() or ((path / CONFIG).is_file() and "model_type" in read_object(path / CONFIG))
-
-
-def from_pretrained(directory: str | os.PathLike[str]) -> Any:
-    """Open a Hugging Face folder, with the head that its config names. Parameters are on the default device.
-
-    directory: the folder, or a .gguf file of Llama's kind; its numbers are unpacked to float32.
-
-    Returns a TextEncoder, MaskedLanguageModel or Classifier, a LanguageModel, or a Transformer, as the family and the
-    head have it; `minitransformer info --families` lists the families. A body without a head uses its table of tokens
-    as the head; `hidden` and `encode` need no head. float16 and bfloat16 become float32.
-
-    Raises FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
-    something we do not have, or where a tensor is missing, unknown or of another shape. No code in a folder is run.
-    Raises ModuleNotFoundError, which names the extra, for a .gguf file without the library `gguf`.
-    """
-    folder = Path(directory)
-    if folder.is_file():
-        return _from_file(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no model folder {folder}")
     document = read_object(folder / CONFIG)
-    if "format" in document and "model_type" not in document:
-        raise ValueError(f"{folder} holds a model that this library saved; open it with models.load")
     with naming(folder / CONFIG):
         family, head = _family(document)
     return _filled(family, head, document, _named(tensors(folder), family.prefix), folder, folder / CONFIG)
 
 
-def _from_file(path: Path) -> Pretrained:
+def of_file(path: Path) -> Pretrained:
+    """The model in a .gguf file, its numbers unpacked to float32.
+
+    Raises ValueError as of a folder, and ModuleNotFoundError, which names the extra, without the library `gguf`.
+    """
     if path.suffix != ".gguf":
         raise ValueError(f"{path} is a file; give the folder of the model, or a .gguf file")
     file = gguf.open_file(path)
@@ -175,12 +167,9 @@ def _fill(layout: Layout, stored: Mapping[str, Tensor]) -> None:
 
 
 def save_pretrained(
-    model: Pretrained,
-    directory: str | os.PathLike[str],
-    tokenizer: Tokenizer | Sequence[Tokenizer] | None = None,
-    **fields: Any,
+    model: Pretrained, directory: str | os.PathLike[str], tokenizer: Tokenizers = None, **fields: Any
 ) -> None:
-    """Write a model as a folder that Hugging Face and from_pretrained can open. The folder is created if necessary.
+    """Write a model as a folder that Hugging Face and `load` can open. The folder is created if necessary.
 
     tokenizer: the model's, written beside it; without one, nobody can use the model on text. Of a pair for source and
     target, the second goes into the folder target_tokenizer. fields: further entries of config.json, such as
@@ -195,7 +184,7 @@ def save_pretrained(
         why = f": {reason}" if (reason := _NO_FAMILY.get(type(model).__name__)) else ""
         raise TypeError(f"save_pretrained: model must be one of {known}, got {type(model).__name__}{why}")
     folder, head, unlike = Path(directory), head_of(model), []
-    if (folder / CONFIG).is_file() and not is_published(folder):
+    if (folder / CONFIG).is_file() and "model_type" not in read_object(folder / CONFIG):
         raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
     if isinstance(model, Transformer) and type(model.config) is TransformerConfig:
         model = _sines_first(model)
@@ -224,25 +213,14 @@ _NO_FAMILY = {
     "AlibiLanguageModelConfig": "no family that is written here has ALiBi",
 }
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}  # unless a tokenizer names them; families have defaults
-TARGET_TOKENIZER = "target_tokenizer"  # a folder inside the model's folder
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
-def _written(
-    tokenizer: Tokenizer | Sequence[Tokenizer] | None, model: Pretrained, document: Mapping[str, Any], folder: Path
-) -> dict[str, Any]:
+def _written(tokenizer: Tokenizers, model: Pretrained, document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Write the tokenizers of a model. Returns their entries for config.json."""
-    if tokenizer is None:
+    config, is_pair = model.config, isinstance(model, Transformer)
+    if not (given := fitting("save_pretrained", model, tokenizer, exactly=False)):
         return {}
-    given = tokenizer if isinstance(tokenizer, Sequence) else [tokenizer]
-    config: Any = model.config
-    is_pair = isinstance(model, Transformer)
-    sizes = [config.source_vocabulary, config.target_vocabulary] if is_pair else [config.vocabulary]
-    if not 1 <= len(given) <= len(sizes):
-        raise ValueError(f"save_pretrained: expected at most {len(sizes)} tokenizers for this model, got {len(given)}")
-    for each, size in zip(given, sizes if len(given) == len(sizes) else [min(sizes)], strict=True):
-        if len(each) > size:
-            raise ValueError(f"save_pretrained: the tokenizer has {len(each)} tokens, but the model {size}")
     ids = given[-1].special_ids()
     if not is_pair:
         ids.pop("decoder_start_token_id", None)

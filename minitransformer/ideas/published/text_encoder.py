@@ -201,7 +201,8 @@ class TextEncoder(EncoderOnly):
 class MaskedLanguageModel(EncoderOnly):
     """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""
 
-    _activate: Any = FeedForward._activate
+    does = "fills a mask"
+    _activation: Any = FeedForward._activation
 
     def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
         rng = generator(rng)
@@ -222,8 +223,9 @@ class MaskedLanguageModel(EncoderOnly):
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)
+        activate = self._activation()
         mapped, dense_backward = self.dense(hidden)
-        active, activation_backward = self._activate(mapped)
+        active, activation_backward = activate(mapped)
         normalized, norm_backward = self.norm(active)
         products, unembed_backward = (self.output or self.embed.tokens).unembed(normalized)
         logits = products + self.logit_bias.value

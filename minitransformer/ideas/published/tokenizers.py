@@ -22,10 +22,11 @@ import numpy as np
 
 from ...core.arrays.boundary import check_flags
 from ...core.arrays.files import naming, write
-from ...core.text.tokenizer import Tokenizer, load_library, load_tokenizer
+from ...core.text.tokenizer import Tokenizer, load_library
 from . import chat, gguf
 from .weight_files import read_object
 
+TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer"  # the second: a folder inside the model's folder
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # https://github.com/ggml-org/llama.cpp, llama-vocab.cpp: how each named way splits a text.
@@ -91,14 +92,9 @@ class PublishedTokenizer(Tokenizer):
         return found
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The ids of a conversation, up to the model's answer. messages: each has a "role" and a "content".
-
-        Raises ValueError where the model has no chat template, or the template fails.
-        """
+        """The ids of a conversation, as the model's template has it."""
         if self.template is None:
-            raise ValueError(
-                "this model has no chat template, so it was not made for chats; give it a text to continue"
-            )
+            return super().chat(messages)
         return self.encode(chat.render(self.template, messages, self.special))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -114,29 +110,6 @@ class PublishedTokenizer(Tokenizer):
 
     def _for_library(self) -> Any:
         return self._model
-
-
-def load_published(path: str | os.PathLike[str]) -> PublishedTokenizer:
-    """The tokenizer of a published model: from its folder, or from its .gguf file.
-
-    Raises FileNotFoundError for a missing file, ModuleNotFoundError, which names the extra, for a missing library, and
-    ValueError for a file that cannot be read.
-    """
-    path = Path(path)
-    return _of_file(path) if path.is_file() else _of_folder(path)
-
-
-def load(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer of a model: from a run's folder, from a Hugging Face folder, or from a .gguf file.
-
-    Raises the errors of `load_tokenizer` and `load_published`, and ValueError for a run with two tokenizers.
-    """
-    path = Path(path)
-    own, two = path / "tokenizer.json", path / "source_tokenizer.json"
-    if two.is_file():
-        raise ValueError(f"{path} has two tokenizers; open each with text.load_tokenizer: {two}, and the target's")
-    is_own = own.is_file() and own.stat().st_size <= _LONGEST and "kind" in read_object(own)
-    return load_tokenizer(own) if is_own else load_published(path)
 
 
 def _library() -> Any:
@@ -157,8 +130,18 @@ def _caught(what: str) -> Iterator[None]:
 # ---- A folder. ----
 
 
+def of_folder(folder: Path) -> tuple[PublishedTokenizer, ...]:
+    """The tokenizer in a folder, and that of the target, if it has its own.
+
+    Raises FileNotFoundError for a missing file, ModuleNotFoundError, which names the extra, for a missing library, and
+    ValueError for a file that cannot be read.
+    """
+    target = folder / TARGET_TOKENIZER
+    return tuple(_of_folder(each) for each in (folder, target) if each == folder or target.is_dir())
+
+
 def _of_folder(folder: Path) -> PublishedTokenizer:
-    path, library = folder / "tokenizer.json", _library()
+    path, library = folder / TOKENIZER, _library()
     if not path.is_file():
         raise FileNotFoundError(
             f"{folder} has no tokenizer.json; other kinds of files are not read. Where Hugging Face's transformers is "
@@ -211,7 +194,8 @@ def _text(value: Any) -> str | None:
 # ---- A .gguf file. ----
 
 
-def _of_file(path: Path) -> PublishedTokenizer:
+def of_file(path: Path) -> tuple[PublishedTokenizer]:
+    """The tokenizer in a .gguf file. Raises the errors of `of_folder`."""
     found, library = gguf.open_file(path).metadata, _library()
     with naming(path):
         names = _texts(found, "tokenizer.ggml.tokens")
@@ -227,9 +211,8 @@ def _of_file(path: Path) -> PublishedTokenizer:
             )
     ends = [found.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     template = found.get("tokenizer.chat_template")
-    return PublishedTokenizer(
-        model, special, [i for i in ends if type(i) is int], template if isinstance(template, str) else None
-    )
+    found_ends = [i for i in ends if type(i) is int]
+    return (PublishedTokenizer(model, special, found_ends, template if isinstance(template, str) else None),)
 
 
 _IN_GGUF = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}

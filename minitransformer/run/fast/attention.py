@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, uniform
+from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.masks import causal_mask
+from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
 from .row_blocks import BLOCK, compiled, row_sums, takes
 

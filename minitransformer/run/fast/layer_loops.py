@@ -196,45 +196,18 @@ def layer_backward(
 
     room: arrays for intermediate results; source: x with post-norm; with pre-norm it is not read.
     """
-    pre, causal, curve = kinds
+    pre, causal, _ = kinds
     n_sequences, n_heads, _ = sizes
-    scale, raised_weights, raised1, raised2 = factors
-    gamma1, beta1, gamma2, beta2 = norms
-    mask, kept_weights, kept1, kept2 = masks
-    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = saved
-    dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, dq, dk, dv, sums, norm_sums = room
-    dmerged = dsource  # one array for both: they are never needed at the same time
-    n_rows = dy.shape[0]
+    scale, raised_weights, _, _ = factors
+    mask, kept_weights, _, _ = masks
+    _, _, q, k, v, merged, _, _, h, totals, shifts, stored = saved
+    _, _, _, _, dsource, _, _, _, dq, dk, dv, _, norm_sums = room
+    n_rows, width = dy.shape
 
-    slope = np.empty(h.shape[1], np.float32)
     part = take(counts, 0)
     while part < n_parts:  # some rows
-        a, b = stretch(n_rows, part, n_parts)
-        norm_sums[part] = 0.0
-        if not pre:
-            layer_norm_backward(
-                dy[a:b], n2[a:b], gamma2, inverse2[a:b], dtotal2[a:b], norm_sums[part, 2], norm_sums[part, 3]
-            )
-        _dropped(dtotal2[a:b], kept2[a:b], raised2, dupdate2[a:b])
-        multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dupdate2[a:b], weights[OUTER], f(0.0), dh[a:b])
-        for i in range(a, b):
-            activate(curve, h[i], active[i], slope)
-            for j in range(slope.size):
-                dh[i, j] *= slope[j]
-        if pre:
-            multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dh[a:b], weights[INNER], f(0.0), dsource[a:b])
-            layer_norm_backward(
-                dsource[a:b], n2[a:b], gamma2, inverse2[a:b], dout1[a:b], norm_sums[part, 2], norm_sums[part, 3]
-            )
-            _add(dtotal2[a:b], dout1[a:b])
-        else:
-            dout1[a:b] = dtotal2[a:b]
-            multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dh[a:b], weights[INNER], f(1.0), dout1[a:b])
-            layer_norm_backward(
-                dout1[a:b], n1[a:b], gamma1, inverse1[a:b], dtotal1[a:b], norm_sums[part, 0], norm_sums[part, 1]
-            )
-        _dropped(dtotal1[a:b], kept1[a:b], raised1, dupdate1[a:b])
-        multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dupdate1[a:b], weights[OUTPUT], f(0.0), dmerged[a:b])
+        rows = stretch(n_rows, part, n_parts)
+        _to_the_heads(gemm, rows, kinds, factors, weights, norms, masks, saved, room, norm_sums[part], dy)
         done(counts, 0)
         part = take(counts, 0)
     wait(counts, 0, n_parts)
@@ -245,7 +218,7 @@ def layer_backward(
             gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads),
             _heads(k, n_sequences, n_heads), _heads(v, n_sequences, n_heads), mask, kept_weights, causal, scale,
             raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts, stored,
-            _heads(dmerged, n_sequences, n_heads), _heads(dq, n_sequences, n_heads),
+            _heads(dsource, n_sequences, n_heads), _heads(dq, n_sequences, n_heads),
             _heads(dk, n_sequences, n_heads), _heads(dv, n_sequences, n_heads),
         )  # fmt: skip
         done(counts, 1)
@@ -254,49 +227,114 @@ def layer_backward(
 
     part = take(counts, 2)
     while part < n_parts:  # some rows
-        a, b = stretch(n_rows, part, n_parts)
-        ds = dsource[a:b] if pre else dx[a:b]
-        if not pre:
-            ds[:] = dtotal1[a:b]
-        multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dq[a:b], weights[QUERY], f(not pre), ds)
-        multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dk[a:b], weights[KEY], f(1.0), ds)
-        multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dv[a:b], weights[VALUE], f(1.0), ds)
-        if pre:
-            layer_norm_backward(ds, n1[a:b], gamma1, inverse1[a:b], dx[a:b], norm_sums[part, 0], norm_sums[part, 1])
-            _add(dtotal1[a:b], dx[a:b])
+        _to_the_input(gemm, stretch(n_rows, part, n_parts), pre, weights, norms, saved, room, norm_sums[part], dx)
         done(counts, 2)
         part = take(counts, 2)
     wait(counts, 2, n_parts)
 
     part = take(counts, 3)
     while part < n_parts:  # some rows of each weight, some numbers of each bias and norm
-        a, b = stretch(dx.shape[1], part, n_parts)
-        source1 = source
-        if pre:
-            source1 = dsource  # dsource is free now
-            _normed(n1, gamma1, beta1, a, b, source1)
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dq, f(1.0), gradients[QUERY][a:b])
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dk, f(1.0), gradients[KEY][a:b])
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dv, f(1.0), gradients[VALUE][a:b])
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), merged[:, a:b], dupdate1, f(1.0), gradients[OUTPUT][a:b])
-        source2 = dsource
-        if pre:
-            _normed(n2, gamma2, beta2, a, b, source2)
-        else:
-            _normed(n1, gamma1, beta1, a, b, source2)
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source2[:, a:b], dh, f(1.0), gradients[INNER][a:b])
-        c, d = stretch(h.shape[1], part, n_parts)
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), active[:, c:d], dupdate2, f(1.0), gradients[OUTER][c:d])
-        _add_column_sums(dq, a, b, sums[part], dbiases[QUERY])
-        _add_column_sums(dk, a, b, sums[part], dbiases[KEY])
-        _add_column_sums(dv, a, b, sums[part], dbiases[VALUE])
-        _add_column_sums(dupdate1, a, b, sums[part], dbiases[OUTPUT])
-        _add_column_sums(dh, c, d, sums[part], dbiases[INNER])
-        _add_column_sums(dupdate2, a, b, sums[part], dbiases[OUTER])
-        for i in range(4):
-            for j in range(a, b):
-                total = 0.0
-                for other in range(n_parts):
-                    total += norm_sums[other, i, j]
-                dnorms[i][j] += f(total)
+        columns, units = stretch(width, part, n_parts), stretch(h.shape[1], part, n_parts)
+        _add_to_weights(gemm, columns, units, pre, norms, saved, room, source, gradients)
+        _add_to_biases(columns, units, room, part, dbiases)
+        _add_to_norms(columns, norm_sums, dnorms)
         part = take(counts, 3)
+
+
+@compiled("reassoc", "nsz")
+def _to_the_heads(gemm, rows, kinds, factors, weights, norms, masks, saved, room, norm_sums, dy):
+    """Of some rows, from dy through the feed-forward network to the merged heads, whose gradient fills dsource."""
+    pre, _, curve = kinds
+    _, _, raised1, raised2 = factors
+    gamma1, _, gamma2, _ = norms
+    _, _, kept1, kept2 = masks
+    n1, inverse1, _, _, _, _, n2, inverse2, h, _, _, _ = saved
+    dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, _, _, _, _, _ = room
+    a, b = rows
+    slope = np.empty(h.shape[1], np.float32)
+
+    norm_sums[:] = 0.0
+    if not pre:
+        layer_norm_backward(dy[a:b], n2[a:b], gamma2, inverse2[a:b], dtotal2[a:b], norm_sums[2], norm_sums[3])
+    _dropped(dtotal2[a:b], kept2[a:b], raised2, dupdate2[a:b])
+    multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dupdate2[a:b], weights[OUTER], f(0.0), dh[a:b])
+    for i in range(a, b):
+        activate(curve, h[i], active[i], slope)
+        for j in range(slope.size):
+            dh[i, j] *= slope[j]
+    if pre:
+        multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dh[a:b], weights[INNER], f(0.0), dsource[a:b])
+        layer_norm_backward(dsource[a:b], n2[a:b], gamma2, inverse2[a:b], dout1[a:b], norm_sums[2], norm_sums[3])
+        _add(dtotal2[a:b], dout1[a:b])
+    else:
+        dout1[a:b] = dtotal2[a:b]
+        multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dh[a:b], weights[INNER], f(1.0), dout1[a:b])
+        layer_norm_backward(dout1[a:b], n1[a:b], gamma1, inverse1[a:b], dtotal1[a:b], norm_sums[0], norm_sums[1])
+    _dropped(dtotal1[a:b], kept1[a:b], raised1, dupdate1[a:b])
+    multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dupdate1[a:b], weights[OUTPUT], f(0.0), dsource[a:b])
+
+
+@compiled("reassoc", "nsz")
+def _to_the_input(gemm, rows, pre, weights, norms, saved, room, norm_sums, dx):
+    """Of some rows, from dq, dk and dv to dx."""
+    n1, inverse1 = saved[0], saved[1]
+    _, _, _, _, dsource, _, dtotal1, _, dq, dk, dv, _, _ = room
+    a, b = rows
+    ds = dsource[a:b] if pre else dx[a:b]
+    if not pre:
+        ds[:] = dtotal1[a:b]
+    multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dq[a:b], weights[QUERY], f(not pre), ds)
+    multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dk[a:b], weights[KEY], f(1.0), ds)
+    multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dv[a:b], weights[VALUE], f(1.0), ds)
+    if pre:
+        layer_norm_backward(ds, n1[a:b], norms[0], inverse1[a:b], dx[a:b], norm_sums[0], norm_sums[1])
+        _add(dtotal1[a:b], dx[a:b])
+
+
+@compiled("reassoc", "nsz")
+def _add_to_weights(gemm, columns, units, pre, norms, saved, room, source, gradients):
+    """The gradients of some rows of each weight: xᵀ dy, where x is recomputed if only its norm's n was kept."""
+    gamma1, beta1, gamma2, beta2 = norms
+    n1, _, _, _, _, merged, n2, _, _, _, _, _ = saved
+    _, dupdate2, dh, active, dsource, _, _, dupdate1, dq, dk, dv, _, _ = room
+    a, b = columns
+    c, d = units
+    source1 = source
+    if pre:
+        source1 = dsource  # dsource is free now
+        _normed(n1, gamma1, beta1, a, b, source1)
+    multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dq, f(1.0), gradients[QUERY][a:b])
+    multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dk, f(1.0), gradients[KEY][a:b])
+    multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dv, f(1.0), gradients[VALUE][a:b])
+    multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), merged[:, a:b], dupdate1, f(1.0), gradients[OUTPUT][a:b])
+    source2 = dsource
+    if pre:
+        _normed(n2, gamma2, beta2, a, b, source2)
+    else:
+        _normed(n1, gamma1, beta1, a, b, source2)
+    multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source2[:, a:b], dh, f(1.0), gradients[INNER][a:b])
+    multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), active[:, c:d], dupdate2, f(1.0), gradients[OUTER][c:d])
+
+
+@compiled("reassoc", "nsz")
+def _add_to_biases(columns, units, room, part, dbiases):
+    """The gradients of some numbers of each bias: the sums of a column."""
+    _, dupdate2, dh, _, _, _, _, dupdate1, dq, dk, dv, sums, _ = room
+    a, b = columns
+    _add_column_sums(dq, a, b, sums[part], dbiases[QUERY])
+    _add_column_sums(dk, a, b, sums[part], dbiases[KEY])
+    _add_column_sums(dv, a, b, sums[part], dbiases[VALUE])
+    _add_column_sums(dupdate1, a, b, sums[part], dbiases[OUTPUT])
+    _add_column_sums(dh, units[0], units[1], sums[part], dbiases[INNER])
+    _add_column_sums(dupdate2, a, b, sums[part], dbiases[OUTER])
+
+
+@compiled("reassoc", "nsz")
+def _add_to_norms(columns, norm_sums, dnorms):
+    """The gradients of some numbers of each γ and β, from the sums over the rows of each part."""
+    for i in range(4):
+        for j in range(columns[0], columns[1]):
+            total = 0.0
+            for other in range(norm_sums.shape[0]):
+                total += norm_sums[other, i, j]
+            dnorms[i][j] += f(total)

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, uniform
+from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.boundary import check_gradient
+from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
 from .attention import KEPT_KEYS, mask_fits, mask_of, or_nothing
 from .decoding import FEW, LARGE, cached_layer

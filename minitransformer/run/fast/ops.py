@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...core import ops as textbook
-from ...core.arrays.declared import guarded
+from ...core.arrays.backend import library
+from ...core.arrays.declared import Checked, checked
 from ...core.ops import *  # noqa: F403 - those without a kernel are the ops themselves
 from . import activations, cuda, normalization
 from . import attention as attention_kernel
@@ -36,7 +37,10 @@ def _fast(name: str, on_numpy: ModuleType, on_cupy: ModuleType | None) -> Any:
         kind = type(args[0]) if args else None
         kernel = numpy_kernel if kind is np.ndarray else cupy_kernel if kind and kind.__module__ == "cupy" else None
         made = kernel and kernel(*args, **options)
-        return (made[0], guarded(name, *made)) if made else slow(*args, **options)
+        if not made:
+            return slow(*args, **options)
+        y, pullback = made
+        return y, Checked(checked, pullback, name, y.shape, y.dtype, library(type(y)))
 
     forward.textbook = slow  # type: ignore[attr-defined]
     return forward

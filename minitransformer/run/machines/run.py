@@ -15,7 +15,7 @@ import numpy as np
 from ... import __version__
 from ...core.arrays.backend import to_numpy
 from ...core.arrays.files import read_json, write
-from ...core.text import load_tokenizer
+from ...core.models.folder import save_tokenizers, tokenizers
 from ...core.training import Accelerate, as_written
 from ..tasks.task import RUN, Task
 from .parallel.group import ALONE, Group, same_everywhere
@@ -26,7 +26,6 @@ from .trainer import Outcome, Trainer
 
 _FORMAT = 1
 _WEIGHTS = 2  # the stream of random numbers for initial weights; the loop uses 0 and 1
-_TOKENIZERS = ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json")
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,8 @@ class Run:
         rank and the difference, if a rank has other data, settings or versions than rank 0; nothing is written then.
         """
         rng = np.random.default_rng((self.training.seed, _WEIGHTS))
-        held = [folder / name for name in _TOKENIZERS if resume and (folder / name).is_file()]
-        saved = {path.name: load_tokenizer(path) for path in held}
         sizes = {f.name: f.default for f in dataclasses.fields(self.task.config) if f.name not in self.task.from_data}
-        prepared = self.task.prepare(self.data, sizes | dict(self.model), rng, saved)
+        prepared = self.task.prepare(self.data, sizes | dict(self.model), rng, tokenizers(folder) if resume else ())
         model = self.task.config(**self.model, **prepared.sizes).build(rng).to(device, "float32")
         for note in prepared.notes:
             say(note)
@@ -68,13 +65,7 @@ class Run:
         if group.rank:
             return trainer
         folder.mkdir(parents=True, exist_ok=True)
-        for name in _TOKENIZERS:
-            if name not in prepared.tokenizers:  # from a run that ended before it wrote run.json
-                (folder / name).unlink(missing_ok=True)
-        for name, tokenizer in prepared.tokenizers.items():
-            tokenizer.save(folder / name)
-        if prepared.labels:
-            write(folder / "labels.json", json.dumps(prepared.labels, ensure_ascii=False) + "\n")
+        save_tokenizers(folder, prepared.tokenizers, prepared.labels)
         self.save(folder)
         return trainer
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.files import read_json, write, write_npy
-from ...core.text.tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, load_tokenizer
+from ...core.text.tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, read_tokenizer
 
 PIECE = 4 << 20  # bytes
 INDEX, TOKENIZER, _PLAN = "shards.json", "tokenizer.json", "plan.json"
@@ -141,7 +141,7 @@ def _sample(texts: Sequence[Path]) -> list[str]:
 
 def _encode(folder: Path, number: int, path: str, start: int, stop: int) -> None:
     """Write one shard, in a process of its own."""
-    tokenizer = load_tokenizer(folder / TOKENIZER)
+    tokenizer = read_tokenizer(folder / TOKENIZER)
     with open(path, "rb") as file:
         file.seek(start)
         text = _decoded(file.read(stop - start), Path(path), start)

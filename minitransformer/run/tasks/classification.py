@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.boundary import check_sizes
-from ...core.arrays.files import read_json
-from ...core.models import Classifier, ClassifierConfig, folder
-from ...core.text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
+from ...core.models import ClassifierConfig
+from ...core.text import BytePairTokenizer, Tokenizer, WordTokenizer, english
 from ...core.text.text_files import read_labelled
 from ...core.training.corpora import LabelledCorpus
-from .task import NO_TOKENIZERS, Prepared, Task, check_share
-
-_TOKENIZER = "tokenizer.json"
+from .task import Prepared, Task, check_share
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ def prepare(
     data: ClassificationData,
     model: Mapping[str, Any],
     rng: np.random.Generator,
-    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+    saved: Sequence[Tokenizer] = (),
 ) -> Prepared:
     """Read, split, tokenize and encode the lines. Raises ValueError for unusable lines or labels."""
     lines = _numbers(rng) if data.text is None else read_labelled(Path(data.text))
@@ -72,8 +69,8 @@ def prepare(
         raise ValueError(f"the validation lines have labels that the training lines lack: {', '.join(unknown[:5])}")
     texts = [text for _, text in training]
     tokenizer: Tokenizer
-    if _TOKENIZER in saved:
-        tokenizer = saved[_TOKENIZER]
+    if saved:
+        (tokenizer,) = saved
     elif data.text is None or data.tokenizer == "words":
         tokenizer = WordTokenizer.train([*texts, *(text for _, text in valid)])
     else:
@@ -91,33 +88,12 @@ def prepare(
         f"{data.max_length} tokens); labels {', '.join(labels[:8])}; vocabulary {len(tokenizer):,}"
     )
     sizes = {"vocabulary": len(tokenizer), "n_classes": len(labels)}
-    return Prepared({_TOKENIZER: tokenizer}, sizes, corpora[0], corpora[1], tuple(notes), labels)
+    return Prepared((tokenizer,), sizes, corpora[0], corpora[1], tuple(notes), labels)
 
 
 def _numbers(rng: np.random.Generator) -> list[tuple[str, str]]:
     drawn = rng.choice(100_000, 4000, replace=False).tolist()
     return [("odd" if n % 2 else "even", " ".join(english(n))) for n in drawn]
-
-
-def load_classifier(path: Path) -> tuple[Classifier, Tokenizer, tuple[str, ...]]:
-    """A classifier, its tokenizer and its labels from a folder.
-
-    Raises ValueError for a model of another kind, or sizes that do not match.
-    """
-    model = folder.load(path)
-    if not isinstance(model, Classifier):
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only a Classifier has labels")
-    tokenizer = load_tokenizer(path / _TOKENIZER)
-    labels_path = path / "labels.json"
-    if not labels_path.is_file():
-        raise FileNotFoundError(f"{path} has no labels.json")
-    labels = read_json(labels_path)
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise ValueError(f"{labels_path} must be a list of labels, each a text")
-    found, wanted = (len(tokenizer), len(labels)), (model.config.vocabulary, model.config.n_classes)
-    if found != wanted:
-        raise ValueError(f"{path}: there are {found} tokens and labels, but the model expects {wanted}")
-    return model, tokenizer, tuple(labels)
 
 
 TASK = Task(

@@ -12,17 +12,18 @@ import numpy as np
 from ...core.arrays.backend import to_device, to_numpy
 from ...core.arrays.boundary import check_finite
 from ...core.models import Classifier, EncoderDecoder, LanguageModel
-from ...core.text import END, PAD, Tokenizer, encode_lines, padded
+from ...core.models.opening import Opened
+from ...core.text import END, PAD, encode_lines, padded
 from ...core.text.text_files import read_labelled, read_pairs, read_text
 from ...core.training import Accelerate, Worker, as_written
 from ...core.training.corpora import TextCorpus, bucketed
-from .classification import ClassificationData, load_classifier
+from .classification import ClassificationData
 from .task import setting
 from .translation import written
 
 
 def evaluate_translator(
-    opened: tuple[EncoderDecoder, Tokenizer, Tokenizer],
+    opened: Opened[EncoderDecoder],
     source: Path,
     target: Path,
     device: str,
@@ -32,14 +33,13 @@ def evaluate_translator(
     accelerate: Accelerate = as_written,
     early_stopping: bool = True,
 ) -> dict[str, Any]:
-    """BLEU of the translations of a file, by sacrebleu with its signature. opened: a model and its two tokenizers."""
+    """BLEU of the translations of a file, by sacrebleu with its signature."""
     import sacrebleu  # here, because it is missing in a browser
 
-    model, source_tokenizer, target_tokenizer = opened
     pairs = read_pairs(source, target)
-    sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
-    ids = written(accelerate(model.to(device)), sequences, beam, length_penalty, early_stopping=early_stopping)
-    said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
+    sequences = encode_lines(opened.tokenizers[0], [text for text, _ in pairs], source)
+    ids = written(accelerate(opened.model.to(device)), sequences, beam, length_penalty, early_stopping=early_stopping)
+    said, wanted = [opened.tokenizers[-1].decode(row) for row in ids], [text for _, text in pairs]
     metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: the user asked for tokenized text
     score = metric.corpus_score(said, [wanted])
     return {
@@ -54,14 +54,14 @@ def evaluate_translator(
 
 
 def evaluate_writer(
-    opened: tuple[LanguageModel, Tokenizer],
+    opened: Opened[LanguageModel],
     path: Path,
     device: str,
     held_out: float,
     accelerate: Accelerate = as_written,
 ) -> dict[str, Any]:
     """The mean cross-entropy, in nats, of the tokens in the last part of a text; its exponential is the perplexity."""
-    model, tokenizer = opened
+    model, (tokenizer,) = opened.model, opened.tokenizers
     text = read_text(path)
     ids = tokenizer.encode(text[round(len(text) * (1.0 - held_out)) :])
     if len(ids) < 2:
@@ -73,16 +73,18 @@ def evaluate_writer(
     return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
 
 
-def evaluate_classifier(folder: Path, path: Path, device: str, accelerate: Accelerate = as_written) -> dict[str, Any]:
+def evaluate_classifier(
+    opened: Opened[Classifier], path: Path, device: str, accelerate: Accelerate = as_written
+) -> dict[str, Any]:
     """The share of lines with the right prediction, and how often each label was predicted for each label."""
-    model, tokenizer, labels = load_classifier(folder)
+    (tokenizer,), labels = opened.tokenizers, opened.labels
     lines = read_labelled(path)
     unknown = sorted({label for label, _ in lines} - set(labels))
     if unknown:
         raise ValueError(f"{path} has labels that the model does not know: {', '.join(unknown[:5])}")
-    max_length = setting(folder, "max_length", ClassificationData.max_length)  # as in training
+    max_length = setting(opened.path, "max_length", ClassificationData.max_length)  # as in training
     sequences = encode_lines(tokenizer, [text for _, text in lines], path)
-    found = classified(accelerate(model.to(device)), [ids[:max_length] for ids in sequences])
+    found = classified(accelerate(opened.model.to(device)), [ids[:max_length] for ids in sequences])
     counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
     for (label, _), guess in zip(lines, found, strict=True):
         counts[labels.index(label), guess] += 1

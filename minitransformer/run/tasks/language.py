@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.boundary import check_sizes
-from ...core.models import LanguageModel, LanguageModelConfig, folder
-from ...core.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english, load_tokenizer
+from ...core.models import LanguageModelConfig
+from ...core.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english
 from ...core.text.text_files import read_text
 from ...core.training.corpora import Ids, TextCorpus
-from .task import NO_TOKENIZERS, Prepared, Task
-
-_TOKENIZER = "tokenizer.json"
+from .task import Prepared, Task
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,14 @@ def prepare(
     data: LanguageData,
     model: Mapping[str, Any],
     rng: np.random.Generator,
-    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+    saved: Sequence[Tokenizer] = (),
 ) -> Prepared:
     """Read and encode the text, and cut off the validation part. The bpe tokenizer learns from the rest alone."""
     tokenizer: Tokenizer
     text = _numbers(rng) if data.text is None else read_text(Path(data.text))
     cut = round(len(text) * (1.0 - data.held_out))
-    if _TOKENIZER in saved:
-        tokenizer = saved[_TOKENIZER]
+    if saved:
+        (tokenizer,) = saved
     elif data.tokenizer == "characters":
         tokenizer = CharacterTokenizer.train([text])  # an alphabet reveals nothing about the validation part
     else:
@@ -74,22 +72,11 @@ def prepared(
         )
     training_corpus, validation_corpus = (TextCorpus(ids, length, data.batch_rows) for ids in (training, valid))
     sizes = {"vocabulary": len(tokenizer)}
-    return Prepared({_TOKENIZER: tokenizer}, sizes, training_corpus, validation_corpus, tuple(notes))
+    return Prepared((tokenizer,), sizes, training_corpus, validation_corpus, tuple(notes))
 
 
 def _numbers(rng: np.random.Generator) -> str:
     return "".join(f"{n}: {' '.join(english(n))}\n" for n in rng.choice(100_000, 5000, replace=False).tolist())
-
-
-def load_writer(path: Path) -> tuple[LanguageModel, Tokenizer]:
-    """A language model and its tokenizer from a folder. Raises ValueError for another kind or another vocabulary."""
-    model = folder.load(path)
-    if not isinstance(model, LanguageModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only a LanguageModel continues a text")
-    tokenizer = load_tokenizer(path / _TOKENIZER)
-    if len(tokenizer) != model.config.vocabulary:
-        raise ValueError(f"{path}: the tokenizer has {len(tokenizer)} tokens, but the model {model.config.vocabulary}")
-    return model, tokenizer
 
 
 TASK = Task(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,17 @@ from ...core.text import Tokenizer
 from ...core.training.corpora import Corpus
 
 RUN = "run.json"  # the settings of a run, in its folder
-NO_TOKENIZERS: Mapping[str, Tokenizer] = {}  # for a new run
 
 
 @dataclass(frozen=True)
 class Prepared:
     """The prepared data of a task.
 
-    tokenizers: by the name of their file. sizes: fields of the model's config that the data determine. notes: lines
-    that say what was read and what was left out. labels: of a classifier, in the order of their numbers.
+    tokenizers: one, or those of source and target. sizes: fields of the model's config that the data determine. notes:
+    lines that say what was read and what was left out. labels: of a classifier, in the order of their numbers.
     """
 
-    tokenizers: Mapping[str, Tokenizer]
+    tokenizers: Sequence[Tokenizer]
     sizes: Mapping[str, Any]
     training: Corpus
     validation: Corpus
@@ -36,8 +35,7 @@ class Task:
     """One of the tasks: its data settings, the recipe of its model, and how its data are prepared.
 
     config: the recipe; its `build` makes the model. prepare: called with the data settings, the model settings, a
-    generator, and the saved tokenizers by their file names. A resumed run has saved tokenizers, so they need not be
-    trained again.
+    generator, and the saved tokenizers. A resumed run has saved tokenizers, so they need not be trained again.
     """
 
     name: str

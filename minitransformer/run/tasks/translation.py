@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ...core.arrays.backend import to_device
 from ...core.arrays.boundary import check_sizes
 from ...core.generation import translate
-from ...core.models import EncoderDecoder, TransformerConfig, folder
+from ...core.models import EncoderDecoder, TransformerConfig
 from ...core.text import (
     END,
     PAD,
@@ -25,15 +25,11 @@ from ...core.text import (
     encode_lines,
     english,
     german,
-    load_tokenizer,
     padded,
 )
 from ...core.text.text_files import read_pairs
 from ...core.training.corpora import PairCorpus, bucketed
-from .task import NO_TOKENIZERS, Prepared, Task, check_share
-
-SOURCE, TARGET = "source_tokenizer.json", "target_tokenizer.json"
-_SHARED = "tokenizer.json"
+from .task import Prepared, Task, check_share
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ def prepare(
     data: TranslationData,
     model: Mapping[str, Any],
     rng: np.random.Generator,
-    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+    saved: Sequence[Tokenizer] = (),
 ) -> Prepared:
     """Read, tokenize and encode the pairs. Raises ValueError for unusable settings or files."""
     if model.get("share_embeddings", TransformerConfig.share_embeddings) and not data.joint:
@@ -83,11 +79,7 @@ def prepare(
     else:
         training, valid = read_pairs(source, target), read_pairs(valid_source, valid_target)
         notes = []
-    names = (_SHARED,) if data.joint else (SOURCE, TARGET)
-    if all(name in saved for name in names):
-        tokenizers = tuple(saved[name] for name in names)
-    else:
-        tokenizers = _tokenizers(data, data.tokenizer if source else "words", training)
+    tokenizers = saved or _tokenizers(data, data.tokenizer if source else "words", training)
     source_tokenizer, target_tokenizer = tokenizers[0], tokenizers[-1]
 
     def encode(
@@ -117,7 +109,7 @@ def prepare(
         )
     )
     sizes = {"source_vocabulary": len(source_tokenizer), "target_vocabulary": len(target_tokenizer)}
-    return Prepared(dict(zip(names, tokenizers, strict=True)), sizes, training_corpus, validation_corpus, tuple(notes))
+    return Prepared(tokenizers, sizes, training_corpus, validation_corpus, tuple(notes))
 
 
 def longest(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> int:
@@ -169,32 +161,6 @@ def _tokenizers(data: TranslationData, kind: str, pairs: Sequence[tuple[str, str
     if kind == "words":
         return tuple(WordTokenizer.train(each) for each in texts)
     return tuple(BytePairTokenizer.train(each, data.vocabulary) for each in texts)
-
-
-def save_translator(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, path: Path) -> None:
-    """Write a model and its two tokenizers into one folder."""
-    folder.save(model, path)
-    (path / _SHARED).unlink(missing_ok=True)  # from an earlier model
-    source.save(path / SOURCE)
-    target.save(path / TARGET)
-
-
-def load_translator(path: Path) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
-    """A model and its tokenizers of source and target from a folder.
-
-    Raises ValueError for a model of another kind or another vocabulary.
-    """
-    model = folder.load(path)
-    if not isinstance(model, EncoderDecoder):
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder-decoder translates")
-    if (path / _SHARED).is_file():
-        source = target = load_tokenizer(path / _SHARED)
-    else:
-        source, target = load_tokenizer(path / SOURCE), load_tokenizer(path / TARGET)
-    found, wanted = (len(source), len(target)), (model.config.source_vocabulary, model.config.target_vocabulary)
-    if found != wanted:
-        raise ValueError(f"{path}: the tokenizers have {found} tokens, but the model expects {wanted}")
-    return model, source, target
 
 
 TASK = Task(

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.layers import Module
 from ...core.models import Classifier, EncoderDecoder, Transformer
+from ...core.models.opening import Opened, opened
 from ...core.text import END
-from ...ideas.published import is_published
-from ...run.published_models import open_any
 from ...run.tasks.translation import written
 
 LONGEST = 64  # tokens of a sequence: more do not fit on a screen
@@ -17,15 +17,11 @@ LONGEST = 64  # tokens of a sequence: more do not fit on a screen
 
 @dataclass(frozen=True)
 class Reading:
-    """tokenizers: of what is read and what is written. ids: the text; said: what a translator from a run makes of it,
-    without <start> and <end>.
-    """
+    """ids: the text; said: what a translator from a run makes of it, without <start> and <end>."""
 
-    model: Any
-    tokenizers: tuple[Any, Any]
+    opened: Opened[Any]
     ids: list[int]
     said: list[int]
-    published: bool
 
 
 def read_text(path: Path, text: str, device: str | None, dtype: str | None = None, least: int = 1) -> Reading:
@@ -35,13 +31,12 @@ def read_text(path: Path, text: str, device: str | None, dtype: str | None = Non
     tokens for a model that predicts tokens. Raises ValueError for a text of any other length, and for a model without
     layers of attention.
     """
-    published = is_published(path)
-    model, tokenizers = open_any(path)
+    found: Opened[Any] = opened(path, Module)
+    model, published = found.model, found.published
     if isinstance(model, EncoderDecoder) and not isinstance(model, Transformer):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no layers of attention to look into")
     model.to(device, None if published else dtype)
-    encoder: Any = tokenizers[0]
-    ids = list(encoder.encode(text, special=True) if published else encoder.encode(text))
+    ids = found.tokenizers[0].encode(text, special=True)
     if not published and isinstance(model, Classifier | Transformer):
         least = 1
     if not least <= len(ids) <= LONGEST:
@@ -49,4 +44,4 @@ def read_text(path: Path, text: str, device: str | None, dtype: str | None = Non
     said: list[int] = []
     if isinstance(model, Transformer) and not published:
         said = [token for token in written(model, [ids], beam=1, max_length=LONGEST - 1)[0] if token != END]
-    return Reading(model, (tokenizers[0], tokenizers[-1]), ids, said, published)
+    return Reading(found, ids, said)

@@ -13,8 +13,8 @@ import numpy as np
 from ....core.arrays.backend import to_device, to_numpy
 from ....core.generation import greedy
 from ....core.models import EncoderDecoder, Transformer, TransformerConfig
+from ....core.models.opening import opened
 from ....core.text import END, PAD, START, Tokenizer, english, german, padded
-from ....run.tasks.translation import load_translator
 from ..page import packed
 from .frame import template
 
@@ -27,7 +27,8 @@ _SIZES = ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", 
 
 def script(folder: Path) -> str:
     """A model as a script: the constant MODEL. Raises ValueError unless it translates numbers as the demo's does."""
-    model, source, target = load_translator(folder)
+    found = opened(folder, EncoderDecoder)
+    model, source, target = found.model, found.tokenizers[0], found.tokenizers[-1]
     sizes = {name: getattr(model.config, name) for name in _SIZES} if isinstance(model, Transformer) else {}
     vocabularies = (model.config.source_vocabulary, model.config.target_vocabulary)
     like_the_demo = TransformerConfig(*vocabularies, **sizes, norm_order="pre", share_embeddings=False)

@@ -52,7 +52,7 @@ def step_text(
     layer, head or text.
     """
     read = read_text(path, text, device, "float64", least=2)  # finite differences can check every digit that is shown
-    model, (run, tokens, memory, wanted) = read.model, _run_of(read)
+    model, (run, tokens, memory, wanted) = read.opened.model, _run_of(read)
     layers, i, _ = layer_of(model, layer)
     if head is not None:
         n_heads = getattr(attention_of(layers[i]), "n_heads", 0)
@@ -87,9 +87,9 @@ def _run_of(read: Reading) -> tuple[Run, list[str], list[str], list[str]]:
 
     The decoder of a translator reads <start> and the translation, and has to predict the translation and <end>.
     """
-    model, (source, target) = read.model, read.tokenizers
-    tokens, ids = [source.tokens[token] for token in read.ids], to_device(np.array([read.ids]), read.model.device)
-    if read.published:
+    model, source, target = read.opened.model, read.opened.tokenizers[0], read.opened.tokenizers[-1]
+    tokens, ids = [source.tokens[token] for token in read.ids], to_device(np.array([read.ids]), model.device)
+    if read.opened.published:
         return reading(model, ids), tokens, tokens, []
     if isinstance(model, LanguageModel):
         return reading(model, ids), tokens, [], tokens[1:]

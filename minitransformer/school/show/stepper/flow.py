@@ -24,7 +24,8 @@ from .steps import Step
 from .walk import walk_of
 
 _SIZES = {"shape", "ndim", "size", "dtype"}  # these are not numbers that flow
-_OF_SIZES = set("array_module device_of len zeros zeros_like ones ones_like empty_like arange lacks_heads".split())
+_OF_SIZES = set("array_module device_of len library zeros zeros_like ones ones_like empty_like arange".split())
+_OF_SIZES |= {"lacks_heads"}
 
 
 def graph_of(boxes: Boxes, box: int) -> Graph:

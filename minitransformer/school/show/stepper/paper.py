@@ -12,7 +12,7 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     self.project(layer, x, width)             heads(x w + b)
     q_backward(dq), of that projection        Concat(dq) wᵀ
     residual(x), post-norm or pre-norm        LayerNorm(x + FFN(x)), x + FFN(LayerNorm(x))
-    self._activate(x), which calls one op     ReLU(x)
+    self._finish(x), which makes one call     LayerNorm(x)
     x[..., None], x[:, None], x[None, :]      x_i, x_i, x_j
     x[..., w:2 * w], a quarter of the last axis    x with the index "2 of 4"
     softmax_backward(dweights)                the one formula of this pullback, with the names that its caller has

@@ -26,7 +26,7 @@ _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to",
 _MOVES |= {"ascontiguousarray", "moveaxis", "repeat"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
 _HARMLESS = set("all any array array_module asarray astype clip device_of float int isfinite isinstance len".split())
-_HARMLESS |= {"concatenate", "range", "slice", "stack", "str", "tuple", "where"}
+_HARMLESS |= {"concatenate", "range", "slice", "stack", "str", "tuple", "type", "where"}
 _HARMLESS |= {*FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
@@ -281,12 +281,12 @@ def _plain(results: Any) -> Any:
 def _code_of(callee: Any) -> types.CodeType | None:
     """The code that runs when this is called; looks inside decorated ops, partials, methods and modules."""
     while True:
-        if isinstance(callee, functools.partial):
+        if hasattr(callee, "__wrapped__"):
+            callee = inspect.unwrap(callee)
+        elif isinstance(callee, functools.partial):
             callee = callee.func
         elif isinstance(callee, types.MethodType):
             callee = callee.__func__
-        elif hasattr(callee, "__wrapped__"):
-            callee = inspect.unwrap(callee)
         else:
             break
     if not isinstance(callee, types.FunctionType) and not isinstance(callee, type):

@@ -8,7 +8,6 @@ from pathlib import Path
 from ....core.models import Classifier, LanguageModel, Transformer
 from ....core.text import START
 from ....ideas.published import MaskedLanguageModel
-from ....run.tasks.classification import load_classifier
 from ..reading import read_text
 from .viewer import AttentionView, view
 
@@ -19,8 +18,8 @@ def view_text(path: Path, text: str, device: str | None = None) -> AttentionView
     path: also the folder, or .gguf file, of a published language model or masked-language model.
     """
     read = read_text(path, text, device)
-    model, (source, target) = read.model, read.tokenizers
-    if read.published:
+    model, source, target = read.opened.model, read.opened.tokenizers[0], read.opened.tokenizers[-1]
+    if read.opened.published:
         if not isinstance(model, LanguageModel | MaskedLanguageModel):
             raise ValueError(
                 f"{path} holds a {type(model).__name__}; only published models that predict tokens can be shown: a "
@@ -32,6 +31,6 @@ def view_text(path: Path, text: str, device: str | None = None) -> AttentionView
         title = f"{text} → {target.decode(read.said) or '(nothing)'}"
         return view(model, read.ids, [START, *read.said], names=(source.tokens, target.tokens), title=title)
     if isinstance(model, Classifier):
-        shown = view(model, read.ids, names=(source.tokens, load_classifier(path)[2]))
+        shown = view(model, read.ids, names=(source.tokens, read.opened.labels))
         return dataclasses.replace(shown, title=f"{text} → {shown.choices[0].name}")
     return view(model, read.ids, names=(source.tokens,), title=text)

@@ -195,6 +195,13 @@ COMPUTED = {
     "NumPy, ids": add_thrice,
     "12 layers of width 768": lambda: f"{np.zeros((12, 2, 768), np.float16).nbytes:,} bytes",
     "A product of matrices (100": lambda: f"{2 * 100 * 200 * 300 / 1e6:.0f} million",
+    "D = 512 and d_ff = 2048. Which": lambda: max(
+        (4 * 512**2, "Attention"), (2 * 512 * 2048, "The feed-forward network.")
+    )[1],
+    "D = 512 and d_ff = 2048. From": lambda: str(  # scores and means, beside the network's two products
+        next(t for t in range(1, 9999) if 2 * (2 * t**2 * 512) >= 2 * (2 * t * 512 * 2048))
+    ),
+    "Softmax over tiles": lambda: f"e{np.log(np.exp(1.0 - 5.0) / np.exp(1.0 - 3.0)):.0f}".replace("-2", "⁻²"),
     "A recurrent network multiplies": lambda: f"{0.6**32:.0e}".replace("e-0", " · 10⁻").replace("8 · 10⁻8", "8 · 10⁻⁸"),
     "A causal convolution": lambda: str(layers_until(2, 100)),
     "Each layer sees a token": lambda: f"{next(n for n in range(99) if layers_until(3, n + 1) > 3)} tokens",
@@ -261,9 +268,5 @@ def test_more_that_can_be_tried():
     table = sinusoidal_positions(40, 8)
     turn = np.linalg.lstsq(table[:-3], table[3:], rcond=None)[0]
     assert np.allclose(table[:-3] @ turn, table[3:]) and np.allclose(turn @ turn.T, np.eye(8))  # 12: one rotation
-    d, d_ff, length = 512, 2048, 2048
-    assert 2 * d * d_ff > 4 * d**2  # 11: parameters of the network and of attention
-    assert 2 * (2 * length**2 * d) == 2 * (2 * length * d * d_ff)  # 15: scores and means; both products of the network
-    assert np.isclose(np.exp(1.0 - 3.0) * np.exp(-2.0), np.exp(1.0 - 5.0))  # 21: tiles
     assert not ops.softmax(np.array([1.7]))[1](np.array([3.0])).any()  # 22: the gate of one chosen expert
     assert np.isclose(x.reshape(3, 2).mean(axis=1).mean(), x.mean())  # 23: equal shares of a batch

@@ -16,8 +16,9 @@ them without showing them, and the site compares a reader's answer with them (mi
 lists the kinds). The student's has none.
 
 Marks make the slides: what stands between ⟦ and ⟧ in a text, and the outputs of a cell of code with
-`tags=["slide"]`; with `tags=["slide-code"]` the code as well. The notebooks do not show the marks. A slide has the
-heading above it, what is marked, and one output; a question has a slide of its own
+`tags=["slide"]`; with `tags=["slide-code"]` the code as well. `slide-given` and `slide-given-code` put what a cell shows
+beside the question that follows, `slide-asked` the code of the cell that answers. The notebooks do not show the marks.
+A slide has the heading above it, what is marked, and one output; a question has a slide of its own
 (minitransformer/school/show/site/slides.py).
 
 A cell that draws ends in plt.show(), or else the value of its last line is shown as well. Stored pictures have no text

@@ -1,7 +1,5 @@
 """Every op of the core and of the rooms around it, by name, and the calls of it that the catalogue's cases make."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable

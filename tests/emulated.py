@@ -4,8 +4,6 @@ Arrays are those of the strict stand-in for CuPy. Each goes to a kernel as a cop
 and comes back from it: what a kernel reads beyond an array spoils its results, and what it writes there is an error.
 """
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

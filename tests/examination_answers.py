@@ -1,8 +1,6 @@
 """The answers of the examination questions once more, from the numbers in their texts and by other means: gradients by
 finite differences, sums by loops, counts by counting."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Mapping

@@ -56,7 +56,9 @@ TRANSLATORS: dict[str, dict[str, Any]] = {
     "marian": {},
     "pegasus": {"norm_order": "pre"},
     "bart": _BART,
+    "mbart": _BART | {"norm_order": "pre"},
     "t5": _T5,
+    "mt5": _T5 | {"activation": "gelu_tanh", "gated": True, "scale_logits": False},
     "t5 gated": _T5 | {"activation": "gelu_tanh", "gated": True, "tie_output": False, "scale_logits": False},
 }
 # Which translator, of which tokenizer or two, and changes: each family with each kind, and apart the paper's alone.

@@ -1,7 +1,5 @@
 """Right code in the style of public code, and its variants that are wrong in one line: see foreign_mistakes.txt."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

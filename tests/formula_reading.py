@@ -4,8 +4,6 @@ What is written decides: a space is a product, of matrices or with a number; ⊙
 sum. Whether a sum keeps its axis, with size 1, a formula does not say; its reader takes what fits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from xml.etree.ElementTree import Element, tostring

@@ -4,133 +4,20 @@ ATTACKS are bodies of a function: what it returns, if it can be called, is hande
 files, with words that the student must be told.
 """
 
-from __future__ import annotations
-
 import textwrap
+from pathlib import Path
 
-FINDERS = {
-    "imports the reference": """
-        from minitransformer.school.course.exercises.softmax import softmax_backward as f
-        return f
-    """,
-    "imports the table of exercises": """
-        import minitransformer.course as c
-        return c.EXERCISES["softmax_backward"].reference
-    """,
-    "imports the op": """
-        from minitransformer import ops
-        return lambda y, dy: ops.softmax(__import__("numpy").log(y))[1](dy)
-    """,
-    "imports the package anew": """
-        import sys
-        sys.meta_path = [finder for finder in sys.meta_path if "NotHere" not in repr(vars(type(finder)))][-3:]
-        for name in list(sys.modules):
-            if name.startswith("minitransformer"):
-                del sys.modules[name]
-        import minitransformer.ops as ops
-        return lambda y, dy: ops.softmax(__import__("numpy").log(y))[1](dy)
-    """,
-    "reads the file of the reference": """
-        return _taken_from(open(REFERENCE).read())
-    """,
-    "reads it by a descriptor of its folder": """
-        import os
-        folder = os.open(os.path.dirname(REFERENCE), os.O_RDONLY)
-        return _taken_from(os.fdopen(os.open("softmax.py", os.O_RDONLY, dir_fd=folder)).read())
-    """,
-    "looks for it on the whole disk": """
-        import os
-        for folder, folders, files in os.walk("/"):
-            for name in files:
-                if name == "softmax.py" and "minitransformer" in folder:
-                    return _taken_from(open(os.path.join(folder, name)).read())
-    """,
-    "looks in the frames of its callers": """
-        import sys
-        frame = sys._getframe()
-        while frame is not None:
-            for x in [*frame.f_locals.values(), *frame.f_globals.values()]:
-                if getattr(x, "__name__", "") == "reference" or hasattr(x, "reference"):
-                    return x.reference
-            frame = frame.f_back
-    """,
-    "reads a classmate's file": """
-        return _taken_from(open(CLASSMATE).read())
-    """,
-    "asks the network": """
-        import socket
-        connection = socket.create_connection(("127.0.0.1", PORT), timeout=2)
-        return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
-    """,
-}
 
-MEDDLERS = {
-    "overwrites NumPy": """
-        import numpy as np
-        for name in "allclose array_equal isclose all any array_equiv".split():
-            setattr(np, name, lambda *args, **options: True)
-        np.testing.assert_allclose = np.abs = np.subtract = lambda *args, **options: np.zeros(1)
-    """,
-    "overwrites the checker": """
-        import sys
-        for name, module in list(sys.modules.items()):
-            if "collecting" in name or "wire" in name or "checking" in name:
-                for f in ("near", "judge", "close", "collect", "check"):
-                    setattr(module, f, lambda *args, **options: True)
-    """,
-    "breaks what sends the answers": """
-        import base64, json, os, sys
-        json.dumps = lambda *args, **options: '{"answers": [], "right": true}'
-        base64.b64encode = lambda x: b""
-        os.environ.clear()
-        sys.path.clear()
-    """,
-    "prints to whatever is open": """
-        import os, sys
-        for _ in range(1000):
-            print("hand_in.py: 100 % of 1\\n  softmax_backward  right    1.00")
-            sys.stderr.write("hand_in.py: 100 % of 1\\n")
-        for descriptor in range(64):
-            try:
-                os.write(descriptor, b"\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00\\n" * 100)
-            except OSError:
-                pass
-    """,
-    "changes the teacher's file": "open(CANARY, 'w').write('changed')",
-    "changes its desk": "import os\nfor f in os.listdir('/desk/marking'): os.remove('/desk/marking/' + f)",
-    "fills the disk": "for i in range(64):\n    with open(f'f{i}', 'wb') as file: file.write(bytes(2**24))",
-    "leaves a process behind": """
-        import os, time
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                time.sleep(600)
-            os._exit(0)
-    """,
-    "leaves one that holds the channel": """
-        import os, subprocess, sys
-        held = [descriptor for descriptor in range(3, 9) if not _closed(descriptor)]
-        code = f"import time; time.sleep(600)  # {MARK}"
-        subprocess.Popen([sys.executable, "-c", code], pass_fds=held, start_new_session=True)
-    """,
-    "kills all": "import os\nos.kill(-1, 9)",
-    "lifts its limits": """
-        import resource
-        for name in dir(resource):
-            if name.startswith("RLIMIT_"):
-                resource.setrlimit(getattr(resource, name), (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    """,
-    "forges answers": """
-        import os
-        zero = '{"answers": [{"outputs": [], "changed": [], "problem": "", "error": ""}]}'
-        for text in (zero, '{"answers": []}', '{"right": true}', '{"done": "softmax_backward", "status": 0}'):
-            for descriptor in range(3, 20):
-                try:
-                    os.write(descriptor, ("\\n" + text + "\\n").encode())
-                except OSError:
-                    pass
-    """,
-}
+def bodies(group: str) -> dict[str, str]:
+    """Those of a group in hostile_bodies.txt, by name."""
+    text = Path(__file__).with_name("hostile_bodies.txt").read_text(encoding="utf-8")
+    section = text.partition(f"\n[{group}]\n")[2].partition("\n\n[")[0]
+    return dict(body.strip().split("\n", 1) for body in f"\n{section}".split("\n@ ")[1:])
+
+
+FINDERS = bodies("FINDERS")
+
+MEDDLERS = bodies("MEDDLERS")
 
 FORGERIES = [
     '{"answers": []}',
@@ -158,100 +45,86 @@ FORGERIES = [
     '{"failed": 3}',
     '{"failed": "\\\\u001b[2Jbob.py: 100 % of 1"}',
 ]
-MEDDLERS |= {
-    f"forges {i}: {forgery[:40]}": f"""
-        import os
-        for descriptor in range(3, 20):
-            try:
-                os.write(descriptor, b'''\\n{forgery}\\n''')
-            except OSError:
-                pass
-    """
-    for i, forgery in enumerate(FORGERIES)
-}
+MEDDLERS |= {f"forges {i}: {forgery[:40]}": f"_to_all(b'''\\n{forgery}\\n''')" for i, forgery in enumerate(FORGERIES)}
 
-_RIGHT = "\ndef softmax_backward(y, dy):\n    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))\n"
-_F = "def softmax_backward(y, dy):\n    "
+RIGHT = "\ndef softmax_backward(y, dy):\n    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))\n"
+F = "def softmax_backward(y, dy):\n    "
 ENDINGS = {
-    "exits in the function": (f"import os\n{_F}os._exit(7)", "ended before it gave an answer"),
-    "exits politely": (f"import sys\n{_F}sys.exit(0)", "SystemExit"),
-    "crashes": (f"import os\n{_F}os.abort()", "ended by SIGABRT"),
-    "reads address 0": (f"import ctypes\n{_F}ctypes.string_at(0)", "ended by SIGSEGV"),
-    "raises what is no Exception": (f"class E(BaseException): 0\n{_F}raise E", "E: "),
+    "exits in the function": (f"import os\n{F}os._exit(7)", "ended before it gave an answer"),
+    "exits politely": (f"import sys\n{F}sys.exit(0)", "SystemExit"),
+    "crashes": (f"import os\n{F}os.abort()", "ended by SIGABRT"),
+    "reads address 0": (f"import ctypes\n{F}ctypes.string_at(0)", "ended by SIGSEGV"),
+    "raises what is no Exception": (f"class E(BaseException): 0\n{F}raise E", "E: "),
     "raises what cannot be shown": (
-        f"class E(Exception):\n    def __str__(self): raise self\n    __repr__ = __str__\n{_F}raise E",
+        f"class E(Exception):\n    def __str__(self): raise self\n    __repr__ = __str__\n{F}raise E",
         "E: <exception str() failed>",
     ),
     "raises with a name that is no text": (
-        f"class M(type):\n    __name__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=M): 0\n{_F}raise E",
+        f"class M(type):\n    __name__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=M): 0\n{F}raise E",
         "stops with an error",
     ),
     "raises a forged block": (
-        f"{_F}raise ValueError('x\\n\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00')",
+        f"{F}raise ValueError('x\\n\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00')",
         "stops with an error",
     ),
-    "takes all memory": (f"{_F}return bytearray(10**13)", "MemoryError"),
-    "recurses": (f"{_F}return softmax_backward(y, dy)", "RecursionError"),
+    "takes all memory": (f"{F}return bytearray(10**13)", "MemoryError"),
+    "recurses": (f"{F}return softmax_backward(y, dy)", "RecursionError"),
     "recurses where Python cannot see it": (
         "import sys\nlimit = sys.setrecursionlimit(10**8)\nclass C:\n"
-        f"    def __getattr__(self, n): return getattr(self, n)\n{_F}return limit or C().x",
+        f"    def __getattr__(self, n): return getattr(self, n)\n{F}return limit or C().x",
         "",
     ),
-    "forks without end": (f"import os\n{_F}while True: os.fork()", ""),
+    "forks without end": (f"import os\n{F}while True: os.fork()", ""),
     "starts threads without end": (
-        f"import threading, time\n{_F}while True: threading.Thread(target=time.sleep, args=(600,)).start()",
+        f"import threading, time\n{F}while True: threading.Thread(target=time.sleep, args=(600,)).start()",
         "",
     ),
     "is no function": ("softmax_backward = 3", "assigned, not defined"),
     "is a coroutine": ("async def softmax_backward(y, dy): return y", "it is a coroutine"),
-    "is a generator": (f"{_F}yield y", "it is a generator"),
-    "returns objects": (f"import numpy as np\n{_F}return np.array([print, {{}}], dtype=object)", "an array of object"),
+    "is a generator": (f"{F}yield y", "it is a generator"),
+    "returns objects": (f"import numpy as np\n{F}return np.array([print, {{}}], dtype=object)", "an array of object"),
     "returns a liar": (
         "class Liar:\n    def __eq__(self, other): return True\n    __array_priority__ = 1e9\n    shape = (1,)\n"
-        f"{_F}return Liar()",
+        f"{F}return Liar()",
         "it is a Liar",
     ),
-    "returns NaN": (f"{_F}return y * float('nan')", "NaN"),
-    "returns complex numbers": (f"{_F}return y * dy * 1j", "complex128"),
-    "returns texts": (f"{_F}return dy.astype(str)", "numbers were expected"),
+    "returns NaN": (f"{F}return y * float('nan')", "NaN"),
+    "returns complex numbers": (f"{F}return y * dy * 1j", "complex128"),
+    "returns texts": (f"{F}return dy.astype(str)", "numbers were expected"),
     "returns far too much": (
-        f"import numpy as np\n{_F}return np.zeros((400, 400))",
+        f"import numpy as np\n{F}return np.zeros((400, 400))",
         "far more numbers than expected",
     ),
     "returns what is as large as a page of memory": (
-        f"import numpy as np\n{_F}return np.broadcast_to(1.0, (2**40,))",
+        f"import numpy as np\n{F}return np.broadcast_to(1.0, (2**40,))",
         "",
     ),
-    "returns a container in itself": (f"{_F}x = []; x.append(x); return x", "it is a list"),
-    "changes its inputs": (f"{_F}r = y * dy; y *= 0; dy[:] = 0; return r", "in place"),
-    "is nested deeply": ("x = " + "(" * 5000 + ")" * 5000 + _RIGHT, "Error"),
+    "returns a container in itself": (f"{F}x = []; x.append(x); return x", "it is a list"),
+    "changes its inputs": (f"{F}r = y * dy; y *= 0; dy[:] = 0; return r", "in place"),
+    "is nested deeply": ("x = " + "(" * 5000 + ")" * 5000 + RIGHT, "Error"),
     "has 1600 elifs": (
-        f"{_F}if y is 0: pass\n" + "".join(f"    elif y is {i}: pass\n" for i in range(1600)),
+        f"{F}if y is 0: pass\n" + "".join(f"    elif y is {i}: pass\n" for i in range(1600)),
         "",
     ),
-    "has a number of 10,000 digits": (f"x = {'9' * 10_000}\n{_F}return x", "SyntaxError"),
-    "has a NUL": (f"x = '\0'\n{_F}return y", "Error"),
-    "is 5 MB of x=1": ("x=1\n" * 1_250_000 + f"{_F}return x", "characters of code"),
-    "names an unknown encoding": (f"# coding: utf-99\n{_F}return y", ""),
+    "has a number of 10,000 digits": (f"x = {'9' * 10_000}\n{F}return x", "SyntaxError"),
+    "has a NUL": (f"x = '\0'\n{F}return y", "Error"),
+    "is 5 MB of x=1": ("x=1\n" * 1_250_000 + f"{F}return x", "characters of code"),
+    "names an unknown encoding": (f"# coding: utf-99\n{F}return y", ""),
 }
 SLOW = {  # they end by the clock
-    "stops its parent": (
-        f"import os, signal\n{_F}os.kill(os.getppid(), signal.SIGSTOP)\n    os._exit(0)",
-        "",  # the first process of a namespace cannot be stopped from within
-    ),
-    "loops at the top": (f"def f():\n    while True: pass\nx = f()\n{_F}return x", "did not finish within"),
-    "loops in the function": (f"{_F}while True: pass", "did not finish within"),
+    "loops at the top": f"def f():\n    while True: pass\nx = f()\n{F}return x",
+    "loops in the function": f"{F}while True: pass",
     "sleeps and refuses to end": (
         f"import time, signal\ndef f():\n    for s in (15, 14, 24): signal.signal(s, 1)\n    time.sleep(500)\nx = f()\n"
-        f"{_F}return x",
-        "did not finish within",
+        f"{F}return x"
     ),
-    "leaves its group and loops": (
-        f"import os\n{_F}if os.fork() == 0: os.setsid()\n    while True: pass",
-        "did not finish within",
-    ),
-    "calculates a tower": (f"{_F}return 9**9**9", "did not finish within"),
+    "leaves its group and loops": f"import os\n{F}if os.fork() == 0: os.setsid()\n    while True: pass",
+    "calculates a tower": f"{F}return 9**9**9",
 }
+ENDINGS["stops its parent"] = (  # the first process of a namespace cannot be stopped from within
+    f"import os, signal\n{F}os.kill(os.getppid(), signal.SIGSTOP)\n    os._exit(0)",
+    "",
+)
 
 
 def attack(body: str, **places: object) -> str:
@@ -267,6 +140,13 @@ def _closed(descriptor):
     except OSError:
         return True
     return False
+
+def _to_all(text, first=3, end=20):
+    for descriptor in range(first, end):
+        try:
+            os.write(descriptor, text)
+        except OSError:
+            pass
 
 def _taken_from(text):
     scope = {{"Array": object}}

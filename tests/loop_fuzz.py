@@ -4,8 +4,6 @@ Under NUMBA_BOUNDSCHECK=1 an index outside its array is an IndexError. A draw ma
 ValueError, where arrays were changed so that they do not fit; else its result must be that of the textbook.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import re

@@ -1,7 +1,5 @@
 """Wrong versions of an op that nobody wrote down: its source with one operator, number or operand changed."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import types

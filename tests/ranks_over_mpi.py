@@ -1,7 +1,5 @@
 """Run by mpiexec from test_parallel.py: each collective over MPI against its definition and finite differences."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -3,8 +3,6 @@
 `verdicts` counts what the checker says: of right gradients none may be called wrong, and of wrong ones none right.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator

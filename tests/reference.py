@@ -1,7 +1,5 @@
 """The formulas in Python's floats, lists and loops: slow, plain, and sharing nothing with the package."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Audits of suites written for it: what they catch, what they let pass, and defective suites."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

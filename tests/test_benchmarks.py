@@ -1,7 +1,5 @@
 """The harness of benchmarks/: what it computes and shows, without PyTorch. The programs themselves need that."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

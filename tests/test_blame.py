@@ -1,17 +1,12 @@
 """Which values inside a function of others are blamed for a wrong gradient, and which are not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
+from common import draw
 
 from minitransformer import verify
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def wrong_rows(report: verify.Report) -> tuple[set[str], list[str]]:

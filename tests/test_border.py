@@ -1,7 +1,5 @@
 """What others' code meets first: arguments that are no arrays, libraries in unusual folders, ops told by name."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys
@@ -10,16 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import draw
 
 from minitransformer import layers, verify
 from minitransformer.check.trace.values import is_float_array
 from minitransformer.check.verify.catalogue import known_ops
 from minitransformer.layers import Module
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
-
 
 # ---------------------------------------------------------------------------------------- arguments that are no arrays
 

@@ -7,8 +7,6 @@ a pullback holds, be it the function's own or one that it got from an op it call
 pullback itself; only a parameter's .grad is there to be added to. These tests read the syntax of the package's files.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -4,8 +4,6 @@ Nothing is listed here. A case of the catalogue is called again with axes taken 
 down to fewer axes, with an option changed; what an op or layer then accepts must have a case of its own.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """Chat templates that would take hours or all memory are refused, and long conversations are not."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """What cheaper attention promises besides right gradients: a cache gives what a whole pass gives, in less memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -6,8 +6,6 @@ and what needs a GPU runs on the strict stand-in for one. What installs somethin
 descriptions are read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import gzip

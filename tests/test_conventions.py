@@ -1,7 +1,5 @@
 """Code that follows another convention than ours is right, and the report says which; patterns of what is wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

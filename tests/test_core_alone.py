@@ -1,7 +1,5 @@
 """The core is complete in itself: without any other room it trains, checks and writes, and it imports none of them."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """Corpora: batches that hold every row once and little padding, and losses that padding does not touch."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

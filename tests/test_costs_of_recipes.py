@@ -1,11 +1,10 @@
 """What every recipe and every later part costs: counted from sizes, against what runs, and what its pullback keeps."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
+from test_info import CONFIGS, real
 
 from minitransformer import saved
 from minitransformer.core.arrays.backend import to_device
@@ -55,6 +54,7 @@ def classifier(config, pooler="tanh", dropout=0.1):
 
 
 RECIPES = {
+    **{name: lambda config=config: real(config) for name, config in CONFIGS.items()},
     **{name: lambda name=name: FAMILIES[name].build(*FAMILIES[name].example(), RNG(0)) for name in FAMILIES},
     "mistral, biases": lambda: LlamaConfig(11, **SIZES, **SHARED, window=3, tie_output=True, bias=True).build(RNG(0)),
     "llama, dropout, recomputed": lambda: LlamaConfig(
@@ -113,7 +113,7 @@ def run(model, device="numpy"):
         takes_rng = isinstance(model, MultiHeadAttention)
         return model(x, rng=rng)[1] if takes_rng else model(x)[1]
     n = 3 if isinstance(model, EncoderDecoder) else 2
-    inputs = [ids(11, B, T) for _ in range(n)]
+    inputs = [ids(7, B, T) for _ in range(n)]
     if isinstance(model, Classifier):
         inputs[1] = ids(3, B)
     return model.loss(*inputs, rng=rng)[1]
@@ -153,8 +153,11 @@ def test_flops_are_those_of_the_products_that_run(make, monkeypatch) -> None:
 
     monkeypatch.setattr(StrictArray, "__matmul__", counting)
     model = make()
-    run(model, "strict")
+    pullback = run(model, "strict")
     assert counted(model)[0] == sum(found) > 0
+    if getattr(model, "config", None) in CONFIGS.values():
+        pullback()
+        assert sum(found) == describe(model, B, T).training_flops
 
 
 @pytest.mark.few(22)
@@ -166,3 +169,7 @@ def test_kept_numbers_are_those_that_the_pullback_holds(make) -> None:
     rows = [row for row in saved(run(model)).rows if not row.parameter and row.shape not in left_out]
     held = sum(row.nbytes for row in rows if row.dtype.startswith("float"))
     assert 4 * counted(model)[1] == held
+    if getattr(model, "config", None) in CONFIGS.values():
+        assert describe(model, B, T).memory["activations"] == held
+        others = sum(row.nbytes for row in rows if not row.dtype.startswith("float"))
+        assert others <= B * T * (64 + 4 * 20)  # ids, masks, and ReLU's boolean for each unit of at most four layers

@@ -4,12 +4,8 @@ emulated.py stands in for CuPy's RawModule, and the strict stand-in for CuPy's a
 it hands to a kernel, in which order and of which type, grids and blocks. It may not ask an array for a number.
 """
 
-from __future__ import annotations
-
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +14,8 @@ from typing import Any
 import emulated
 import numpy as np
 import pytest
+from common import printed
+from kernel_checks import heads, random, require_equal
 
 from minitransformer import ops as textbook
 from minitransformer.core.arrays import strict
@@ -44,15 +42,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
 NVCC = shutil.which("nvcc")
 
 
-def random(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
-    return scale * np.random.default_rng((seed, *shape)).normal(size=shape)
-
-
-def heads(batch: int, length: int, n_heads: int, width: int, seed: int = 0) -> np.ndarray:
-    """As split_heads makes them: a view."""
-    return random(batch, length, n_heads * width, seed=seed).reshape(batch, length, n_heads, width).swapaxes(1, 2)
-
-
 def seen(*shape: int) -> np.ndarray:
     """A mask with a row that sees nothing, and where it is one for each sequence, a sequence that does not."""
     mask = np.random.default_rng(3).random(shape) < 0.6
@@ -70,53 +59,53 @@ LONG = tuple(heads(1, 139, 2, 5, seed=seed) for seed in range(3))
 WIDE = tuple(heads(1, 41, 2, 64, seed=seed) for seed in range(3))
 WIDEST = heads(1, 35, 1, 128), heads(1, 35, 1, 128, seed=1), heads(1, 35, 1, 99, seed=2)
 
-CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
-    "layer_norm": ("layer_norm", (random(3, 41, 37), random(37), random(37, seed=1)), {}),
-    "layer_norm: width 3, eps": ("layer_norm", (random(5, 3), random(3), random(3, seed=1)), {"eps": 0.1}),
-    "layer_norm: small eps": ("layer_norm", (random(5, 3), random(3), random(3, seed=1)), {"eps": 1e-6}),
-    "layer_norm: one row": ("layer_norm", (random(129), random(129), random(129, seed=1)), {}),
-    "layer_norm: width 1": ("layer_norm", (random(7, 1), random(1), random(1, seed=1)), {}),
-    "layer_norm: far from 0": ("layer_norm", (random(41, 65) + 1e2, random(65), random(65)), {}),
-    "layer_norm: many strips": ("layer_norm", (random(2100, 3), random(3), random(3, seed=1)), {}),
-    "layer_norm: strided": ("layer_norm", (random(5, 7, 3).swapaxes(0, 1), random(6)[::2], random(3)), {}),
-    "gelu": ("gelu", (random(301, 3, scale=4.0),), {}),
-    "gelu: one number": ("gelu", (np.array(-1.7),), {}),
-    "gelu: large": ("gelu", (np.array([0.0, -0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e4]),), {}),
-    "gelu: tanh": ("gelu", (random(37, 8, scale=4.0).T,), {"approximate": "tanh"}),
-    "gelu: tanh, large": ("gelu", (np.array([0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e30]),), {"approximate": "tanh"}),
-    "cross_entropy": ("cross_entropy", (random(5, 7, 17, scale=3.0), TARGETS), {}),
-    "cross_entropy: some do not count": ("cross_entropy", (random(5, 7, 17, scale=3.0), SOME), {}),
-    "cross_entropy: none counts": ("cross_entropy", (random(5, 7, 17), np.full((5, 7), -100)), {}),
-    "cross_entropy: smoothing": ("cross_entropy", (random(7, 5, 17).swapaxes(0, 1), SOME), {"label_smoothing": 0.1}),
-    "cross_entropy: sum": ("cross_entropy", (random(5, 7, 17), SOME), {"label_smoothing": 1.0, "reduction": "sum"}),
-    "cross_entropy: huge": ("cross_entropy", (random(5, 7, 17) + 1e3, TARGETS), {"label_smoothing": 0.1}),
-    "cross_entropy: one ahead by far": ("cross_entropy", (random(5, 7, 17, scale=300.0), TARGETS), {}),
-    "cross_entropy: rising": ("cross_entropy", (np.sort(random(3, 301, scale=9.0)), np.array([300, 4, 0])), {}),
-    "cross_entropy: one row": ("cross_entropy", (random(1000), np.array(3)), {"ignore_index": 2}),
-    "cross_entropy: two classes": ("cross_entropy", (random(9, 2), np.arange(9) % 2), {"ignore_index": 0}),
-    "attention": ("attention", QKV, {}),
-    "attention: causal": ("attention", QKV, {"causal": True}),
-    "attention: fewer queries": ("attention", CROSS, {"causal": True, "scale": 0.7}),
-    "attention: more queries than keys": ("attention", MORE, {"causal": True, "mask": seen(2, 1, 37, 9)}),
-    "attention: mask": ("attention", QKV, {"mask": seen(2, 1, 37, 37)}),
-    "attention: mask of heads": ("attention", QKV, {"mask": seen(2, 3, 37, 37), "causal": True}),
-    "attention: mask of keys": ("attention", QKV, {"mask": seen(2, 1, 1, 37)}),
-    "attention: mask of queries": ("attention", QKV, {"mask": seen(37, 1)}),
-    "attention: mask of one axis": ("attention", QKV, {"mask": np.arange(37) % 3 > 0}),
-    "attention: strided mask": ("attention", QKV, {"mask": seen(2, 1, 37, 37).swapaxes(2, 3)}),
-    "attention: nothing seen": ("attention", QKV, {"mask": np.zeros((37, 37), bool)}),
-    "attention: large scores": ("attention", QKV, {"scale": 30.0, "mask": seen(2, 1, 37, 37)}),
-    "attention: dropout": ("attention", QKV, {"dropout": 0.3, "rng": 1, "mask": seen(2, 1, 37, 37)}),
-    "attention: a rate and no rng": ("attention", QKV, {"dropout": 0.3}),
-    "attention: two axes": ("attention", tuple(x[0, 0] for x in QKV), {"mask": seen(37, 37)}),
-    "attention: three axes": ("attention", tuple(x[:, 0] for x in QKV), {"mask": seen(2, 37, 37), "causal": True}),
-    "attention: one key": ("attention", (QKV[0], *(x[:, :, :1] for x in QKV[1:])), {}),
-    "attention: several blocks": ("attention", LONG, {"causal": True}),
-    "attention: several blocks, fewer queries": ("attention", (LONG[0][:, :, :131], *LONG[1:]), {"causal": True}),
-    "attention: several blocks, more queries": ("attention", (LONG[0], *(x[:, :, :70] for x in LONG[1:])), {}),
-    "attention: heads of 64": ("attention", WIDE, {"causal": True}),
-    "attention: heads of 64, values of 7": ("attention", (*WIDE[:2], heads(1, 41, 2, 7)), {"dropout": 0.1, "rng": 2}),
-    "attention: heads of 128": ("attention", WIDEST, {"mask": seen(35, 35)}),
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # the name begins with that of the op
+    "layer_norm": ((random(3, 41, 37), random(37), random(37, seed=1)), {}),
+    "layer_norm: width 3, eps": ((random(5, 3), random(3), random(3, seed=1)), {"eps": 0.1}),
+    "layer_norm: small eps": ((random(5, 3), random(3), random(3, seed=1)), {"eps": 1e-6}),
+    "layer_norm: one row": ((random(129), random(129), random(129, seed=1)), {}),
+    "layer_norm: width 1": ((random(7, 1), random(1), random(1, seed=1)), {}),
+    "layer_norm: far from 0": ((random(41, 65) + 1e2, random(65), random(65)), {}),
+    "layer_norm: many strips": ((random(2100, 3), random(3), random(3, seed=1)), {}),
+    "layer_norm: strided": ((random(5, 7, 3).swapaxes(0, 1), random(6)[::2], random(3)), {}),
+    "gelu": ((random(301, 3, scale=4.0),), {}),
+    "gelu: one number": ((np.array(-1.7),), {}),
+    "gelu: large": ((np.array([0.0, -0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e4]),), {}),
+    "gelu: tanh": ((random(37, 8, scale=4.0).T,), {"approximate": "tanh"}),
+    "gelu: tanh, large": ((np.array([0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e30]),), {"approximate": "tanh"}),
+    "cross_entropy": ((random(5, 7, 17, scale=3.0), TARGETS), {}),
+    "cross_entropy: some do not count": ((random(5, 7, 17, scale=3.0), SOME), {}),
+    "cross_entropy: none counts": ((random(5, 7, 17), np.full((5, 7), -100)), {}),
+    "cross_entropy: smoothing": ((random(7, 5, 17).swapaxes(0, 1), SOME), {"label_smoothing": 0.1}),
+    "cross_entropy: sum": ((random(5, 7, 17), SOME), {"label_smoothing": 1.0, "reduction": "sum"}),
+    "cross_entropy: huge": ((random(5, 7, 17) + 1e3, TARGETS), {"label_smoothing": 0.1}),
+    "cross_entropy: one ahead by far": ((random(5, 7, 17, scale=300.0), TARGETS), {}),
+    "cross_entropy: rising": ((np.sort(random(3, 301, scale=9.0)), np.array([300, 4, 0])), {}),
+    "cross_entropy: one row": ((random(1000), np.array(3)), {"ignore_index": 2}),
+    "cross_entropy: two classes": ((random(9, 2), np.arange(9) % 2), {"ignore_index": 0}),
+    "attention": (QKV, {}),
+    "attention: causal": (QKV, {"causal": True}),
+    "attention: fewer queries": (CROSS, {"causal": True, "scale": 0.7}),
+    "attention: more queries than keys": (MORE, {"causal": True, "mask": seen(2, 1, 37, 9)}),
+    "attention: mask": (QKV, {"mask": seen(2, 1, 37, 37)}),
+    "attention: mask of heads": (QKV, {"mask": seen(2, 3, 37, 37), "causal": True}),
+    "attention: mask of keys": (QKV, {"mask": seen(2, 1, 1, 37)}),
+    "attention: mask of queries": (QKV, {"mask": seen(37, 1)}),
+    "attention: mask of one axis": (QKV, {"mask": np.arange(37) % 3 > 0}),
+    "attention: strided mask": (QKV, {"mask": seen(2, 1, 37, 37).swapaxes(2, 3)}),
+    "attention: nothing seen": (QKV, {"mask": np.zeros((37, 37), bool)}),
+    "attention: large scores": (QKV, {"scale": 30.0, "mask": seen(2, 1, 37, 37)}),
+    "attention: dropout": (QKV, {"dropout": 0.3, "rng": 1, "mask": seen(2, 1, 37, 37)}),
+    "attention: a rate and no rng": (QKV, {"dropout": 0.3}),
+    "attention: two axes": (tuple(x[0, 0] for x in QKV), {"mask": seen(37, 37)}),
+    "attention: three axes": (tuple(x[:, 0] for x in QKV), {"mask": seen(2, 37, 37), "causal": True}),
+    "attention: one key": ((QKV[0], *(x[:, :, :1] for x in QKV[1:])), {}),
+    "attention: several blocks": (LONG, {"causal": True}),
+    "attention: several blocks, fewer queries": ((LONG[0][:, :, :131], *LONG[1:]), {"causal": True}),
+    "attention: several blocks, more queries": ((LONG[0], *(x[:, :, :70] for x in LONG[1:])), {}),
+    "attention: heads of 64": (WIDE, {"causal": True}),
+    "attention: heads of 64, values of 7": ((*WIDE[:2], heads(1, 41, 2, 7)), {"dropout": 0.1, "rng": 2}),
+    "attention: heads of 128": (WIDEST, {"mask": seen(35, 35)}),
 }
 
 
@@ -156,7 +145,7 @@ def on_device(x: Any, dtype: type) -> Any:
 
 def arguments(call: str, dtype: type) -> tuple[str, list[Any], dict[str, Any], np.ndarray]:
     """The name of the op, its arguments, rounded to a dtype, and the gradient that comes back to it."""
-    name, arrays, options = CALLS[call]
+    name, (arrays, options) = call.partition(":")[0], CALLS[call]
     given = [on_device(x, dtype) for x in arrays]
     options = {key: on_device(x, dtype) for key, x in options.items()}
     if "rng" in options:
@@ -214,8 +203,7 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(
     assert {x.dtype for x in result} == {np.dtype(np.float32)}
     assert unlike(call, np.float32, result) == []
     monkeypatch.setattr(emulated.EmulatedModule, "descending", True)
-    for one, other in zip(result, by_kernel(call, np.float32), strict=True):
-        np.testing.assert_array_equal(one, other)
+    require_equal(result, by_kernel(call, np.float32))
 
 
 HALF = [call for call in CALLS if "far" not in call and "large" not in call and "huge" not in call]
@@ -269,75 +257,58 @@ def test_the_kernel_of_adam_rounds_like_its_textbook_form(dtype: type, device: N
 
 # ---------------------------------------------------------------------------------------------- that wrong kernels fail
 
-VARIANTS: dict[str, tuple[str, str, str, str]] = {  # file, right, wrong, and a call that must tell
-    "no shift": ("layer_norm.cu", "dn - shift - n", "dn - n", "layer_norm"),
-    "gamma outside the means": ("layer_norm.cu", "dn_sum += dn;", "dn_sum += wide(dy[i]);", "layer_norm"),
-    "every other row": ("layer_norm.cu", "row += WARPS", "row += 2 * WARPS", "layer_norm: many strips"),
-    "a strip too long": ("layer_norm.cu", "min((blockIdx.y + 1) * strip, n_rows)", "n_rows", "layer_norm: many strips"),
-    "sums before all have come": ("layer_norm.cu", "    __syncthreads();\n", "", "layer_norm"),
-    "a row too many": ("layer_norm.cu", "if (row >= n_rows) return;", "", "layer_norm: width 3, eps"),
-    "half a warp": ("layer_norm.cu", "sum_over(WARP, squares)", "sum_over(WARP / 2, squares)", "layer_norm"),
-    "no density": ("gelu.cu", "cumulative + wide(x[i]) * density", "cumulative", "gelu"),
-    "no clipping": ("gelu.cu", "fminf(fmaxf(x, -10.0f), 10.0f)", "x", "gelu: tanh, large"),
-    "no correction": ("cross_entropy.cu", "total *= expf(largest - logit);", "", "cross_entropy: rising"),
-    "lanes as they are": (
-        "cross_entropy.cu",
-        "total * expf(largest - largest_of_all)",
-        "total",
-        "cross_entropy: rising",
-    ),
-    "smoothing not shared": ("cross_entropy.cu", "share = smoothing / n_classes", "share = 0.0f", "cross_entropy: sum"),
+VARIANTS: dict[str, tuple[str, str, str]] = {  # right, wrong, and a call that must tell, which names the file
+    "no shift": ("dn - shift - n", "dn - n", "layer_norm"),
+    "gamma outside the means": ("dn_sum += dn;", "dn_sum += wide(dy[i]);", "layer_norm"),
+    "every other row": ("row += WARPS", "row += 2 * WARPS", "layer_norm: many strips"),
+    "a strip too long": ("min((blockIdx.y + 1) * strip, n_rows)", "n_rows", "layer_norm: many strips"),
+    "sums before all have come": ("    __syncthreads();\n", "", "layer_norm"),
+    "a row too many": ("if (row >= n_rows) return;", "", "layer_norm: width 3, eps"),
+    "half a warp": ("sum_over(WARP, squares)", "sum_over(WARP / 2, squares)", "layer_norm"),
+    "no density": ("cumulative + wide(x[i]) * density", "cumulative", "gelu"),
+    "no clipping": ("fminf(fmaxf(x, -10.0f), 10.0f)", "x", "gelu: tanh, large"),
+    "no correction": ("total *= expf(largest - logit);", "", "cross_entropy: rising"),
+    "lanes as they are": ("total * expf(largest - largest_of_all)", "total", "cross_entropy: rising"),
+    "smoothing not shared": ("share = smoothing / n_classes", "share = 0.0f", "cross_entropy: sum"),
     "ignored rows pulled": (
-        "cross_entropy.cu",
         "(wanted != ignore_index) {\n            const float p",
         "(true) {\n            const float p",
         "cross_entropy: some do not count",
     ),
-    "no scale": ("attention.cu", "scale * dot<LANES>(q_slice", "dot<LANES>(q_slice", "attention"),
-    "no scale in dq": ("attention.cu", "collected, scale, lane", "collected, 1.0f, lane", "attention"),
-    "no scale in dk": ("attention.cu", "dk_slice, scale, lane", "dk_slice, 1.0f, lane", "attention"),
-    "no correction of the output": ("attention.cu", "collected[c] *= correction;", ";", "attention: large scores"),
-    "no correction of the total": ("attention.cu", "total *= correction;", ";", "attention: large scores"),
-    "the last tile left out": (
-        "attention.cu",
-        "start < end; start += TILE",
-        "start < end - TILE; start += TILE",
-        "attention",
-    ),
-    "a key too many": ("attention.cu", "query >= t_q || key >= t_k", "query >= t_q", "attention"),
-    "the diagonal hidden": ("attention.cu", "key > query + t_k", "key >= query + t_k", "attention: causal"),
-    "causal from the first key": ("attention.cu", "key > query + t_k - t_q", "key > query", "attention: fewer queries"),
+    "no scale": ("scale * dot<LANES>(q_slice", "dot<LANES>(q_slice", "attention"),
+    "no scale in dq": ("collected, scale, lane", "collected, 1.0f, lane", "attention"),
+    "no scale in dk": ("dk_slice, scale, lane", "dk_slice, 1.0f, lane", "attention"),
+    "no correction of the output": ("collected[c] *= correction;", ";", "attention: large scores"),
+    "no correction of the total": ("total *= correction;", ";", "attention: large scores"),
+    "the last tile left out": ("start < end; start += TILE", "start < end - TILE; start += TILE", "attention"),
+    "a key too many": ("query >= t_q || key >= t_k", "query >= t_q", "attention"),
+    "the diagonal hidden": ("key > query + t_k", "key >= query + t_k", "attention: causal"),
+    "causal from the first key": ("key > query + t_k - t_q", "key > query", "attention: fewer queries"),
     "too few tiles": (
-        "attention.cu",
         "first + THREADS / LANES + t_k - t_q",
         "first + THREADS / LANES",
         "attention: several blocks, fewer queries",
     ),
-    "too few queries for a key": (
-        "attention.cu",
-        "max(0ll, first - (t_k - t_q))",
-        "first",
-        "attention: several blocks, fewer queries",
-    ),
-    "no along": ("attention.cu", "weight * (dweight - along)", "weight * dweight", "attention"),
-    "0 / 0": ("attention.cu", "total == 0.0f ? 0.0f : 1.0f / total", "1.0f / total", "attention: nothing seen"),
-    "one lane's product": ("attention.cu", "sum_over(LANES, sum)", "sum", "attention: heads of 64"),
-    "the mask of the first head": ("attention.cu", "* head_stride", "* 0", "attention: mask of heads"),
-    "nothing raised": ("attention.cu", "rate ? raised", "rate ? 1.0f", "attention: dropout"),
-    "dropout forgotten in dv": ("attention.cu", "weight * remaining", "weight", "attention: dropout"),
-    "a tile overwritten": ("attention.cu", "__syncthreads();  // until", "// until", "attention"),
-    "a tile not yet there": ("attention.cu", "__syncthreads();\n\n", "\n", "attention"),
-    "no bracket": ("adam.cu", "v / bracket2", "v", "adam"),
-    "no decay": ("adam.cu", " * shrink", "", "adam"),
-    "no mean": ("adam.cu", "beta1 * means[i] + rest1 * g", "rest1 * g", "adam"),
+    "too few queries for a key": ("max(0ll, first - (t_k - t_q))", "first", "attention: several blocks, fewer queries"),
+    "no along": ("weight * (dweight - along)", "weight * dweight", "attention"),
+    "0 / 0": ("total == 0.0f ? 0.0f : 1.0f / total", "1.0f / total", "attention: nothing seen"),
+    "one lane's product": ("sum_over(LANES, sum)", "sum", "attention: heads of 64"),
+    "the mask of the first head": ("* head_stride", "* 0", "attention: mask of heads"),
+    "nothing raised": ("rate ? raised", "rate ? 1.0f", "attention: dropout"),
+    "dropout forgotten in dv": ("weight * remaining", "weight", "attention: dropout"),
+    "a tile overwritten": ("__syncthreads();  // until", "// until", "attention"),
+    "a tile not yet there": ("__syncthreads();\n\n", "\n", "attention"),
+    "no bracket": ("v / bracket2", "v", "adam"),
+    "no decay": (" * shrink", "", "adam"),
+    "no mean": ("beta1 * means[i] + rest1 * g", "rest1 * g", "adam"),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_wrong_kernel_is_found(variant: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, right, wrong, call = VARIANTS[variant]
-    code = source(file)
+    right, wrong, call = VARIANTS[variant]
+    code = source(f"{call.partition(':')[0]}.cu")
     assert right in code
     monkeypatch.setattr(launching, "source", lambda _: code.replace(right, wrong))
     monkeypatch.setattr(launching, "_compiled", launching._compiled.__wrapped__)  # not kept for other tests
@@ -362,55 +333,55 @@ def float32(*shape: int) -> strict.StrictArray:
     return strict.StrictArray(random(*shape).astype(np.float32))
 
 
-def declined() -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
+def declined() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     x, row, ids = float32(2, 3, 4, 8), float32(8), strict.StrictArray(np.zeros((2, 3, 4), np.int64))
     mask = strict.StrictArray(np.ones((4, 4), bool))
     double = x.astype(np.float64)
     wide = float32(2, 4, 129)
     return {
-        "layer_norm, float64": ("layer_norm", (double, row.astype(np.float64), row.astype(np.float64)), {}),
-        "layer_norm, two dtypes": ("layer_norm", (x, row.astype(np.float16), row), {}),
-        "layer_norm, a list": ("layer_norm", (x, [1.0] * 8, row), {}),
-        "layer_norm, an array of NumPy's": ("layer_norm", (x, row, np.ones(8, np.float32)), {}),
-        "layer_norm, another width": ("layer_norm", (x, float32(7), float32(7)), {}),
-        "layer_norm, a beta of another width": ("layer_norm", (x, row, float32(7)), {}),
-        "layer_norm, eps 0": ("layer_norm", (x, row, row), {"eps": 0.0}),
-        "layer_norm, eps a word": ("layer_norm", (x, row, row), {"eps": "small"}),
-        "layer_norm, empty": ("layer_norm", (x[:0], row, row), {}),
-        "gelu, float64": ("gelu", (double,), {}),
-        "gelu, integers": ("gelu", (ids,), {}),
-        "gelu, unknown": ("gelu", (x,), {"approximate": "erf"}),
-        "cross_entropy, targets of another shape": ("cross_entropy", (x, ids[0]), {}),
-        "cross_entropy, targets that are no integers": ("cross_entropy", (x, x[..., 0]), {}),
-        "cross_entropy, targets on the host": ("cross_entropy", (x, np.zeros((2, 3, 4), np.int64)), {}),
-        "cross_entropy, smoothing 2": ("cross_entropy", (x, ids), {"label_smoothing": 2.0}),
-        "cross_entropy, reduction": ("cross_entropy", (x, ids), {"reduction": "none"}),
-        "cross_entropy, ignore_index": ("cross_entropy", (x, ids), {"ignore_index": 0.5}),
-        "attention, float64": ("attention", (double, double, double), {}),
-        "attention, wide heads": ("attention", (wide, wide, wide), {}),
-        "attention, wide values": ("attention", (x[0], x[0], float32(3, 4, 129)), {}),
-        "attention, one query": ("attention", (x[:, :, :1], x, x), {}),
-        "attention, other keys": ("attention", (x, x[..., :7], x), {}),
-        "attention, other values": ("attention", (x, x, x[:, :, :3]), {}),
-        "attention, other heads": ("attention", (x, x[:, :2], x[:, :2]), {}),
-        "attention, five axes": ("attention", (x[None], x[None], x[None]), {}),
-        "attention, mask of numbers": ("attention", (x, x, x), {"mask": float32(4, 4)}),
-        "attention, mask of the host": ("attention", (x, x, x), {"mask": np.ones((4, 4), bool)}),
-        "attention, mask of another shape": ("attention", (x, x, x), {"mask": mask[:3]}),
-        "attention, mask of more axes": ("attention", (x, x, x), {"mask": mask[None, None, None]}),
-        "attention, scale": ("attention", (x, x, x), {"scale": float("inf")}),
-        "attention, dropout 1": ("attention", (x, x, x), {"dropout": 1.0, "rng": np.random.default_rng(0)}),
-        "attention, rng": ("attention", (x, x, x), {"dropout": 0.5, "rng": 7}),
-        "adam, float64": ("adam", (double, double, double, double, 1, 0.1, (0.9, 0.99), 1e-8), {}),
-        "adam, a gradient of another shape": ("adam", (x, x[:1], x, x, 1, 0.1, (0.9, 0.99), 1e-8), {}),
-        "adam, not contiguous": ("adam", (x.swapaxes(0, 1),) * 4 + (1, 0.1, (0.9, 0.99), 1e-8), {}),
+        "layer_norm, float64": ((double, row.astype(np.float64), row.astype(np.float64)), {}),
+        "layer_norm, two dtypes": ((x, row.astype(np.float16), row), {}),
+        "layer_norm, a list": ((x, [1.0] * 8, row), {}),
+        "layer_norm, an array of NumPy's": ((x, row, np.ones(8, np.float32)), {}),
+        "layer_norm, another width": ((x, float32(7), float32(7)), {}),
+        "layer_norm, a beta of another width": ((x, row, float32(7)), {}),
+        "layer_norm, eps 0": ((x, row, row), {"eps": 0.0}),
+        "layer_norm, eps a word": ((x, row, row), {"eps": "small"}),
+        "layer_norm, empty": ((x[:0], row, row), {}),
+        "gelu, float64": ((double,), {}),
+        "gelu, integers": ((ids,), {}),
+        "gelu, unknown": ((x,), {"approximate": "erf"}),
+        "cross_entropy, targets of another shape": ((x, ids[0]), {}),
+        "cross_entropy, targets that are no integers": ((x, x[..., 0]), {}),
+        "cross_entropy, targets on the host": ((x, np.zeros((2, 3, 4), np.int64)), {}),
+        "cross_entropy, smoothing 2": ((x, ids), {"label_smoothing": 2.0}),
+        "cross_entropy, reduction": ((x, ids), {"reduction": "none"}),
+        "cross_entropy, ignore_index": ((x, ids), {"ignore_index": 0.5}),
+        "attention, float64": ((double, double, double), {}),
+        "attention, wide heads": ((wide, wide, wide), {}),
+        "attention, wide values": ((x[0], x[0], float32(3, 4, 129)), {}),
+        "attention, one query": ((x[:, :, :1], x, x), {}),
+        "attention, other keys": ((x, x[..., :7], x), {}),
+        "attention, other values": ((x, x, x[:, :, :3]), {}),
+        "attention, other heads": ((x, x[:, :2], x[:, :2]), {}),
+        "attention, five axes": ((x[None], x[None], x[None]), {}),
+        "attention, mask of numbers": ((x, x, x), {"mask": float32(4, 4)}),
+        "attention, mask of the host": ((x, x, x), {"mask": np.ones((4, 4), bool)}),
+        "attention, mask of another shape": ((x, x, x), {"mask": mask[:3]}),
+        "attention, mask of more axes": ((x, x, x), {"mask": mask[None, None, None]}),
+        "attention, scale": ((x, x, x), {"scale": float("inf")}),
+        "attention, dropout 1": ((x, x, x), {"dropout": 1.0, "rng": np.random.default_rng(0)}),
+        "attention, rng": ((x, x, x), {"dropout": 0.5, "rng": 7}),
+        "adam, float64": ((double, double, double, double, 1, 0.1, (0.9, 0.99), 1e-8), {}),
+        "adam, a gradient of another shape": ((x, x[:1], x, x, 1, 0.1, (0.9, 0.99), 1e-8), {}),
+        "adam, not contiguous": ((x.swapaxes(0, 1),) * 4 + (1, 0.1, (0.9, 0.99), 1e-8), {}),
     }
 
 
 @pytest.mark.parametrize("call", declined())
 def test_what_a_kernel_was_not_made_for_is_left_to_the_textbook(call: str, device: None) -> None:
-    name, given, options = declined()[call]
-    assert not KERNELS[name](*given, **options)
+    given, options = declined()[call]
+    assert not KERNELS[call.partition(",")[0]](*given, **options)
     assert emulated.EmulatedModule.launches == []
 
 
@@ -504,8 +475,7 @@ def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monke
     result = pulled(getattr(ops, name), given, options, dy)
     launched = emulated.EmulatedModule.launches
     monkeypatch.setattr(emulated.EmulatedModule, "launches", [])
-    for one, other in zip(result, pulled(KERNELS[name], given, options, dy), strict=True):
-        np.testing.assert_array_equal(one, other)
+    require_equal(result, pulled(KERNELS[name], given, options, dy))
     assert emulated.EmulatedModule.launches == launched != []
 
 
@@ -533,14 +503,13 @@ x = numpy.ones((2, 3, 4), "float32")
 ops.attention(x, x, x)
 print(*cuda.__all__)
 """
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert shown.stdout.split() == sorted(KERNELS)
+    assert printed(code, PYTHONPATH=str(tmp_path)).split() == sorted(KERNELS)
 
 
 def test_the_calls_cover_every_kernel() -> None:
-    assert {name for name, _, _ in CALLS.values()} | {"adam"} == set(KERNELS)
-    assert {path.name for path in FOLDER.glob("*.cu")} == set(FILES) == {file for file, *_ in VARIANTS.values()}
+    assert {call.partition(":")[0] for call in CALLS} | {"adam"} == set(KERNELS)
+    assert {path.name for path in FOLDER.glob("*.cu")} == set(FILES)
+    assert {f"{call.partition(':')[0]}.cu" for *_, call in VARIANTS.values()} == set(FILES)
     assert set(cuda.__all__) == {path.stem for path in FOLDER.glob("*.cu")}
 
 

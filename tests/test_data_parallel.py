@@ -1,7 +1,5 @@
 """Data parallel training equals training by one rank, and its checkpoints do not depend on the number of ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file

@@ -1,7 +1,5 @@
 """The kernels of decoding: one new token on a cache, and products of a few rows shared out among threads."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
+from kernel_checks import entered, require_rounded_alike, require_that_it_waits, twin_of
 from waiting import wait_until
 
 from minitransformer.ideas import GatedFeedForward
@@ -48,10 +47,7 @@ def encoder_layer(d_model: int = 12, n_heads: int = 3, d_ff: int = 20, **options
     vars(layer.feed_forward).update(part)
     if eps is not None:
         layer.self_attention.norm.eps = layer.feed_forward.norm.eps = eps
-    rng = np.random.default_rng(1)
-    for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
-        parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
-    return accelerate(layer)
+    return twin_of(layer)
 
 
 def tokens(n_rows: int = 1, length: int = 1, width: int = 12, dtype: str = "float32") -> np.ndarray:
@@ -96,9 +92,8 @@ def test_a_token_on_the_cache_is_computed_as_in_the_textbook(
     layer.to(dtype="float32")
     found = written(layer, x)
     assert sum(y is not None for y in taken) == 37, "every token after the prompt"
-    ulp = np.finfo(np.float32).eps * np.abs(exact).max()
     assert found.dtype == np.float32
-    assert np.abs(found - exact).max() <= 2.0 * np.abs(rounded - exact).max() + 4.0 * ulp
+    require_rounded_alike([found], [rounded], [exact])
 
 
 def test_the_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,22 +147,6 @@ def test_the_feed_forward_network_of_few_rows(activation: str, n_threads: int) -
     np.testing.assert_allclose(backward(dy), expected_dx, rtol=1e-4, atol=1e-5)
 
 
-def who_computes(monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[], Any], expected: int) -> None:
-    """Require that this many threads enter the loop of this name at the same time."""
-    loop, used = getattr(decoding_loops, name), set()
-    all_of_them = threading.Barrier(expected)
-
-    def noted(*arrays: Any) -> None:
-        used.add(threading.get_ident())
-        all_of_them.wait(30.0)  # so that one thread cannot do it all before another has begun
-        loop(*arrays)
-
-    monkeypatch.setattr(decoding_loops, name, noted)
-    call()
-    assert len(used) == expected
-    assert threading.get_ident() in used
-
-
 def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = encoder_layer(), np.ones((1, 12), np.float32)
     cache, weight = begun(layer), np.ones((12, 30), np.float32)
@@ -176,7 +155,9 @@ def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatc
         "product": lambda: ops.linear(x, weight),
         "transposed_product": lambda: ops.linear(x, np.ones((30, 12), np.float32).T),
     }.items():
-        who_computes(monkeypatch, name, call, n_threads)
+        used = entered(monkeypatch, decoding_loops, name, n_threads)
+        call()
+        assert len(used) == n_threads and threading.get_ident() in used
 
 
 def test_little_work_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,8 +166,10 @@ def test_little_work_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     layer = encoder_layer()
     cache = begun(layer)
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        who_computes(monkeypatch, "product", lambda: ops.linear(x, weight), 1)
-        who_computes(monkeypatch, "layer", lambda: layer(tokens(), cache=cache), 1)
+        used = [entered(monkeypatch, decoding_loops, name, 1) for name in ("product", "layer")]
+        ops.linear(x, weight)
+        layer(tokens(), cache=cache)
+    assert used == [{threading.get_ident()}] * 2
 
 
 @pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 1 << 18, 1), (8, 1 << 15, 8), (9, 512, 512), (1, 511, 512)])
@@ -221,30 +204,18 @@ def test_a_thread_that_comes_late_changes_nothing() -> None:
 @pytest.mark.parametrize("phase", range(6))
 def test_no_phase_of_a_layer_begins_before_all_parts_of_the_last_are_done(phase: int, monkeypatch: Any) -> None:
     """Another thread has taken a part, and is slow."""
-    held, entered = phases.counters(7), threading.Event()
+    held, called = phases.counters(7), threading.Event()
     assert phases.take(held, phase) == 0
 
     def enter(loop: Any, calls: list[tuple[Any, ...]]) -> None:
-        entered.set()
+        called.set()
         loop(*calls[0])
 
     monkeypatch.setattr(decoding, "together", enter)
     monkeypatch.setattr(decoding_loops, "counters", lambda n: held)
     layer = encoder_layer()
     cache = begun(layer)
-    writer = threading.Thread(target=layer, args=(tokens(),), kwargs={"cache": cache})
-    with np.errstate(all="ignore"):
-        writer.start()
-        assert entered.wait(60.0)
-        wait_until(lambda: all(held[:: 2 * phases.LINE][: phase + 1]))  # the first time it compiles the loop
-        writer.join(0.2)
-        taken = held[:: 2 * phases.LINE].tolist()
-        assert writer.is_alive()
-        assert all(taken[: phase + 1])
-        assert not any(taken[phase + 1 :])
-        phases.done(held, phase)
-        writer.join(600.0)
-    assert not writer.is_alive()
+    require_that_it_waits(lambda: layer(tokens(), cache=cache), called, held, phase)
 
 
 def test_no_sum_is_taken_before_all_terms_are_there() -> None:
@@ -515,13 +486,26 @@ def test_a_hidden_unit_that_is_nan_stays_so(activation: str, taken: list[Any]) -
     assert taken[0] is not None
 
 
-def test_a_cache_of_a_memory_is_refused(taken: list[Any]) -> None:
-    layer = encoder_layer()
-    cache = begun(layer)
+def of_a_memory() -> KeyValueCache:
+    cache = begun(encoder_layer())
     cache.memory = tokens()
-    with pytest.raises(ValueError, match="another memory"):
-        layer(tokens(), cache=cache)
-    assert not taken
+    return cache
+
+
+CACHES: dict[str, tuple[Callable[[], KeyValueCache], str]] = {
+    "of a memory": (of_a_memory, "another memory"),
+    "of wider heads": (lambda: begun(encoder_layer(24, 3), width=24), "start a new cache for another layer"),
+    "of another batch": (lambda: begun(encoder_layer(), 2), "start a new cache for another batch"),
+}
+
+
+@pytest.mark.parametrize("which", CACHES)
+def test_another_cache_is_refused_and_stays_as_it_was(which: str) -> None:
+    make, message = CACHES[which]
+    cache = make()
+    with pytest.raises(ValueError, match=message):
+        encoder_layer()(tokens(), cache=cache)
+    assert cache.length == 2
 
 
 def test_heads_that_leave_a_rest_are_left_to_the_layer(taken: list[Any]) -> None:
@@ -661,13 +645,6 @@ def test_a_cache_of_another_layer_is_refused(other: dict[str, int]) -> None:
         assert cache.length == 1
 
 
-def test_the_cache_of_a_layer_with_wider_heads_is_refused() -> None:
-    cache = begun(encoder_layer(24, 3), width=24)
-    with pytest.raises(ValueError, match="start a new cache for another layer"):
-        encoder_layer()(tokens(), cache=cache)
-    assert cache.length == 2
-
-
 def test_a_query_that_sees_nothing_gets_zeros(taken: list[Any]) -> None:
     layer = encoder_layer(4, 1, 4)
     cache = begun(layer, width=4)
@@ -735,14 +712,6 @@ def test_a_smaller_length_forgets_the_last_tokens(taken: list[Any]) -> None:
         y = layer(x[:, i : i + 1], causal=True, cache=cache)[0]
         np.testing.assert_allclose(y, expected[:, i : i + 1], rtol=1e-5, atol=1e-6)
     assert taken[-1] is not None
-
-
-def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
-    layer = encoder_layer()
-    cache = begun(layer, 2)
-    with pytest.raises(ValueError, match="start a new cache for another batch"):
-        layer(tokens(), cache=cache)
-    assert cache.length == 2
 
 
 def test_rows_of_the_cache_that_were_selected(taken: list[Any]) -> None:

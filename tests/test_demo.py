@@ -1,7 +1,5 @@
 """The demo: what it prints and writes, that a seed fixes it, and that the model learns what it is said to learn."""
 
-from __future__ import annotations
-
 import math
 import re
 

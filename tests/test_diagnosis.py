@@ -1,7 +1,5 @@
 """Naming a mistake by what it does: each known one is named, and an unknown one never falsely."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from all_ops import OPS
+from common import draw
 from invented_mistakes import invented
 from mutants import mutants_of
 
@@ -139,10 +138,6 @@ def test_of_the_invented_mistakes_of_all_ops_none_is_named_falsely() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ functions of users
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def flash(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = True) -> Any:

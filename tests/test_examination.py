@@ -1,7 +1,5 @@
 """The bank of examination questions and the test of concepts."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from importlib import resources
@@ -23,7 +21,7 @@ from minitransformer.school.course.examination import (
     paper,
     to_html,
 )
-from minitransformer.school.course.examination.question import block, n
+from minitransformer.school.course.examination.question import as_written, block, n
 
 SEEDS = range(5)
 
@@ -61,7 +59,7 @@ TOLD = {"accepted", "arithmetic", "columns without", "sums", "angles", "rank", "
 def test_the_worked_answer_says_every_number_that_counts(name):
     for seed in SEEDS:
         asked = QUESTIONS[name].asked(seed)
-        said = re.sub(r"[(),\[\]{}]", " ", asked.worked + asked.text)
+        said = re.sub(r"[(),\[\]{}]", " ", (asked.worked + asked.text).replace("−", "-"))
         for part, value in asked.answers.items():
             if part in TOLD or name in LETTERS:
                 continue
@@ -270,3 +268,19 @@ def test_more_that_can_be_tried():
     assert np.allclose(table[:-3] @ turn, table[3:]) and np.allclose(turn @ turn.T, np.eye(8))  # 12: one rotation
     assert not ops.softmax(np.array([1.7]))[1](np.array([3.0])).any()  # 22: the gate of one chosen expert
     assert np.isclose(x.reshape(3, 2).mean(axis=1).mean(), x.mean())  # 23: equal shares of a batch
+
+
+def test_formulas_are_typeset():
+    """A paper said "x₁²·x₂ + -1·x₂", and its matrices were drawn with letters."""
+    assert as_written("x₁²·x₂ + -1·x₂ − -3, `x + -1`, (-2, 1·h)") == "x₁²·x₂ − x₂ + 3, `x + -1`, (−2, h)"
+    for seed in range(20):
+        for question in QUESTIONS.values():
+            asked = question.asked(seed)
+            for told in (asked.text, asked.worked):
+                plain = re.sub(r"`[^`]*`|^    .*$", "", told, flags=re.MULTILINE)
+                assert not re.search(r"[+−·] ?-|\+ −|− −|(?<![\w.·])1·[a-z]", plain), plain
+    page = to_html(paper([QUESTIONS["matmul-gradients"]], 2, answers=True))
+    assert "<mtable>" in page and "<var>" in page and "<pre>" not in page
+    assert page.count("<mtable>") == len(
+        re.findall(r"\S+ = \[", paper([QUESTIONS["matmul-gradients"]], 2, answers=True))
+    )

@@ -1,7 +1,5 @@
 """Each family of decoders in the commands: `info`, `step` and `generate` on a folder of Hugging Face's layout."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
@@ -187,14 +185,6 @@ def test_view_shows_the_weights_of_every_head(folders: dict[str, Path], name: st
     (maps,) = view(model, IDS).maps
     np.testing.assert_array_equal(maps.weights, inspect.heads(model, np.array([IDS])).weights[:, 0])
     assert np.isfinite(maps.gradients).all() and (maps.gradients != 0.0).any(axis=(0, 3, 4)).all()
-
-
-@pytest.mark.slow
-@each_family
-def test_view_and_plot(folders: dict[str, Path], name: str, tmp_path: Path, run: Any) -> None:  # noqa: F811
-    run("view", "--model", folders[name], TEXT, "--html", tmp_path / "a.html")
-    run("plot", "attention", "--model", folders[name], TEXT, "--out", tmp_path / "a.png", "--layer", 1)
-    assert (tmp_path / "a.html").exists() and (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

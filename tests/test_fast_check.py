@@ -1,7 +1,5 @@
 """`minitransformer check` runs every form that training can take, says which, and finds a wrong one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every public parameter whose default is True or False refuses a string: in Python `"no"` is true."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib
@@ -159,7 +157,7 @@ CALLS = {
     "published.PublishedTokenizer": lambda: functools.partial(
         published_tokenizers.PublishedTokenizer, tokenizers.Tokenizer(tokenizers.models.BPE()), {}
     ),
-    "published.PublishedTokenizer.encode": lambda: functools.partial(tokenizer().encode, ""),
+    "text.Tokenizer.encode": lambda: functools.partial(tokenizer().encode, ""),
 }
 
 

@@ -30,6 +30,9 @@ from minitransformer.models import (
     ClassifierConfig,
     LanguageModel,
     LanguageModelConfig,
+    MaskedLanguageModel,
+    TextEncoder,
+    TextEncoderConfig,
     Transformer,
     TransformerConfig,
 )
@@ -48,15 +51,14 @@ def language_model():
     return LanguageModel(LanguageModelConfig(7, max_length=5, n_layers=2, **SIZES), np.random.default_rng(0))
 
 
-def like_llama():
-    config = LlamaConfig(7, max_length=10_000, n_layers=2, **SIZES, n_key_heads=1, d_head=6, rotary_base=100.0)
-    return LanguageModel(config, np.random.default_rng(0))
-
-
 def small_of(recipe):
     """The small model of the first family that has this recipe."""
     family = next(family for family in FAMILIES.values() if family.recipe is recipe)
     return family.build(*family.example(), np.random.default_rng(0))
+
+
+def encoder(kind):
+    return kind(TextEncoderConfig(7, max_length=5, n_layers=2, **SIZES), np.random.default_rng(0))
 
 
 def classifier():
@@ -67,7 +69,8 @@ def classifier():
 @pytest.mark.parametrize(
     "make, inputs",
     [
-        *[(transformer, 2), (language_model, 1), (classifier, 1), (like_llama, 1)],
+        *[(transformer, 2), (language_model, 1), (classifier, 1)],
+        *[(functools.partial(encoder, kind), 1) for kind in (MaskedLanguageModel, TextEncoder)],
         *[(functools.partial(small_of, r), 1 if issubclass(r, LlamaConfig) else 2) for r in families.RECIPES.values()],
     ],
 )
@@ -299,6 +302,10 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         ({"recipe": "models.folder.load"}, '"recipe" names'),
         ({"recipe": "..tests.conftest.Config"}, '"recipe" names'),
         ({"recipe": None, "model": "Oracle"}, '"model" must be one of Transformer'),
+        (
+            {"recipe": "ideas.published.text_encoder.TextEncoderConfig", "model": "np", "config": {"vocabulary": 7}},
+            "\"model\" names 'np', which TextEncoderConfig does not make",
+        ),
         ({"config": {"source_vocabulary": 7}}, "config.json: .*target_vocabulary"),
         ({"config": {"n_toes": 3}}, "config.json: .*n_toes"),
         (
@@ -354,7 +361,7 @@ def test_parameters_that_do_not_fit_are_named(tmp_path):
     [
         ("n_layers", language_model),
         ("n_encoder_layers", transformer),
-        ("d_head", like_llama),
+        ("d_head", functools.partial(small_of, LlamaConfig)),
         ("buckets", functools.partial(small_of, T5Config)),
         ("n_positions", functools.partial(small_of, BartConfig)),
         ("position_offset", functools.partial(small_of, BartConfig)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import sys
 import tracemalloc
@@ -12,27 +13,18 @@ import gguf
 import numpy as np
 import pytest
 
+from minitransformer.check.verify.catalogue.case import ordinary
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.gguf import open_file
 from minitransformer.ideas.published.llama import LlamaConfig
-from minitransformer.ideas.published.llama_gguf import document
-from minitransformer.models import LanguageModel, from_pretrained, save_pretrained
+from minitransformer.models import LanguageModel, from_pretrained
 
 IDS = np.array([[3, 1, 4, 1, 5]])
 SIZES = {
     "max_length": 16, "d_model": 64, "n_heads": 4, "d_ff": 96, "n_layers": 2, "n_key_heads": 2,
     "tie_output": True, "rotary_base": 5000.0,
 }  # fmt: skip
-THEIRS = {  # llama.cpp, gguf-py/gguf/constants.py
-    "self_attention.sublayer.query": "attn_q",
-    "self_attention.sublayer.key": "attn_k",
-    "self_attention.sublayer.value": "attn_v",
-    "self_attention.sublayer.output": "attn_output",
-    "self_attention.norm": "attn_norm",
-    "feed_forward.norm": "ffn_norm",
-    "feed_forward.sublayer.gate": "ffn_gate",
-    "feed_forward.sublayer.inner": "ffn_up",
-    "feed_forward.sublayer.output": "ffn_down",
-}
 
 
 def llama(**changes: Any) -> LanguageModel:
@@ -48,27 +40,16 @@ def permute(weights: np.ndarray, n_heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
-def tensors_of(model: LanguageModel) -> dict[str, np.ndarray]:
-    """The tensors under the names of GGUF, (out, in), the rows of queries and keys moved."""
-    found = {
-        "token_embd.weight": model.tokens.table.value,
-        "output_norm.weight": model.stack.final_norm.gamma.value,
-    }
-    if model.output is not model.tokens:
-        found["output.weight"] = model.output.table.value
-    for i, layer in enumerate(model.stack.layers):
-        for ours, theirs in THEIRS.items():
-            first, *rest = ours.split(".")
-            module: Any = getattr(layer, first)
-            for name in rest:
-                module = getattr(module, name)
-            if theirs.endswith("norm"):
-                found[f"blk.{i}.{theirs}.weight"] = module.gamma.value
-                continue
-            weight = module.weight.value.T
-            heads = {"attn_q": model.config.n_heads, "attn_k": model.config.n_key_heads}
-            found[f"blk.{i}.{theirs}.weight"] = permute(weight, heads[theirs]) if theirs in heads else weight
-    return {name: np.ascontiguousarray(x) for name, x in found.items()}
+def tensors_of(model: LanguageModel, name: str = "llama") -> dict[str, np.ndarray]:
+    """The tensors under the names that the library `gguf` has for those of a folder, (out, in)."""
+    config, names = model.config, gguf.get_tensor_name_map(gguf.MODEL_ARCH[name.upper()], model.config.n_layers)
+    found = {}
+    for place in FAMILIES[name].layout(model, "model.").places:
+        x = place.read() + (1.0 if name == "gemma2" and "norm" in place.theirs else 0.0)
+        theirs = names.get_name(place.theirs, try_suffixes=(".weight", ".bias"))
+        heads = {"q_proj": config.n_heads, "k_proj": config.n_key_heads}.get(place.theirs.split(".")[-2])
+        found[theirs] = np.ascontiguousarray(permute(x, heads) if name == "llama" and heads else x, np.float32)
+    return found
 
 
 def write_gguf(
@@ -82,6 +63,7 @@ def write_gguf(
     """Write a model with their library. quantized: of the matrices. more: further metadata; None leaves one out."""
     config = model.config
     metadata: dict[str, Any] = {
+        "llama.vocab_size": config.vocabulary,
         "llama.block_count": config.n_layers,
         "llama.context_length": config.max_length,
         "llama.embedding_length": config.d_model,
@@ -92,6 +74,7 @@ def write_gguf(
         "llama.rope.freq_base": config.rotary_base,
         "llama.rope.dimension_count": config.d_model // config.n_heads,
     } | {name.replace("__", "."): value for name, value in more.items()}
+    metadata = {name.replace("llama.", f"{architecture}.", 1): value for name, value in metadata.items()}
     writer = gguf.GGUFWriter(path, architecture)
     for name, value in metadata.items():
         match value:
@@ -117,19 +100,50 @@ def write_gguf(
     return path
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("n_key_heads", [1, 2, 4])
-def test_a_file_opens_as_the_model_it_was_made_of(tmp_path: Path, tied: bool, n_key_heads: int) -> None:
-    model = llama(tie_output=tied, n_key_heads=n_key_heads)
-    path = write_gguf(tmp_path / "model.gguf", model)
-    found = from_pretrained(path)
-    assert isinstance(found, LanguageModel)
-    np.testing.assert_allclose(found(IDS)[0], model(IDS)[0], rtol=0, atol=1e-4)
-    for name, value in found.state().items():
-        np.testing.assert_array_equal(value, model.state()[name], err_msg=name)
-    save_pretrained(model, tmp_path / "folder")
-    folder = from_pretrained(tmp_path / "folder").config
-    assert (found.config.rotary_base, found.config.n_key_heads) == (folder.rotary_base, folder.n_key_heads)
+def write_family(path: Path, name: str, model: LanguageModel) -> Path:
+    """Write a family's model with the metadata that it has there."""
+    config = model.config
+    widths = {f"{name}.{key}": config.d_head for key in ("attention.key_length", "attention.value_length")}
+    caps = {"attn_logit_softcapping": "score_cap", "final_logit_softcapping": "logit_cap"}
+    own = {f"gemma2.{theirs}": getattr(config, ours) for theirs, ours in caps.items()} if name == "gemma2" else {}
+    own |= {"gemma2.attention.sliding_window": config.window} if own else {}
+    turned = {"llama.rope.dimension_count": config.d_head}
+    return write_gguf(path, model, architecture=name, tensors=tensors_of(model, name), **turned | widths | own)
+
+
+@pytest.mark.parametrize("name, changes", [
+    ("llama", {}), ("llama", {"bias": True, "qkv_bias": True}), ("llama", {"tie_output": True, "n_key_heads": 1}),
+    ("qwen2", {"window": None}), ("qwen2", {"window": None, "tie_output": True}),
+    ("qwen3", {"window": None}), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}),
+    ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}),
+])  # fmt: skip
+def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any) -> None:
+    config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)
+    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
+    found = from_pretrained(write_family(tmp_path / "model.gguf", name, model))
+    assert found.config == model.config
+    for key, value in found.state().items():
+        np.testing.assert_allclose(value, model.state()[key], rtol=0, atol=5e-7, err_msg=key)
+
+
+def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
+    found = {"hidden_size": 4608, "num_attention_heads": 32, "num_hidden_layers": 46, "head_dim": 128}
+    assert FAMILIES["gemma2"].in_gguf.more(Fields({}), {}, found)["query_pre_attn_scalar"] == 144  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        ("gemma3", "what is missing here: norms of queries and keys that multiply by 1"),
+        ("qwen3moe", "what is missing here: a file in published/"),
+        ("olmo2", "as a folder of Hugging Face's, olmo2 opens"),
+        ("gpt-oss", "as a folder of Hugging Face's, gpt_oss opens"),
+        ("florb", "nothing is known here about this family"),
+    ],
+)
+def test_a_file_of_another_family_is_told_what_is_missing(tmp_path: Path, kind: str, message: str) -> None:
+    with pytest.raises(ValueError, match="must be one of gemma2, llama, qwen2, qwen3 .*" + message):
+        from_pretrained(write_gguf(tmp_path / "model.gguf", llama(), architecture=kind))
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_1", "F16", "BF16"])
@@ -204,7 +218,8 @@ def test_what_is_no_whole_file_is_said_plainly(tmp_path: Path, what: str) -> Non
 
 LLAMA = tensors_of(llama())
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
-    "another architecture": ({"architecture": "mamba"}, "general.architecture must be 'llama' .* got 'mamba'"),
+    "another architecture": ({"architecture": "mamba"}, "got 'mamba'; what is missing here: a state space"),
+    "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
     "experts": ({"llama__expert_count": 8}, "mixture of experts is not supported"),
     "stretched rotations": ({"llama__rope__scaling__type": "yarn"}, "'yarn' is not supported"),
     "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "must be the width 16 of a head"),
@@ -220,7 +235,10 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "a billion layers": ({"llama__block_count": 10**9}, "layers are more than"),
     "a huge feed-forward network": ({"llama__feed_forward_length": 2**31}, "these sizes ask for more"),
     "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "up_proj.* is missing"),
-    "a tensor more": ({"tensors": LLAMA | {"rope_freqs.weight": np.ones(8, np.float32)}}, "rope_freqs.weight is unkn"),
+    "a tensor more": ({"tensors": LLAMA | {"rope_more.weight": np.ones(8, np.float32)}}, "rope_more.weight is unknown"),
+    "scaled angles": (
+        {"tensors": LLAMA | {"rope_freqs.weight": np.array([1, 1, 8], np.float32)}}, "scales the rotary angles, as Llam"
+    ),
     "a tensor of another shape": (
         {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"norm.weight must have shape \(64,\)"
     ),
@@ -290,8 +308,8 @@ def test_no_spoiled_file_does_more_than_raise_one_error(tmp_path: Path, seed: in
     assert refused > 50
 
 
-def test_the_config_is_that_of_a_folder(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "model.gguf", llama(tie_output=False))
-    found = document(open_file(path))
-    assert found["rope_theta"] == 5000.0 and found["num_key_value_heads"] == 2 and found["head_dim"] == 16
-    assert found["vocab_size"] == 11 and found["tie_word_embeddings"] is False and found["model_type"] == "llama"
+def test_angles_scaled_by_1_are_not_scaled(tmp_path: Path) -> None:
+    model = llama()
+    ones = {"rope_freqs.weight": np.ones(8, np.float32)}
+    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | ones))
+    np.testing.assert_array_equal(found(IDS)[0], model(IDS)[0])

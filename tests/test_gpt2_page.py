@@ -1,9 +1,6 @@
 """The whole on one page, notebooks/gpt2.py: the same numbers as the package, short, and with NumPy alone."""
 
-from __future__ import annotations
-
 import ast
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import code_of
 
 from minitransformer import models, training, verify
 from minitransformer.layers import Parameter
@@ -32,11 +30,7 @@ PARTS = {  # of a layer: what the page calls them, and the package
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpt2_page", FILE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return code_of(FILE)
 
 
 def a_model(rng: np.random.Generator) -> models.LanguageModel:

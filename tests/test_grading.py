@@ -1,7 +1,5 @@
 """Grading: the verdicts on honest hand-ins are right, and no hand-in passes or breaks it but by its answers."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import functools
@@ -64,6 +62,16 @@ def why_not():
 @pytest.fixture(autouse=True)
 def bubblewrap_is_tried_once(monkeypatch):
     monkeypatch.setattr(isolation, "require", lambda desk: pytest.skip(why_not()) if why_not() else None)
+
+
+def by_command(capsys, *arguments, status=0):
+    """What `minitransformer grade` prints, and what it complains of."""
+    assert main(["grade", *map(str, arguments)]) == status
+    return capsys.readouterr()
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def graded(tmp_path, source, exercises=("softmax_backward",), name="hand_in.py", limits=None):
@@ -382,7 +390,7 @@ def test_a_name_that_is_bound_to_no_function_is_said_in_the_note(tmp_path, line)
 def test_a_file_without_an_exercise_gets_a_row_that_says_why(tmp_path):
     grades = graded(tmp_path, "x = 1\ny = (\n", None)
     assert grades.note.startswith("it defines no exercise; hand_in.py, line 2: SyntaxError")
-    (row,) = csv.DictReader(io.StringIO(marks.spreadsheet({"anna": grades}, [], SEED)))
+    (row,) = rows_of(marks.spreadsheet({"anna": grades}, [], SEED))
     assert (row["student"], row["note"]) == ("anna", grades.note)
 
 
@@ -455,17 +463,10 @@ def test_a_table_of_the_answers_to_the_seed_of_check_earns_nothing(tmp_path, cap
         f"import numpy as np\nTABLE = {table!r}\ndef softmax_backward(y, dy):\n"
         "    return next((np.array(dx) for given, dx in TABLE if given == y.tolist()), dy)"
     )
-    assert main(["grade", str(path), "--json", "--seed", "0"]) == 0
-    assert (
-        json.loads(capsys.readouterr().out)["files"][0]["score"] == 1.0
-    )  # such a table passes where the seed is known
-    seeds = set()
-    for _ in range(2):
-        assert main(["grade", str(path), "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert document["files"][0]["score"] == 0.0
-        seeds.add(document["seed"])
-    assert len(seeds) == 2
+    known, *others = (json.loads(by_command(capsys, path, "--json", *seed).out) for seed in (["--seed", 0], [], []))
+    assert known["files"][0]["score"] == 1.0  # such a table passes where the seed is known
+    assert [document["files"][0]["score"] for document in others] == [0.0, 0.0]
+    assert others[0]["seed"] != others[1]["seed"]
 
 
 # ---- Hostile hand-ins, among honest ones. ----
@@ -598,29 +599,29 @@ def test_hostile_files_get_no_marks_and_cost_nobody_any(tmp_path, monkeypatch, g
 
 @pytest.mark.slow
 def test_no_hand_in_is_waited_for_beyond_its_time(tmp_path):
-    slow = SLOW | {name: (source, "did not finish within") for name, source in STALLS.items()}
+    slow = SLOW | STALLS
     paths = [tmp_path / f"{name}.py" for name in slow]
     for path in paths:
-        path.write_text(slow[path.stem][0])
+        path.write_text(slow[path.stem])
     start = time.monotonic()
     with sandbox(["softmax_backward"], SEED, Limits(2.0)) as box:
         found = list(grade_all(box, paths, ["softmax_backward"], jobs=len(paths)))
     assert len(found) == len(slow)
     for grades in found:
-        assert grades.score == 0.0 and slow[Path(grades.file).stem][1] in grades.grades[0].message, grades.text()
+        assert grades.score == 0.0 and "did not finish within" in grades.grades[0].message, grades.text()
     assert time.monotonic() - start < 300.0  # they run for ever, or sleep for 500 s
 
 
-CROWDS = {  # what takes memory, in one process or several
-    "twelve children with 160 MB each": """
+CROWDS = {  # what takes memory, in one process or several, and the limit in megabytes
+    "twelve children with 160 MB each": ("""
     for _ in range(12):
         if os.fork() == 0:
             kept = np.ones(20_000_000)
             time.sleep(60.0)
             os._exit(0)
     time.sleep(10.0)
-""",
-    "files in its temporary folder and two children": """
+""", 512),
+    "files in its temporary folder and two children": ("""
     for i in range(8):
         open(f"/tmp/{i}", "wb").write(bytes(7 * 2**20))
     for _ in range(2):
@@ -629,8 +630,10 @@ CROWDS = {  # what takes memory, in one process or several
             time.sleep(60.0)
             os._exit(0)
     time.sleep(10.0)
-""",
-}
+""", 512),
+    # Files are limited, but a million empty folders take a gigabyte of the kernel's memory.
+    "empty folders in its temporary folder": ("\n    for i in range(10**6): os.mkdir(f'/tmp/{i}')\n", 256),
+}  # fmt: skip
 SHARED = """
     if not done:
         done.append(np.ones(2**27, np.uint8))
@@ -652,9 +655,10 @@ def with_processes(work):
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_the_memory_of_all_processes_counts_together(tmp_path, crowd):
     """Too much ends the exercise that uses it, and no other."""
-    names, limits = ["matmul_backward", "softmax_backward"], Limits(30.0, 512 * 1024**2)
-    one, other = graded(tmp_path, with_processes(CROWDS[crowd]), names, limits=limits).grades
-    assert one.message == "all its processes together used more than 512 MB of memory"
+    work, most = CROWDS[crowd]
+    names, limits = ["matmul_backward", "softmax_backward"], Limits(120.0, most * 1024**2)
+    one, other = graded(tmp_path, with_processes(work), names, limits=limits).grades
+    assert one.message == f"all its processes together used more than {most} MB of memory"
     assert other.verdict == "right"
 
 
@@ -676,15 +680,6 @@ def softmax_backward(y, dy):
     raise RuntimeError(f"{refused}")
 """
     assert graded(tmp_path, source).grades[0].summary == f"RuntimeError: {[True] * 6}"
-
-
-@pytest.mark.slow
-def test_what_fills_the_temporary_folder_counts_as_memory(tmp_path):
-    """Its files are limited, but a million empty folders take a gigabyte of the kernel's memory."""
-    work = "\n    for i in range(10**6): os.mkdir(f'/tmp/{i}')\n"
-    limits = Limits(120.0, 256 * 1024**2)
-    (one,) = graded(tmp_path, with_processes(work), ["matmul_backward"], limits=limits).grades
-    assert one.message == "all its processes together used more than 256 MB of memory"
 
 
 @pytest.mark.slow
@@ -776,9 +771,8 @@ def test_without_bubblewrap_one_sentence_says_what_to_do(tmp_path, capsys, monke
     path.write_text(RIGHT)
     monkeypatch.setattr(subprocess, "run", functools.partial(run_by_path, subprocess.run))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert main(["grade", str(path), "--json"]) == 1
+    out, err = by_command(capsys, path, "--json", status=1)
     assert not list(tmp_path.glob("grading-*"))
-    out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and said in err, err
 
 
@@ -808,21 +802,15 @@ def test_values_come_back_as_they_went():
 @pytest.mark.parametrize(
     "message",
     [
-        None,
-        3,
-        {},
-        {"plain": []},
-        {"pickle": ""},
-        {"function": 0},
-        {"array": ["<f8", [1], "AAAA"]},
+        *(None, 3, {}, {"plain": []}, {"pickle": ""}, {"function": 0}),
+        *({"array": ["<f8", shape, "AAAAAAAAAAA="]} for shape in ([True], [2])),
+        *({"array": ["<f8", [1], text]} for text in ("AAAA", "%%%")),
+        *({"array": ["<f8", shape, ""]} for shape in ([-1], [0] * 40)),
         {"array": ["|O8", [1], "AAAAAAAAAAA="]},
         {"array": ["<f8,<f8", [0], ""]},
         {"array": ["<f16", [1], "AAAAAAAAAAAAAAAAAAAAAA=="]},
-        {"array": ["<f8", [True], "AAAAAAAAAAA="]},
-        {"array": ["<f8", [-1], ""]},
-        {"array": ["<f8", [0] * 40, ""]},
-        {"array": ["<f8", [1], "%%%"]},
     ],
+    ids=str,
 )
 def test_other_messages_are_refused(message):
     with pytest.raises(ValueError):
@@ -906,8 +894,8 @@ def test_files_that_are_no_hand_in(tmp_path, capsys):
         "none.py": "cannot read",
         "large.py": "is larger than 50 MB",
     }
-    assert main(["grade", *(str(tmp_path / name) for name in wanted), "--csv"]) == 1
-    rows = {Path(row["file"]).name: row for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    text = by_command(capsys, *(tmp_path / name for name in wanted), "--csv", status=1).out
+    rows = {Path(row["file"]).name: row for row in rows_of(text)}
     assert {name: message in rows[name]["note"] for name, message in wanted.items()} == dict.fromkeys(wanted, True)
 
 
@@ -923,16 +911,14 @@ def test_links_are_not_followed_and_the_mark_says_so(tmp_path, capsys):
     (folder / "emil").symlink_to("anna")
     (folder / "finn").symlink_to("/proc/self/cwd")
     for given in ([folder], [anna, *sorted(folder.glob("[b-e]*/*.py")), folder / "finn"]):
-        assert main(["grade", *map(str, given), "--csv", "--exercises", "softmax_backward"]) == 1
-        out, err = capsys.readouterr()
-        rows = list(csv.DictReader(io.StringIO(out)))
+        out, err = by_command(capsys, *given, "--csv", "--exercises", "softmax_backward", status=1)
+        rows = rows_of(out)
         assert {row["student"] for row in rows if row["percent"] == "100.0"} == {"anna"}, out
         rogues = [row for row in rows if row["student"] != "anna"]
         assert len(rogues) >= 5 and all("is a link, which is not followed" in row["note"] for row in rogues), out
         assert err.count("is a link") == len(rogues)
     (tmp_path / "link").symlink_to(folder)
-    assert main(["grade", str(tmp_path / "link")]) == 1
-    assert "name, the folder itself" in capsys.readouterr().err
+    assert "name, the folder itself" in by_command(capsys, tmp_path / "link", status=1).err
 
 
 @pytest.mark.slow
@@ -941,11 +927,9 @@ def test_one_file_under_two_names_is_noted_on_both(tmp_path, capsys):
     (tmp_path / "anna.py").write_text(RIGHT)
     (tmp_path / "bob.py").hardlink_to(tmp_path / "anna.py")
     (tmp_path / "carl.py").write_text(RIGHT)
-    assert main(["grade", str(tmp_path), "--csv"]) == 0
-    notes = {row["student"]: row["note"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    notes = {row["student"]: row["note"] for row in rows_of(by_command(capsys, tmp_path, "--csv").out)}
     assert "the same file as" in notes["anna"] and "anna.py (a hard link)" in notes["bob"] and not notes["carl"]
-    assert main(["grade", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("(a hard link)") == 2
+    assert by_command(capsys, tmp_path).out.count("(a hard link)") == 2
 
 
 # ---- The command. ----
@@ -955,16 +939,13 @@ def test_one_denominator_everywhere(tmp_path, capsys):
     """Without a list, what one file adds counts for all, which a warning says; --out needs the list."""
     (tmp_path / "anna.py").write_text(RIGHT)
     (tmp_path / "bob.py").write_text(RIGHT + "def relu_backward(x, dy): return 0\ndef gelu_backward(x, dy): return 0\n")
-    assert main(["grade", str(tmp_path), "--csv"]) == 0
-    out, err = capsys.readouterr()
-    assert [(row["of"], row["percent"]) for row in csv.DictReader(io.StringIO(out))] == [("3", "33.3"), ("3", "33.3")]
+    text, err = by_command(capsys, tmp_path, "--csv")
+    assert [(row["of"], row["percent"]) for row in rows_of(text)] == [("3", "33.3"), ("3", "33.3")]
     assert err.count("bob.py defines") == 2 and "only" in err and "--exercises says what counts" in err
     out = tmp_path / "marks"
-    assert main(["grade", str(tmp_path), "--out", str(out)]) == 2
-    assert "--out needs --exercises" in capsys.readouterr().err and not out.exists()
-    assert main(["grade", str(tmp_path), "--out", str(out), "--exercises", "softmax_backward,relu_backward"]) == 0
-    text, err = capsys.readouterr()
-    anna = next(csv.DictReader(io.StringIO((out / "marks.csv").read_text())))
+    assert "--out needs --exercises" in by_command(capsys, tmp_path, "--out", out, status=2).err and not out.exists()
+    text, err = by_command(capsys, tmp_path, "--out", out, "--exercises", "softmax_backward,relu_backward")
+    anna = rows_of((out / "marks.csv").read_text())[0]
     assert (anna["percent"], anna["of"]) == ("50.0", "2") and "defines" not in err
     assert "50 % of 2" in text and "50 % of 2" in (out / "feedback" / "anna.txt").read_text()
     assert "50 % of 2" in (out / "moodle.csv").read_text()
@@ -975,18 +956,16 @@ def test_one_denominator_everywhere(tmp_path, capsys):
 def test_one_denominator_in_text_and_json(tmp_path, capsys):
     (tmp_path / "anna.py").write_text(RIGHT)
     (tmp_path / "bob.py").write_text(RIGHT + "def relu_backward(x, dy): return 0\ndef gelu_backward(x, dy): return 0\n")
-    assert main(["grade", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("33 % of 3") == 2
-    assert main(["grade", str(tmp_path), "--json"]) == 0
-    assert [round(one["score"], 3) for one in json.loads(capsys.readouterr().out)["files"]] == [0.333, 0.333]
+    assert by_command(capsys, tmp_path).out.count("33 % of 3") == 2
+    files = json.loads(by_command(capsys, tmp_path, "--json").out)["files"]
+    assert [round(one["score"], 3) for one in files] == [0.333, 0.333]
 
 
 def test_the_table(tmp_path, capsys):
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text(RIGHT)
     bad.write_text(WRONG)
-    assert main(["grade", str(good), str(bad), "--exercises", "softmax_backward, relu_backward", "--verbose"]) == 0
-    out = capsys.readouterr().out
+    out = by_command(capsys, good, bad, "--exercises", "softmax_backward, relu_backward", "--verbose").out
     assert out.startswith("seed ")
     assert f"{good}: 50 % of 2" in out and f"{bad}: 0 % of 2" in out
     assert out.count("relu_backward     missing  0.00  the hand-in does not define it") == 2
@@ -994,9 +973,8 @@ def test_the_table(tmp_path, capsys):
 
 
 def test_the_sample_hand_in_shows_good_and_bad(capsys):
-    sample = NOTEBOOKS / "hand_in" / "sample.ipynb"
-    assert main(["grade", str(sample), "--json", "--seed", "7"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["files"]
+    text = by_command(capsys, NOTEBOOKS / "hand_in" / "sample.ipynb", "--json", "--seed", 7).out
+    (found,) = json.loads(text)["files"]
     verdicts = {one["exercise"]: one["verdict"] for one in found["exercises"]}
     assert verdicts == {
         "matmul_backward": "partial",
@@ -1016,12 +994,10 @@ def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
     (folder / "bob@uni.example.py").write_text(WRONG)
     (folder / "carl@uni.example.py").write_text("nothing")
     out = tmp_path / "week 3"
-    files = [str(path) for path in sorted(folder.glob("*.py"))]
-    exercises = "softmax_backward,relu_backward"
-    assert main(["grade", *files, "--exercises", exercises, "--out", str(out), "--csv", "--seed", "4"]) == 0
-    text = capsys.readouterr().out
+    options = ["--exercises", "softmax_backward,relu_backward", "--out", out, "--csv", "--seed", 4]
+    text = by_command(capsys, *sorted(folder.glob("*.py")), *options).out
     assert (out / "marks.csv").read_text() == text
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = rows_of(text)
     totals = [(row["student"], row["score"], row["of"], row["percent"], row["seed"]) for row in rows]
     assert totals == [
         ("anna@uni.example", "2.0000", "2", "100.0", "4"),
@@ -1035,30 +1011,22 @@ def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
 
 
 def test_a_folder_stands_for_the_hand_ins_in_it_and_in_the_folders_of_students(tmp_path, capsys):
-    for name in (
-        "anna/work.ipynb",
-        "bob/work.ipynb",
-        ".ipynb_checkpoints/work.ipynb",
-        "bob/.old.py",
-        "anna/data/deep.py",
-    ):
+    for name in "anna/work.ipynb bob/work.ipynb .ipynb_checkpoints/work.ipynb bob/.old.py anna/data/deep.py".split():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(json.dumps({"cells": [{"cell_type": "code", "source": RIGHT}]}))
     (tmp_path / "anna" / "notes.txt").write_text("mine")
     (tmp_path / "empty").mkdir()
-    assert main(["grade", str(tmp_path), "--csv"]) == 0
-    rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    rows = rows_of(by_command(capsys, tmp_path, "--csv").out)
     assert [(row["student"], row["percent"]) for row in rows] == [("anna", "100.0"), ("bob", "100.0")]
-    assert main(["grade", str(tmp_path / "empty")]) == 1
-    assert "the folder holds no notebook (.ipynb) or Python file (.py)" in capsys.readouterr().err
+    said = by_command(capsys, tmp_path / "empty", status=1).err
+    assert "the folder holds no notebook (.ipynb) or Python file (.py)" in said
 
 
 def test_moodle_and_canvas_find_their_documented_columns(tmp_path, capsys):
     (tmp_path / "anna@uni.example.py").write_text(RIGHT)
     (tmp_path / "bob@uni.example.py").write_text("def softmax_backward(y, dy): raise ValueError('<script>')")
     out = tmp_path / "week 3"
-    assert main(["grade", str(tmp_path), "--exercises", "softmax_backward", "--out", str(out)]) == 0
-    capsys.readouterr()
+    by_command(capsys, tmp_path, "--exercises", "softmax_backward", "--out", out)
     header, first, second = csv.reader(io.StringIO((out / "moodle.csv").read_text()))
     assert header == ["Email address", "softmax_backward", "Total", "Feedback"]
     assert first[:3] == ["anna@uni.example", "1.0000", "1.0000"]
@@ -1092,11 +1060,7 @@ def test_nothing_from_outside_reaches_a_report_as_it_is(tmp_path, capfd):
         f"def softmax_backward(y, dy): raise Odd({message}, x)"
     )
     out = tmp_path / "marks"
-    for options in (
-        ["--verbose"],
-        ["--csv", "--out", str(out), "--exercises", "softmax_backward"],
-        ["--json"],
-    ):
+    for options in (["--verbose"], ["--csv", "--out", str(out), "--exercises", "softmax_backward"], ["--json"]):
         assert main(["grade", str(tmp_path / name), *options]) == 0
         text = "".join(capfd.readouterr())
         assert "\x1b" not in text and "\u202e" not in text
@@ -1112,20 +1076,8 @@ def test_nothing_from_outside_reaches_a_report_as_it_is(tmp_path, capfd):
 def test_ctrl_c_writes_what_is_done(tmp_path):
     (tmp_path / "quick.py").write_text(RIGHT)
     (tmp_path / "slow.py").write_text("def softmax_backward(y, dy):\n    while True: pass")
-    files = [str(tmp_path / name) for name in ("quick.py", "slow.py")]
-    command = [
-        sys.executable,
-        "-m",
-        "minitransformer",
-        "grade",
-        *files,
-        "--seconds",
-        "500",
-        "--exercises",
-        "softmax_backward",
-        "--out",
-        str(tmp_path / "m"),
-    ]
+    command = [sys.executable, "-m", "minitransformer", "grade", str(tmp_path / "quick.py"), str(tmp_path / "slow.py")]
+    command += ["--seconds", "500", "--exercises", "softmax_backward", "--out", str(tmp_path / "m")]
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # where tests run in the background it is ignored
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -1138,7 +1090,7 @@ def test_ctrl_c_writes_what_is_done(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 130 and "interrupted: 1 of 2 files graded" in err, err
-    (row,) = csv.DictReader((tmp_path / "m" / "marks.csv").read_text().splitlines())
+    (row,) = rows_of((tmp_path / "m" / "marks.csv").read_text())
     assert (row["student"], row["score"]) == ("quick", "1.0000")
 
 
@@ -1174,8 +1126,7 @@ def test_a_failure_of_the_grader_itself_costs_one_file(tmp_path, monkeypatch):
 def test_bad_usage(tmp_path, capsys, options, message):
     path = tmp_path / "a.py"
     path.write_text(RIGHT)
-    assert main(["grade", str(path), *options]) == 2
-    assert message in capsys.readouterr().err
+    assert message in by_command(capsys, path, *options, status=2).err
 
 
 def test_grades_without_marks_have_no_score():

@@ -1,7 +1,5 @@
 """Looking into models: on every family, with small random models in float64, against computations of another kind."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable

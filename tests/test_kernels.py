@@ -27,6 +27,8 @@ import pytest
 import threadpoolctl
 from all_ops import LAYOUTS, arguments_of, floats, in_dtype, laid_out
 from all_ops import results as pulled_back
+from common import printed
+from kernel_checks import heads, random, require_close, require_equal, require_rounded_alike
 from tiers import in_one
 
 import minitransformer
@@ -65,18 +67,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-def random(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
-    return scale * np.random.default_rng((seed, *shape)).normal(size=shape)
-
-
 def strided(*shape: int) -> np.ndarray:
     """Neither contiguous nor in the order of its axes."""
     return random(*shape[:-1], 2 * shape[-1])[..., ::2].swapaxes(0, -1).copy().swapaxes(0, -1)
-
-
-def heads(batch: int, length: int, n_heads: int, width: int, seed: int = 0) -> np.ndarray:
-    """As split_heads makes them: a view."""
-    return random(batch, length, n_heads * width, seed=seed).reshape(batch, length, n_heads, width).swapaxes(1, 2)
 
 
 CALLS = {name: case for name, case in (CASES | LARGE).items() if case.kind == "op" and case.covers in KERNELS}
@@ -94,8 +87,7 @@ def results(call: str, dtype: str, form: Callable[..., Any], layout: str) -> lis
     y, backward = form(CALLS[call].covers)(**given)
     dy = np.asarray(np.random.default_rng(9).normal(size=y.shape)).astype(dtype)
     once, again = (pulled_back(y, backward(dy)) for _ in range(2))
-    for one, other in zip(once, again, strict=True):
-        np.testing.assert_array_equal(one, other)
+    require_equal(once, again)
     for name, x in given.items():
         assert name == "rng" or np.array_equal(x, kept[name])
     assert [x.shape for x in once[1:]] == [given[name].shape for name in floats(given)]
@@ -161,10 +153,8 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -
     for layout in SHARED:
         exact = results(call, "float64", by_textbook, layout)
         both = (results(call, "float32", each, layout) for each in (by_textbook, by_kernel))
-        for expected, rounded, result in zip(exact, *both, strict=True):
-            ulp = np.finfo(np.float32).eps * float(np.abs(expected).max())
-            of_textbook, of_kernel = (float(np.abs(x - expected).max()) for x in (rounded, result))
-            assert of_kernel <= 3.0 * of_textbook + 4.0 * ulp, layout
+        rounded, result = both
+        require_rounded_alike(result, rounded, exact, times=3.0)
 
 
 def test_rows_that_overlap() -> None:
@@ -172,8 +162,7 @@ def test_rows_that_overlap() -> None:
     for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-4)):
         q = np.lib.stride_tricks.sliding_window_view(random(60).astype(dtype), 8)[None, :40]
         (y, backward), (wanted, exact) = ops.attention(q, q, q, causal=True), textbook.attention(x, x, x, causal=True)
-        for found, expected in zip((y, *backward(y)), (wanted, *exact(wanted)), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+        require_close((y, *backward(y)), (wanted, *exact(wanted)), tolerance, tolerance)
 
 
 def test_the_calls_cover_every_kernel() -> None:
@@ -299,10 +288,7 @@ def test_the_kernel_of_feed_forward_equals_its_layer(x: np.ndarray, activation: 
         through_feed_forward("float64", activation, bias, x, fast.accelerate), exact, strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
-    found32 = through_feed_forward("float32", activation, bias, x, fast.accelerate)
-    for found, one, expected in zip(found32, rounded, exact, strict=True):
-        error, of_textbook = (np.abs(each - expected).max() for each in (found, one))
-        assert error <= 2.0 * of_textbook + 4.0 * np.finfo(np.float32).eps * np.abs(expected).max()
+    require_rounded_alike(through_feed_forward("float32", activation, bias, x, fast.accelerate), rounded, exact)
 
 
 def test_the_kernel_of_feed_forward_takes_what_it_can(form: str) -> None:
@@ -330,16 +316,12 @@ SIZES = [(1,), (7,), (3, 5), (2, BLOCK + 3)]
 
 
 def test_the_kernel_of_adam_equals_its_textbook_form_in_float64(form: str) -> None:
-    found, expected = trained(np.float64, SIZES, fast.accelerate), trained(np.float64, SIZES)
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-15)
+    require_close(trained(np.float64, SIZES, fast.accelerate), trained(np.float64, SIZES), 1e-12, 1e-15)
 
 
 def test_the_kernel_of_adam_rounds_like_its_textbook_form_in_float32(form: str) -> None:
-    found = trained(np.float32, SIZES, fast.accelerate)
-    exact, expected = trained(np.float64, SIZES), trained(np.float32, SIZES)
-    for x, y, z in zip(found, expected, exact, strict=True):
-        assert np.abs(x - z).max() <= 2.0 * np.abs(y - z).max() + 4.0 * np.finfo(np.float32).eps * np.abs(z).max()
+    rounded, exact = trained(np.float32, SIZES), trained(np.float64, SIZES)
+    require_rounded_alike(trained(np.float32, SIZES, fast.accelerate), rounded, exact)
 
 
 def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_form() -> None:
@@ -380,8 +362,7 @@ def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pyte
             assert len(used) == n_threads
             blas = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
             assert {library.num_threads for library in blas} == {n_threads}  # as before
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+        require_close(found, expected, 1e-12, 1e-13)
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
@@ -426,8 +407,7 @@ def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest
         found = [y, *backward(dy)]
         assert len(used) == 2
     assert sorted(parts) == sorted([(i, i + 1) for i in range(6)] * 2)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    require_equal(found, expected)
 
 
 def test_attention_on_arrays_that_lie_across_words_or_may_not_be_written() -> None:
@@ -444,8 +424,7 @@ def test_attention_on_arrays_that_lie_across_words_or_may_not_be_written() -> No
         y, backward = ops.attention(*given)
         dy = expected.copy()
         dy.flags.writeable = False
-        for one, other in zip((y, *backward(dy)), (expected, *gradients), strict=True):
-            np.testing.assert_array_equal(one, other)
+        require_equal((y, *backward(dy)), (expected, *gradients))
 
 
 @in_one("call", CALLS)
@@ -457,8 +436,7 @@ def test_the_output_is_the_callers_to_change(call: str, form: str) -> None:
         y *= factor
         y += factor - 1.0
         found.append(pulled_back(y, backward(np.asarray(random(*y.shape, seed=9)).astype(np.float32)))[1:])
-    for untouched, touched in zip(*found, strict=True):
-        np.testing.assert_array_equal(touched, untouched)
+    require_equal(*found)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -527,8 +505,7 @@ def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
     expected = backward(y)
     y, backward = ops.attention(q, k, v, mask)
     mask[:] = ~mask
-    for found, wanted in zip(backward(y), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    require_equal(backward(y), expected)
 
 
 @pytest.mark.parametrize(
@@ -577,9 +554,8 @@ from minitransformer.fast import ops
 x = np.ones((1, 1, 10, 512), "float32")
 print(ops.attention(x, x, x)[0].sum(), ops.linear(x[0, 0, :1], np.ones((512, 512), "float32"))[0].sum())
 """
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    np.testing.assert_allclose([float(told) for told in shown.stdout.split()], [5120.0, 262144.0], rtol=1e-6)
+    shown = printed(code, NUMBA_DISABLE_JIT="1").split()
+    np.testing.assert_allclose([float(told) for told in shown], [5120.0, 262144.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("arrays", [np.float32, np.float64])
@@ -816,8 +792,7 @@ print(output.mean(), sum(attend.stats.cache_hits.values()))
 def test_processes_that_compile_at_once_write_different_files() -> None:
     """Numba's index could name the file of one process while the file held the machine code of another."""
     code = f"from {loops.__name__} import layer_norm; print(layer_norm._cache._cache_file._data_name(1))"
-    names = {subprocess.check_output([sys.executable, "-c", code], text=True) for _ in range(2)}
-    assert len(names) == 2
+    assert printed(code) != printed(code)
 
 
 def test_machine_code_is_stamped_with_every_file_that_it_comes_from() -> None:
@@ -839,9 +814,7 @@ x = numpy.ones((3, 5), "float32")
 assert compiled(x) is None
 print(ops.gelu(x)[0].sum())
 """
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert float(shown.stdout) == pytest.approx(15 * 0.8413447)
+    assert float(printed(code, PYTHONPATH=str(tmp_path))) == pytest.approx(15 * 0.8413447)
 
 
 @pytest.mark.parametrize("op", ["gelu", "gelu_tanh", "layer_norm", "attention"])
@@ -925,10 +898,8 @@ def peak(length):
     return most
 print(peak(4096) / peak(2048))
 """
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # two may need the most at the same time, or not
-    command = [sys.executable, "-c", code, dtype, str(causal)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert float(shown.stdout) < 2.5  # four times with the weights
+    # One thread: two may need the most at the same time, or not. With the weights it would be four times as much.
+    assert float(printed(code, dtype, str(causal), OPENBLAS_NUM_THREADS="1")) < 2.5
 
 
 def test_the_fitted_tail_of_the_normal_distribution() -> None:
@@ -981,8 +952,7 @@ print(min(faults() for _ in range(4)))
 keep_freed_memory()
 print(min(faults() for _ in range(4)))
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    without, kept = map(int, shown.split())
+    without, kept = map(int, printed(code).split())
     assert without > 64 * 200
     assert kept < 64
 
@@ -1003,5 +973,4 @@ keep_freed_memory()
 with ThreadPoolExecutor(1) as pool:
     print(min(max(list(pool.map(faults, [7, 7, 5, 4, 3, 5, 7]))[1:]) for _ in range(4)))
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert int(shown) < 64
+    assert int(printed(code)) < 64

@@ -1,7 +1,5 @@
 """The kernel of a whole encoder layer: equal to the textbook's ops, however many threads share it."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
-from waiting import wait_until
+from kernel_checks import entered, require_equal, require_that_it_waits, twin_of
 
 from minitransformer.ideas import GatedFeedForward
 from minitransformer.layers import (
@@ -59,10 +57,7 @@ def encoder_layer(n_heads: int = 3, d_ff: int = 20, parts: Any = None, **options
     layer = EncoderLayer(WIDTH, n_heads, d_ff, rng=np.random.default_rng(0), **options)
     for place, part in ({} if parts is None else parts).items():
         setattr(layer.feed_forward, place, part)
-    rng = np.random.default_rng(1)
-    for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
-        parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
-    return accelerate(layer)
+    return twin_of(layer)
 
 
 def normal(*shape: int, seed: int = 2, dtype: str = "float32") -> np.ndarray:
@@ -94,6 +89,12 @@ def require_close(found: list[np.ndarray], exact: list[np.ndarray], rounded: lis
         assert np.abs(ours - right).max() <= 2.0 * np.abs(textbooks - right).max() + 6.0 * ulp, i
 
 
+def require_as_in_textbook(layer: Any, *shape: int, **how: Any) -> None:
+    arrays = normal(*shape), normal(*shape, seed=3)
+    found = everything(layer, *arrays, **how)
+    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
+
+
 MASKS: dict[str, Any] = {
     "no mask": None,
     "padding, one sequence hidden": np.array([[[1] * 9], [[1] * 5 + [0] * 4], [[0] * 9]], bool),
@@ -112,11 +113,8 @@ def test_a_layer_is_computed_as_in_the_textbook(
     norm_order: str, options: Any, rate: float, causal: bool, mask: str, n_threads: int, taken: list[bool]
 ) -> None:
     layer = encoder_layer(norm_order=norm_order, dropout=rate, attention_dropout=rate / 2, **options)
-    arrays = normal(3, 9, WIDTH), normal(3, 9, WIDTH, seed=3)
-    how = {"mask": MASKS[mask], "causal": causal, "seed": 5}
-    found = everything(layer, *arrays, **how)
+    require_as_in_textbook(layer, 3, 9, WIDTH, mask=MASKS[mask], causal=causal, seed=5)
     assert taken == [True]
-    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
 
 
 @pytest.mark.few(6)
@@ -171,8 +169,7 @@ def test_gains_and_biases_changed_before_backward_change_no_gradient(
                 p.value[...] *= -3.0 if name.endswith(vectors) else 1.0
         found.append([backward(dy), *(p.grad for _, p in layer.parameters())])
     assert taken == [True, True]
-    for untouched, touched in zip(*found, strict=True):
-        np.testing.assert_array_equal(touched, untouched)
+    require_equal(*found)
 
 
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
@@ -183,11 +180,8 @@ def test_long_sequences_make_their_weights_again(
     layer = encoder_layer(norm_order=norm_order, activation="gelu")
     layer.self_attention.norm.eps = layer.feed_forward.norm.eps = 0.1
     layer.feed_forward.norm.eps = 0.3
-    arrays = normal(2, length, WIDTH), normal(2, length, WIDTH, seed=3)
-    found = everything(layer, *arrays, causal=True)
+    require_as_in_textbook(layer, 2, length, WIDTH, causal=True)
     assert taken == [True]
-    how = {"causal": True}
-    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
 
 
 @pytest.mark.parametrize(
@@ -203,12 +197,9 @@ def test_long_sequences_make_their_weights_again(
 def test_sequences_may_have_any_axes_before_theirs(
     shape: tuple[int, ...], mask_shape: tuple[int, ...], n_threads: int, taken: list[bool]
 ) -> None:
-    layer, arrays = encoder_layer(dropout=0.2, attention_dropout=0.2), (normal(*shape), normal(*shape, seed=3))
     mask = np.random.default_rng(4).random(mask_shape) < 0.7
-    found = everything(layer, *arrays, seed=1, mask=mask)
+    require_as_in_textbook(encoder_layer(dropout=0.2, attention_dropout=0.2), *shape, mask=mask, seed=1)
     assert taken == [True]
-    how = {"mask": mask, "seed": 1}
-    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
 
 
 def test_dropout_draws_what_the_ops_draw(taken: list[bool]) -> None:
@@ -224,18 +215,15 @@ def test_dropout_draws_what_the_ops_draw(taken: list[bool]) -> None:
 def test_each_dropout_has_its_own_rate(norm_order: str, taken: list[bool]) -> None:
     layer = encoder_layer(norm_order=norm_order, attention_dropout=0.1)
     layer.self_attention.dropout, layer.feed_forward.dropout = 0.5, 0.25
-    arrays, how = (normal(2, 4, WIDTH), normal(2, 4, WIDTH, seed=3)), {"seed": 9}
-    found = everything(layer, *arrays, **how)
+    require_as_in_textbook(layer, 2, 4, WIDTH, seed=9)
     assert taken == [True]
-    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
 
 
 def test_the_same_number_of_threads_gives_the_same_bits(n_threads: int) -> None:
     layer, arrays = encoder_layer(), (normal(3, 20, WIDTH), normal(3, 20, WIDTH, seed=3))
     first = everything(layer, *arrays, causal=True)
     for _ in range(5):
-        for one, other in zip(first, everything(layer, *arrays, causal=True), strict=True):
-            np.testing.assert_array_equal(one, other)
+        require_equal(everything(layer, *arrays, causal=True), first)
 
 
 def test_gradients_add_up(n_threads: int) -> None:
@@ -321,8 +309,7 @@ def test_what_may_not_be_written_to_or_lies_otherwise_is_read_all_the_same(taken
     wanted = everything(layer, x, dy)
     n_compiled = len(layer_loops.layer.signatures), len(layer_loops.layer_backward.signatures)
     for change in (lambda a: a.swapaxes(0, 1).copy().swapaxes(0, 1), lambda a: np.broadcast_to(a, a.shape)):
-        for one, other in zip(wanted, everything(layer, change(x), change(dy)), strict=True):
-            np.testing.assert_array_equal(one, other)
+        require_equal(everything(layer, change(x), change(dy)), wanted)
     assert taken == [True] * 3
     assert (len(layer_loops.layer.signatures), len(layer_loops.layer_backward.signatures)) == n_compiled
 
@@ -348,10 +335,8 @@ REFUSED: dict[str, Any] = {
 
 @pytest.mark.parametrize("options", REFUSED.values(), ids=REFUSED)
 def test_other_layers_are_computed_op_by_op(options: dict[str, Any], taken: list[bool]) -> None:
-    layer, arrays = encoder_layer(**options), (normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3))
-    found = everything(layer, *arrays)
+    require_as_in_textbook(encoder_layer(**options), 2, 5, WIDTH)
     assert not any(taken)
-    require_close(found, in_textbook(layer, *arrays, dtype="float64"), in_textbook(layer, *arrays))
 
 
 def test_float64_and_parts_of_other_classes_are_computed_op_by_op(taken: list[bool]) -> None:
@@ -469,35 +454,21 @@ def test_backward_of_pre_norm_does_not_hold_the_input(taken: list[bool]) -> None
 def test_a_recomputed_layer_takes_the_kernel_twice(taken: list[bool]) -> None:
     layer, x, dy = encoder_layer(dropout=0.3, attention_dropout=0.3), normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3)
     wanted = everything(layer, x, dy, seed=4)
-    for one, other in zip(wanted, everything(Recompute(layer), x, dy, seed=4), strict=True):
-        np.testing.assert_array_equal(one, other)
+    require_equal(everything(Recompute(layer), x, dy, seed=4), wanted)
     assert taken == [True] * 3
 
 
 # --------------------------------------------------------------------------------------------------------- the threads
 
 
-def entered(monkeypatch: pytest.MonkeyPatch, name: str, expected: int) -> set[int]:
-    """The threads that enter the loop of this name; each waits until so many have."""
-    loop, used, all_of_them = getattr(layer_loops, name), set(), threading.Barrier(expected)
-
-    def noted(*arrays: Any) -> None:
-        used.add(threading.get_ident())
-        all_of_them.wait(30.0)
-        loop(*arrays)
-
-    monkeypatch.setattr(layer_loops, name, noted)
-    return used
-
-
 def test_the_threads_of_blas_share_a_layer(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    used = [entered(monkeypatch, name, n_threads) for name in ("layer", "layer_backward")]
+    used = [entered(monkeypatch, layer_loops, name, n_threads) for name in ("layer", "layer_backward")]
     encoder_layer()(normal(2, 5, WIDTH))[1](normal(2, 5, WIDTH))
     assert [len(threads) for threads in used] == [n_threads] * 2
 
 
 def test_a_small_layer_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = entered(monkeypatch, "layer", 1)
+    used = entered(monkeypatch, layer_loops, "layer", 1)
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         encoder_layer()(normal(2, 5, WIDTH))
     assert used == {threading.get_ident()}
@@ -506,10 +477,8 @@ def test_a_small_layer_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
 def test_more_threads_than_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "SHARED", 1)
     monkeypatch.setattr(layers, "blas_threads", lambda: 64)
-    layer, arrays = encoder_layer(), (normal(1, 3, WIDTH), normal(1, 3, WIDTH, seed=3))
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        found = everything(layer, *arrays)
-    require_close(found, in_textbook(layer, *arrays, dtype="float64"), in_textbook(layer, *arrays))
+        require_as_in_textbook(encoder_layer(), 1, 3, WIDTH)
 
 
 @pytest.mark.few(2)
@@ -524,23 +493,12 @@ def test_no_phase_begins_before_all_parts_of_the_last_are_done(name: str, phase:
         begun.set()
         loop(*given[:-1], held)
 
-    with threadpoolctl.threadpool_limits(2, user_api="blas"), np.errstate(all="ignore"):
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
         layer, x = encoder_layer(), normal(2, 5, WIDTH)
         backward = layer(x)[1]
         monkeypatch.setattr(layers, "_enter", lambda n_parts, loop, *given: enter(*given))
         call = (lambda: layer(x)) if name == "layer" else (lambda: backward(normal(2, 5, WIDTH)))
-        caller = threading.Thread(target=call)
-        caller.start()
-        assert begun.wait(60.0)
-        wait_until(lambda: all(held[:: 2 * phases.LINE][: phase + 1]))  # the first time it compiles the loop
-        caller.join(0.2)
-        taken = held[:: 2 * phases.LINE].tolist()
-        assert caller.is_alive()
-        assert all(taken[: phase + 1])
-        assert not any(taken[phase + 1 :])
-        phases.done(held, phase)
-        caller.join(600.0)
-    assert not caller.is_alive()
+        require_that_it_waits(call, begun, held, phase)
 
 
 def test_workers_that_share_a_batch_agree_with_one() -> None:

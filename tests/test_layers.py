@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import draw as normal
+from common import ordinary
 from tiers import in_one
 
 import minitransformer.core.arrays.strict  # noqa: F401 - registers the device "strict"
@@ -21,20 +23,6 @@ from minitransformer.run.machines.parallel.tensor import Cut
 
 F64 = "float64"
 SIZES: dict[str, Any] = {"d_model": 6, "n_heads": 2, "d_ff": 10}
-
-
-def normal(*shape: int, seed: int = 0, dtype: str = F64) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
-
-
-def ordinary(module: Any, seed: int = 0) -> Any:
-    """The module in float64 with weights of ordinary size, so that nothing is small by chance."""
-    rng = np.random.default_rng(seed)
-    for name, parameter in module.parameters():
-        shape = parameter.value.shape
-        parameter.value = rng.normal(1.0, 0.4, shape) if name.endswith("gamma") else rng.normal(0.0, 0.5, shape)
-        parameter.grad = np.zeros(shape)
-    return module
 
 
 def gradients_of(module: Module) -> dict[str, np.ndarray]:

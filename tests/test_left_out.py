@@ -1,23 +1,17 @@
 """No silent pass: numbers that hide terms are drawn anew, gradients and outputs found, or the first line says so."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from common import draw
 
 from minitransformer import ops, verify
 from minitransformer.check.referee.from_pair import from_pair
 from minitransformer.check.verify import anew
 from minitransformer.layers import Module, Parameter
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
-
 
 X = draw(3, 4)
 

@@ -4,8 +4,6 @@ Numba looks at every index only in code that it compiles under NUMBA_BOUNDSCHECK
 since to compile it takes a minute.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Masks: literal small cases, the definition at every pair, how they combine, and what they refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

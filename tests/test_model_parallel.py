@@ -1,7 +1,5 @@
 """A model cut in parts, by heads and units or by layers, trains as the whole model does on one rank."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

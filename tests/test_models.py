@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import ordinary
 from tiers import in_one
 
 import minitransformer.core.arrays.strict  # noqa: F401 - registers the device "strict"
@@ -35,16 +36,6 @@ SOURCE = np.array([[1, 3, 1, 6], [2, 6, 0, 0]])
 TARGET = np.array([[1, 5, 5, 2, 4], [1, 4, 2, 0, 0]])
 WANTED = np.array([[5, 5, 2, 4, 3], [4, 2, 3, 0, 0]])
 LABELS = np.array([2, 0])
-
-
-def ordinary(module: Any, seed: int = 0) -> Any:
-    """The module in float64 with weights of ordinary size."""
-    rng = np.random.default_rng(seed)
-    for name, parameter in module.parameters():
-        shape = parameter.value.shape
-        parameter.value = rng.normal(1.0, 0.4, shape) if name.endswith("gamma") else rng.normal(0.0, 0.5, shape)
-        parameter.grad = np.zeros(shape)
-    return module
 
 
 def transformer(target_vocabulary: int = 7, **options: Any) -> Transformer:

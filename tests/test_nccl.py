@@ -3,8 +3,6 @@
 The stand-in's streams begin nothing before somebody waits for it, so a sum that nobody waits for is missing.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from types import SimpleNamespace

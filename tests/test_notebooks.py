@@ -6,14 +6,13 @@ Nothing is executed here; `python notebooks/build.py --check` does that, and com
 import ast
 import base64
 import copy
-import importlib.util
 import io
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from common import code_of
 from matplotlib.figure import Figure
 
 from minitransformer import course
@@ -23,15 +22,7 @@ from minitransformer.school.show.site.frame import Site
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 
-def _build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_notebooks", NOTEBOOKS / "build.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build = _build()
+build = code_of(NOTEBOOKS / "build.py")
 NAMES = build.names()
 
 
@@ -116,7 +107,7 @@ def test_marks_make_slides_with_one_idea_each(name: str, tmp_path: Path) -> None
         assert slide.texts or slide.output
         assert words <= slides.MOST_WORDS or len(slide.texts) == 1, (slide.title, words)
         assert slide.kind == ("question" if any(markdown.PREDICT in text for text in slide.texts) else "idea")
-        assert not (slide.kind == "question" and slide.output)  # which would answer it
+        assert slide.given or not (slide.kind == "question" and slide.output)  # which would answer it
     assert sum(bool(slide.texts and slide.output) for slide in found) >= 4
     marked = [text for cell in chapter.cells for text in cell["metadata"].get("slides", [])]
     assert not re.search(r"[Nn]otebooks?\s+\d", " ".join(marked))  # which is a chapter here, as in its text
@@ -164,6 +155,37 @@ def test_a_heading_begins_a_slide_and_a_question_is_not_answered_on_its_own(tmp_
         ("Third", "idea", ["It is seven."], "f()eight"),
         ("Third", "idea", ["Nine."], ""),
     ]
+
+
+def test_a_question_stands_with_what_it_asks_about(tmp_path: Path) -> None:
+    """Slides asked about "these" and "the cell above", which only the chapter had."""
+
+    def text(source: str) -> dict:
+        return {"cell_type": "markdown", "source": source, "metadata": {"slides": [source]}, "id": "t"}
+
+    def code(*tags: str) -> dict:
+        output = {"output_type": "stream", "name": "stdout", "text": "seven"}
+        return {"cell_type": "code", "source": "f()", "metadata": {"tags": list(tags)}, "outputs": [output], "id": "c"}
+
+    def shown(*cells: dict) -> list[tuple[str, str]]:
+        title = {"cell_type": "markdown", "source": "# 1 T\n\n## 1.1 G", "metadata": {}, "id": "h"}
+        found = slides.slides_of(Site(tmp_path, "pyodide/", "x.whl"), notebook.Chapter("01_t", [title, *cells]))
+        return [(s.kind, re.sub("<.*?>|\\s", "", s.output)) for s in found[1:]]
+
+    question = text("**Predict first.** Which of these is wrong?")
+    assert shown(code("slide-given"), question, code("slide")) == [("question", "seven"), ("idea", "seven")]
+    assert shown(code("slide-given-code"), question) == [("question", "f()seven")]
+    assert shown(question, code("slide-asked", "slide")) == [("question", "f()"), ("idea", "seven")]
+    assert shown(text("**Predict first.** Which of these?\n\n- a\n- b")) == [("question", "")]
+    for told in (
+        "Which of these is wrong?",
+        "Look at the cell above.",
+        "What is it? Write it down before you run the cell.",
+    ):
+        with pytest.raises(
+            ValueError, match=r"slide 2 of 01_t, 'G': '(these|the cell above|before you run)' is not on it"
+        ):
+            shown(text(f"**Predict first.** {told}"))
 
 
 def test_answers_to_predictions_are_kept_for_the_teacher_and_shown_to_nobody(

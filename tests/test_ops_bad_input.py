@@ -1,7 +1,5 @@
 """What the ops refuse: each mistake gets an error that names the op, what was expected and what came."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -217,8 +215,8 @@ INTEGER = r"must be an integer, got"
 NUMBER = r"must be a number, got"
 
 
-def misfits(case: str, op: str) -> Iterator[tuple[str, Any, type[Exception], str]]:
-    """The name of an argument, a value that does not fit the declaration, the error, and what it says."""
+def misfits(case: str, op: str) -> Iterator[tuple[str, str, Any, type[Exception], str]]:
+    """What does not fit the declaration, in words; the name of the argument, a value, the error, and what it says."""
     given, seen = arguments_of(case), set[str]()
     text = " ".join((inspect.getdoc(OPS[op]) or "").split("\n\n")[1].split())
     for names, kind, broadcasts, shape in ARRAYS.findall(text):
@@ -229,36 +227,43 @@ def misfits(case: str, op: str) -> Iterator[tuple[str, Any, type[Exception], str
                 continue
             if kind:
                 wanted = rf"{name} must (hold integers|be boolean) .*got float64"
-                yield name, x.astype(float), TypeError, wanted.replace(" .*", ".*")
-                yield name, x.tolist(), TypeError, rf"{name} must be .*got (list|int)"
+                yield "of floats", name, x.astype(float), TypeError, wanted.replace(" .*", ".*")
+                yield "as a list", name, x.tolist(), TypeError, rf"{name} must be .*got (list|int)"
             if broadcasts:
-                yield name, np.ones((9,) * x.ndim, x.dtype), ValueError, rf"{name} of shape .* does not broadcast to"
+                large = np.ones((9,) * x.ndim, x.dtype)
+                yield "of 9", name, large, ValueError, rf"{name} of shape .* does not broadcast to"
                 continue
             if axes:
                 few = np.ones((2,) * (len(axes) - 1), x.dtype)
-                yield name, few, ValueError, rf"{name} must have (at least )?\w+ ax[ei]s? .*got shape"
+                yield "without an axis", name, few, ValueError, rf"{name} must have (at least )?\w+ ax.*got shape"
             for i, axis in enumerate(reversed(axes), 1):
-                if axis in seen:
-                    yield name, np.concatenate([x, x.take([0], -i)], -i), ValueError, rf".*{name}"
+                if axis in seen:  # one too many, and one that would broadcast
+                    one = x.take([0], -i)
+                    yield f"with {axis} longer", name, np.concatenate([x, one], -i), ValueError, rf".*{name}"
+                    if x.shape[-i] > 1:
+                        yield f"with {axis} = 1", name, one, ValueError, rf".*{name}"
             if "..." in seen and "..." in shape:
-                yield name, np.stack([x] * 3), ValueError, rf".*{name}"
+                yield "of other leading axes", name, np.stack([x] * 3), ValueError, rf".*{name}"
+                if x.ndim > len(axes) and len(x) > 1:
+                    yield "of a batch of one", name, x[:1], ValueError, rf".*{name}"
+                    yield "of no batch", name, x[0], ValueError, rf".*{name}"
             seen |= {*axes, *(["..."] if "..." in shape else [])}
     for names, sign, bound in RANGES.findall(text):
         for name in names.split(", "):
             out = float(bound) - (sign == ">=")
-            yield name, int(out), ValueError, rf"{name} must be (greater than|at least) \d"
-            yield name, "1", TypeError, rf"{name} ({INTEGER} '1'|{NUMBER} str)"
+            yield "out of range", name, int(out), ValueError, rf"{name} must be (greater than|at least) \d"
+            yield "as text", name, "1", TypeError, rf"{name} ({INTEGER} '1'|{NUMBER} str)"
 
 
 MISFITS = {
-    f"{op}, {name}: {message}": (case, op, name, value, error, message)
+    f"{op}, {name} {which}": (case, op, name, value, error, message)
     for case, op in CALLS.items()
-    for name, value, error, message in misfits(case, op)
+    for which, name, value, error, message in misfits(case, op)
 }
 
 
 def test_misfits_are_many() -> None:
-    assert len(MISFITS) > 150, len(MISFITS)
+    assert len(MISFITS) > 250, len(MISFITS)
 
 
 @in_one("misfit", MISFITS)
@@ -275,25 +280,10 @@ MISTAKES: dict[str, list[Bad]] = {
     "linear": [
         Bad("widths differ", lambda: ops.linear(f(2, 3), f(4, 5)), ValueError,
             r"the axis in must be the same in x \(..., in\) and weight \(.*\), got the shapes \(2, 3\) and \(4, 5\)"),
-        Bad("weight transposed", lambda: ops.linear(f(2, 4), f(5, 4)), ValueError,
-            r"the axis in must be the same in x \(..., in\) and weight \(.*\), got the shapes \(2, 4\) and \(5, 4\)"),
-        Bad("x of one element would broadcast", lambda: ops.linear(f(2, 1), f(4, 5)), ValueError,
-            r"the axis in must be the same .* got the shapes \(2, 1\) and \(4, 5\)"),
         Bad("x without an axis", lambda: ops.linear(np.array(1.0), f(4, 5)), ValueError,
             r"x must have at least one axis \(..., in\), got shape \(\)"),
         Bad("weight is a vector", lambda: ops.linear(f(4), f(4)), ValueError,
             r"weight must have two axes \(in, out\), got shape \(4,\)"),
-        Bad("weight of three axes", lambda: ops.linear(f(2, 4), f(2, 4, 5)), ValueError, r"weight must have two axes"),
-        Bad("bias would broadcast", lambda: ops.linear(f(2, 4), f(4, 5), f(1)), ValueError,
-            r"the axis out must be the same in weight .* and bias \(out,\), got the shapes \(4, 5\) and \(1,\)$"),
-        Bad("bias of the wrong length", lambda: ops.linear(f(2, 4), f(4, 5), f(4)), ValueError,
-            r"the axis out must be the same in weight \(in, out\) and bias .* \(4, 5\) and \(4,\)$"),
-        Bad("bias for each row", lambda: ops.linear(f(2, 4), f(4, 5), f(2, 5)), ValueError,
-            r"bias must have one axis \(out,\), got shape \(2, 5\)"),
-    ],
-    "rnn_cell": [
-        Bad("a state for each of another batch", lambda: ideas.rnn_cell(f(2, 3), f(1, 3), f(3, 3)), ValueError,
-            r"h must have shape \(2, 3\), got \(1, 3\)"),
     ],
     "lstm_cell": [
         Bad("a state without its cell", lambda: ideas.lstm_cell(f(2, 12), f(2, 3), f(3, 12)), ValueError,
@@ -318,31 +308,18 @@ MISTAKES: dict[str, list[Bad]] = {
             r"the axis d_k must be the same in q \(.*\) and k \(..., T_k, d_k\), got the shapes \(3, 4\) and \(5, 2\)"),
         Bad("more keys than values", lambda: ops.attention(f(3, 4), f(5, 4), f(3, 6)), ValueError,
             r"the axis T_k must be the same in k \(.*\) and v \(..., T_k, d_v\), got the shapes \(5, 4\) and \(3, 6\)"),
-        Bad("one value would broadcast", lambda: ops.attention(f(3, 4), f(5, 4), f(1, 6)), ValueError,
-            r"the axis T_k must be the same in k .* and v"),
         Bad("batches differ", lambda: ops.attention(f(2, 3, 4), f(3, 5, 4), f(2, 5, 6)), ValueError,
             r"the leading axes must be the same in q .* and k .*, got the shapes \(2, 3, 4\) and \(3, 5, 4\)"),
-        Bad("a batch of one would broadcast", lambda: ops.attention(f(2, 3, 4), f(1, 5, 4), f(1, 5, 6)), ValueError,
-            r"the leading axes must be the same in q .* and k"),
-        Bad("keys without the batch axis would broadcast", lambda: ops.attention(f(2, 3, 4), f(5, 4), f(5, 6)),
-            ValueError, r"the leading axes must be the same in q .* and k"),
         Bad("a vector", lambda: ops.attention(f(4), f(5, 4), f(5, 6)), ValueError,
             r"q must have at least two axes \(\.\.\., T_q, d_k\), got shape \(4,\)"),
         Bad("mask transposed", lambda: ops.attention(*QKV, mask=SEEN.T), ValueError,
             r"mask of shape \(5, 3\) does not broadcast to \(2, 3, 5\)"),
         Bad("mask would enlarge", lambda: ops.attention(*QKV, mask=np.ones((4, 1, 3, 5), bool)), ValueError,
             r"mask of shape \(4, 1, 3, 5\) does not broadcast to \(2, 3, 5\)"),
-        Bad("mask of another batch", lambda: ops.attention(*QKV, mask=np.ones((3, 3, 5), bool)), ValueError,
-            r"mask of shape \(3, 3, 5\) does not broadcast"),
-        Bad("lengths as a mask", lambda: ops.attention(*QKV, mask=np.ones(2, bool)), ValueError,
-            r"mask of shape \(2,\)"),
         Bad("integer mask", lambda: ops.attention(*QKV, mask=SEEN.astype(int)), TypeError,
             r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask.astype\(bool\)"),
-        Bad("additive mask", lambda: ops.attention(*QKV, mask=np.where(SEEN, 0.0, -np.inf)), TypeError,
-            r"mask must be boolean .* got float64"),
         Bad("mask of objects", lambda: ops.attention(*QKV, mask=SEEN.astype(object)), TypeError,
             r"mask must be boolean .* got object"),
-        Bad("mask is a list", lambda: ops.attention(*QKV, mask=SEEN.tolist()), TypeError, r"mask must be .* got list"),
         Bad("mask is True", lambda: ops.attention(*QKV, mask=True), TypeError, r"mask must be .* got bool"),
         Bad("mask empty", lambda: ops.attention(*QKV, mask=np.ones((3, 0), bool)), ValueError, r"mask is empty"),
         Bad("scale is text", lambda: ops.attention(*QKV, scale="8"), TypeError, rf"scale {NUMBER} str"),
@@ -350,7 +327,6 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("scale NaN", lambda: ops.attention(*QKV, scale=np.nan), ValueError, r"scale must be finite, got nan"),
         Bad("bias of integers", lambda: ops.attention(*QKV, bias=i(3, 5)), TypeError,
             r"bias must hold floating-point numbers, got int64"),
-        Bad("bias of other scores", lambda: ops.attention(*QKV, bias=f(3, 4)), ValueError, r"bias .*\(3, 4\)"),
         Bad("a dropout of 1", lambda: ops.attention(*QKV, dropout=1.0, rng=RNG), ValueError,
             r"dropout must be at least 0 and below 1, got 1.0"),
         Bad("a seed", lambda: ops.attention(*QKV, dropout=0.5, rng=0), TypeError, r"rng must be .* got int"),
@@ -371,10 +347,6 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("more pairs than numbers", lambda: ideas.rotate(f(3, 4), f(3, 3), f(3, 3)), ValueError,
             r".* r at most d; got x \(3, 4\), cos \(3, 3\)"),
         Bad("sines of another shape", lambda: ideas.rotate(f(3, 4), f(3, 2), f(3, 1)), ValueError, r".* of one shape"),
-    ],
-    "gated_delta": [
-        Bad("beta of each entry", lambda: ideas.gated_delta(*[f(5, 4)] * 4, f(5, 4)), ValueError,
-            r"beta must have shape \(5,\), got \(5, 4\)"),
     ],
     "layer_norm_over_axes": [
         Bad("beta of one axis", lambda: ideas.layer_norm_over_axes(f(3, 2, 4), f(2, 4), f(4)), ValueError,
@@ -400,11 +372,6 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("no form", lambda: ops.gelu(f(3), approximate=None), ValueError, r"approximate must be .* got None"),
     ],
     "gated": [
-        Bad("shapes differ", lambda: ideas.gated(f(2, 4), f(2, 3)), ValueError,
-            r"x must have shape \(2, 4\), got \(2, 3\)"),
-        Bad("x would broadcast", lambda: ideas.gated(f(2, 4), f(4)), ValueError,
-            r"x must have shape \(2, 4\), got \(4,\)"),
-        Bad("gate would broadcast", lambda: ideas.gated(f(1, 4), f(2, 4)), ValueError, r"x must have shape \(1, 4\)"),
         Bad("name of an activation", lambda: ideas.gated(f(2, 4), f(2, 4), activation="silu"), TypeError,
             r"activation must be an op such as ops.silu, got str"),
         Bad("an op that shrinks", lambda: ideas.gated(f(2, 4), f(2, 4), activation=ops.mean_pool), ValueError,
@@ -417,10 +384,7 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("one id beyond", lambda: ops.embedding(np.array(7), f(5, 4)), ValueError, r"ids must be .*; got 7"),
         Bad("small unsigned id beyond", lambda: ops.embedding(np.array([200], np.uint8), f(5, 4)), ValueError,
             r"ids must be .*; got 200"),
-        Bad("a list of ids", lambda: ops.embedding([0, 1], f(5, 4)), TypeError, r"ids must be a NumPy .* got list"),
-        Bad("one Python id", lambda: ops.embedding(1, f(5, 4)), TypeError, r"ids must be a NumPy .* got int"),
         Bad("no ids", lambda: ops.embedding(i(2, 0), f(5, 4)), ValueError, r"ids is empty, its shape is \(2, 0\)"),
-        Bad("arguments swapped", lambda: ops.embedding(f(5, 4), IDS), TypeError, r"table must hold floating-point"),
     ],
     "learned_positions": [
         Bad("too long", lambda: ops.learned_positions(f(5, 4), 6), ValueError,
@@ -451,9 +415,7 @@ MISTAKES: dict[str, list[Bad]] = {
     **{
         name: [
             Bad("more than there are", lambda op=op: op(f(2, 3), 4), ValueError, r".* at least k = 4 .* \(2, 3\)"),
-            Bad("none", lambda op=op: op(f(2, 3), 0), ValueError, "k must be greater than 0, got 0"),
             Bad("half an expert", lambda op=op: op(f(2, 3), 1.5), TypeError, rf"k {INTEGER} 1.5"),
-            Bad("a scalar", lambda op=op: op(np.array(1.0), 1), ValueError, r".* got shape \(\)"),
         ]
         for name, op in (("top_k_gates", ideas.top_k_gates), ("load_balance", ideas.load_balance))
     },
@@ -463,19 +425,7 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("target below 0", lambda: ops.cross_entropy(f(2, 4), np.array([0, -1])), ValueError, r"targets .* got -1"),
         Bad("-100 is not what is ignored", lambda: ops.cross_entropy(f(2, 4), np.array([0, -100]), ignore_index=0),
             ValueError, r"targets must be .* or 0 for a position to ignore; got -100"),
-        Bad("float targets", lambda: ops.cross_entropy(f(2, 4), f(2)), TypeError, r"targets must hold .* got float64"),
-        Bad("one-hot targets", lambda: ops.cross_entropy(f(2, 4), np.eye(4, dtype=int)[:2]), ValueError,
-            r"targets must have shape \(2,\), got \(2, 4\)"),
-        Bad("one target would broadcast", lambda: ops.cross_entropy(f(2, 4), i(1)), ValueError,
-            r"targets must have shape \(2,\), got \(1,\)"),
-        Bad("targets flattened", lambda: ops.cross_entropy(f(2, 3, 4), i(6)), ValueError,
-            r"targets must have shape \(2, 3\), got \(6,\)"),
-        Bad("targets of one axis too many", lambda: ops.cross_entropy(f(2, 4), i(2, 1)), ValueError,
-            r"targets must have shape \(2,\), got \(2, 1\)"),
-        Bad("a list of targets", lambda: ops.cross_entropy(f(2, 4), [0, 1]), TypeError, r"targets must be .* got list"),
         Bad("no targets", lambda: ops.cross_entropy(f(2, 4), None), TypeError, r"targets must be .* got NoneType"),
-        Bad("logits without an axis", lambda: ops.cross_entropy(np.array(1.0), np.array(0)), ValueError,
-            r"logits must have at least one axis \(\.\.\., V\), got shape \(\)"),
         Bad("unknown reduction", lambda: ops.cross_entropy(f(2, 4), i(2), reduction="median"), ValueError,
             r"reduction must be \"mean\", \"sum\" or \"none\", got 'median'"),
         Bad("reduction is None", lambda: ops.cross_entropy(f(2, 4), i(2), reduction=None), ValueError,

@@ -30,53 +30,6 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The worked example: a 3 × 4 input projected with 4 × 3 matrices; its numbers can be had by mental arithmetic.
-
-X = np.array([[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]], dtype=np.float64)
-W_Q = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]], dtype=np.float64)
-W_K = np.array([[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]], dtype=np.float64)
-W_V = np.array([[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]], dtype=np.float64)
-
-
-def worked_example() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    q, k, v = (ops.linear(X, weight)[0] for weight in (W_Q, W_K, W_V))
-    return q, k, v
-
-
-def test_worked_example_projections_and_scores() -> None:
-    q, k, v = worked_example()
-    np.testing.assert_array_equal(q, [[1, 0, 2], [2, 2, 2], [2, 1, 3]])
-    np.testing.assert_array_equal(k, [[0, 1, 1], [4, 4, 0], [2, 3, 1]])
-    np.testing.assert_array_equal(v, [[1, 2, 3], [2, 8, 0], [2, 6, 3]])
-    np.testing.assert_array_equal(ops.linear(q, k.T)[0], [[2, 4, 4], [4, 16, 12], [4, 12, 10]])
-
-
-def test_worked_example_unscaled() -> None:
-    output, _ = ops.attention(*worked_example(), scale=1.0)
-    np.testing.assert_allclose(
-        output, [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]], atol=5e-5, rtol=0
-    )
-
-
-def test_worked_example_with_weights_rounded_first() -> None:
-    """Weights rounded to one digit, as a reader does on paper: [0.06, 0.47, 0.47] counts as [0, 0.5, 0.5]."""
-    weights = np.array([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0], [0.0, 0.9, 0.1]])
-    exact, _ = ops.softmax(np.array([[2.0, 4.0, 4.0], [4.0, 16.0, 12.0], [4.0, 12.0, 10.0]]))
-    np.testing.assert_allclose(exact, weights, atol=0.07, rtol=0)
-    output, _ = ops.linear(weights, worked_example()[2])
-    np.testing.assert_allclose(output, [[2, 7, 1.5], [2, 8, 0], [2, 7.8, 0.3]], **EXACT)
-
-
-def test_worked_example_scaled() -> None:
-    """Row 1 by hand: scores 2/√3, 4/√3, 4/√3, so the weights are 1 : e^(2/√3) : e^(2/√3)."""
-    share = math.exp(2 / math.sqrt(3))
-    total = 1 + 2 * share
-    first_row = [(1 + 4 * share) / total, (2 + 14 * share) / total, (3 + 3 * share) / total]
-    output, _ = ops.attention(*worked_example())
-    np.testing.assert_allclose(output[0], first_row, **EXACT)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # What is known about single ops.
 
 
@@ -212,18 +165,6 @@ def test_epsilon_unless_given_is_that_of_the_docstring(norm: str, epsilon: float
         np.array([[a, -a]]), gamma, *([np.zeros(2)] if "layer" in norm else [])
     )
     np.testing.assert_allclose(y, [[math.sqrt(0.5), -math.sqrt(0.5)]], **EXACT)
-
-
-def test_layer_norm_of_a_row_of_two() -> None:
-    """The row (1, 3) has mean 2 and variance 1 (dividing by n, not n - 1); ε is added inside the root."""
-    y, _ = ops.layer_norm(np.array([[1.0, 3.0]]), np.array([1.0, 1.0]), np.array([0.0, 0.0]))
-    np.testing.assert_allclose(y, [[-1 / math.sqrt(1.00001), 1 / math.sqrt(1.00001)]], **EXACT)
-
-
-def test_rms_norm_of_a_row_of_two() -> None:
-    """The row (3, 4) has mean square 12.5."""
-    y, _ = ops.rms_norm(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
-    np.testing.assert_allclose(y, [3 / math.sqrt(12.500001), 8 / math.sqrt(12.500001)], **EXACT)
 
 
 def test_heads_are_views() -> None:

@@ -1,7 +1,5 @@
 """Functions that others wrote before the checker: pairs of forward and backward, objects, and the fixture for tests."""
 
-from __future__ import annotations
-
 import random
 import re
 import subprocess
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from all_ops import WRONG as WRONG_OPS
+from common import draw, printed
 from foreign_functions import FUNCTIONS, PAIR, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
 
 import minitransformer
@@ -20,10 +19,6 @@ from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_pair
 
 ROOT = Path(__file__).parent.parent
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def pair(function: Function, wrong: int | None = None) -> Any:
@@ -384,10 +379,10 @@ def remembering() -> Any:
 
 
 class Forgetful(Affine):
-    """Its backward draws anew what to drop."""
+    """Its backward draws anew how much it passes on."""
 
     def backward(self, dout: np.ndarray) -> np.ndarray:
-        return super().backward(dout * (np.random.default_rng().random(dout.shape) < 0.5))
+        return super().backward(dout * np.random.default_rng().random(dout.shape))
 
 
 class Growing(Affine):
@@ -524,8 +519,5 @@ def test_the_plugin_is_declared_and_imports_nothing_early() -> None:
         r"\[project.entry-points.pytest11\]\n\"(\S+)\" = \"(\S+)\"", (ROOT / "pyproject.toml").read_text()
     )
     assert declared is not None and declared[1] == declared[2] == "minitransformer.pytest_plugin"
-    script = (
-        "import sys, minitransformer.pytest_plugin; print([m for m in sys.modules if 'numpy' == m or '.verify' in m])"
-    )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    loaded = "print([m for m in sys.modules if 'numpy' == m or '.verify' in m])"
+    assert printed(f"import sys, minitransformer.pytest_plugin; {loaded}") == "[]\n"

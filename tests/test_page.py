@@ -1,7 +1,5 @@
 """The stepper's page, as far as it can be tested without a browser: its parts, its data, its formulas."""
 
-from __future__ import annotations
-
 import base64
 import html
 import html.parser

@@ -1,7 +1,5 @@
 """Groups of ranks: the collectives over threads and over MPI, and what happens when a rank fails."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import subprocess

@@ -1,9 +1,8 @@
 """Pictures: what they show, and that a file is complete or absent."""
 
-from __future__ import annotations
-
 import errno
 import io
+import itertools
 import os
 
 import numpy as np
@@ -35,6 +34,14 @@ def test_a_heat_map_for_each_head():
         assert axes.images[0].get_clim() == (0.0, 1.0)  # one scale for all, or heads could not be compared
         assert [label.get_text() for label in axes.get_xticklabels()] == KEYS
     assert [label.get_text() for label in maps[0].get_yticklabels()] == QUERIES
+
+
+def test_a_long_text_has_labels_for_some_tokens_and_many_heads_have_rows(monkeypatch):
+    monkeypatch.setattr(plots, "_WIDEST", 22.0)
+    tokens = [f"t{i}" for i in range(130)]
+    figure = plots.attention_maps(np.zeros((3, 130, 130)), tokens, tokens)
+    assert figure.get_size_inches()[0] < 24 and len(heat_maps(figure)) == 3
+    assert [label.get_text() for label in heat_maps(figure)[0].get_xticklabels()] == tokens[::5]
 
 
 def test_titles_can_be_given():
@@ -215,3 +222,15 @@ def test_numbers_have_one_colour_on_pages_and_in_pictures() -> None:
         assert page.count(f"--{name}:") == 1
     cmap = plots.matrices(x=np.array([-1.0, 1.0])).axes[0].images[0].cmap
     assert [to_hex(cmap(end)) for end in (0.0, 1.0)] == [BELOW, ABOVE]
+
+
+def test_titles_of_matrices_are_mathematics_and_do_not_collide() -> None:
+    """They were k_times_q_transposed, one across the other."""
+    x = np.ones((3, 3))
+    names = {"W_Q": x, "q_times_k_transposed": x, "k_times_q_transposed": x, "weighted_mean": x[:, :1]}
+    figure = plots.matrices(**names, with_rounded_weights=x[:, :2])
+    figure.draw_without_rendering()
+    boxes = [axes.title.get_window_extent() for axes in figure.axes]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["$W_Q$", "q kᵀ", "k qᵀ", "weighted\nmean", "with rounded\nweights"]

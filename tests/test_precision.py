@@ -1,7 +1,5 @@
 """float16: that the ops sum in float32, and training with float32 master weights and a scaled loss."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

@@ -10,8 +10,6 @@ Each reference has the name of its op, takes dy and the op's arguments by name, 
 gradients. The cases of the catalogue call it. What was dropped comes as `kept`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import numpy as np
 import pytest
 import rounding
 from all_ops import CALLS, FIRST, OPS, TABLED, arguments_of, floats, in_dtype, results
+from common import draw
 from rounding import Rounded, constant, inverse, join
 
 from minitransformer import fast, ideas, ops
@@ -43,10 +42,6 @@ def digits() -> Iterator[None]:
 
 def exact(x: Any) -> Any:
     return np.vectorize(lambda number: mpmath.mpf(float(number)), otypes=[object])(x)
-
-
-def draw(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def hold(dtype: str, got: Any, want: Any, size: Any, units: Any) -> None:

@@ -19,14 +19,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from minitransformer import text
 from minitransformer.cli import main
 from minitransformer.core.models.folder import save
+from minitransformer.core.text.text_files import read_text
 from minitransformer.core.training.corpora import LabelledCorpus
 from minitransformer.ideas import published
 from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.ideas.published.families import FAMILIES, Family
-from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.ideas.published.unknown import UNKNOWN
 from minitransformer.models import (
     Classifier,
     LanguageModel,
@@ -197,7 +199,7 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
     "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), ValueError, r"cannot be read as JSON"),
     "unknown family": (lambda f: change(f, model_type="mamba"), ValueError, r"model_type must be .* got 'mamba'"),
     "an invented family": (
-        lambda f: change(f, model_type="florb"), ValueError, r"got .florb.; if its layers are those of one of these"
+        lambda f: change(f, model_type="florb"), ValueError, r"got .florb.; nothing is known here"
     ),
     "a family whose mathematics is missing": (
         lambda f: change(f, model_type="gptj"), ValueError, r"'gptj'; .*: rotary positions in only a part of each head"
@@ -272,22 +274,99 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         from_pretrained(tmp_path / "none")
 
 
+def example(name: str, path: Path, **changes: Any) -> None:
+    """Write the small model of a family."""
+    config, head = FAMILIES[name].example()
+    model = FAMILIES[name].build(dataclasses.replace(config, **changes), head, np.random.default_rng(0))
+    save_pretrained(model, path)
+
+
+_NO_ROPE = {"no_rope_layers": [1, 0], "use_bias": False, "use_sliding_window": None}  # SmolLM3's, ERNIE 4.5's
+
+
 @pytest.mark.parametrize(
-    "field, value",
+    "name, fields, message",
     [
-        ("rope_scaling", {"type": "linear", "factor": 2.0}),
-        ("rope_parameters", {"rope_type": "yarn", "rope_theta": 10000.0}),
-        ("attention_bias", True),
-        ("hidden_act", "relu6"),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling of type 'linear'"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_parameters of type 'yarn'"),
+        ("llama", {"rope_parameters": {"rope_theta": 9.0, "half": True}}, "in rope_parameters: half = True; it may"),
+        ("llama", {"attention_bias": True}, "attention_bias and mlp_bias must be equal"),
+        ("llama", {"hidden_act": "relu6"}, "hidden_act 'relu6'"),
+        ("llama", {"head_dim": 3}, "head_dim must be even, since rotary positions turn pairs of numbers; got 3"),
+        ("llama", _NO_ROPE, r"not understood in config.json: no_rope_layers = \[1, 0\], use_bias = False; it may"),
+        ("bert", {"embedding_size": 4}, "not understood in config.json: embedding_size = 4"),
+        ("t5", {"dense_act_fn": "mish"}, "dense_act_fn 'mish' is not supported"),
+        ("t5", {"tie_word_embeddings": False, "scale_decoder_outputs": True}, "lm_head.weight is missing, though"),
+        ("qwen3", {"model_type": "qwen3_moe"}, "missing here: a file in published/, though every part is here: mixt"),
+        ("qwen2", {"use_mrope": True}, "use_mrope True is not supported, only False is"),
     ],
 )
-def test_what_would_change_the_mathematics_is_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:
-    config = LlamaConfig(11, max_length=8, d_model=6, n_heads=1, d_ff=24, n_layers=2)
-    save_pretrained(config.build(np.random.default_rng(0)), tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "llama"
-    change(tmp_path, **{field: value})
-    with pytest.raises(ValueError, match=field):
+def test_what_would_change_the_mathematics_is_refused_by_name(
+    tmp_path: Path, name: str, fields: dict[str, Any], message: str
+) -> None:
+    example(name, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == name
+    change(tmp_path, _note="of no family", num_return_sequences=2, pruned_heads={}, gradient_checkpointing=False)
+    from_pretrained(tmp_path)  # nothing of this changes the mathematics
+    change(tmp_path, **fields)
+    with pytest.raises(ValueError, match=message):
         from_pretrained(tmp_path)
+
+
+def test_what_openais_files_need_is_said_at_once(tmp_path: Path) -> None:
+    example("gpt_oss", tmp_path)
+    turn = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+    change(tmp_path, rope_scaling=turn, rope_parameters=None, quantization_config={"quant_method": "mxfp4"})
+    with pytest.raises(ValueError, match=r"missing here .* YaRN scales .*, and experts .* packed .*, mxfp4\)$"):
+        from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_missing_head_is_not_tied_in_silence(tmp_path: Path, name: str) -> None:
+    apart = {"share_embeddings": False} if FAMILIES[name].recipe is BartConfig else {}
+    example(name, tmp_path, tie_output=False, **apart)
+    (head,) = {
+        "cls.predictions.decoder.weight",
+        "lm_head.decoder.weight",
+        "vocab_projector.weight",
+        "predictions.decoder.weight",
+        "lm_head.weight",
+    } & load_file(tmp_path / "model.safetensors").keys()
+    change(tmp_path, tie_word_embeddings=False)
+    from_pretrained(tmp_path)
+    change_tensors(tmp_path, **{head: None})
+    with pytest.raises(ValueError, match=head.removesuffix(".weight") + ".*is missing"):
+        from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, open_it",
+    [
+        ("config.json", from_pretrained),
+        ("model.safetensors", from_pretrained),
+        ("tokenizer.json", text.load),
+        ("config.json", load),
+        ("own/config.json", load),
+        ("own/model.safetensors", load),
+        ("own/tokenizer.json", text.load),
+        ("model.gguf", from_pretrained),
+        ("text.txt", read_text),
+    ],
+)
+def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path, name: str, open_it: Any) -> None:
+    """A clone without Git LFS has such files in place of those that matter."""
+    save_pretrained(gpt2(), tmp_path)
+    save(gpt2(), tmp_path / "own")
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 135\n")
+    is_file = name.endswith(("gguf", "txt"))
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))} is a Git LFS pointer .* `git lfs pull` fetches"):
+        open_it(path if is_file else path.parent)
+
+
+def test_no_family_that_opens_is_said_to_be_missing() -> None:
+    assert not FAMILIES.keys() & UNKNOWN.keys()
+    assert not any("write" in each or "model_type" in each for each in UNKNOWN.values())  # no other name is advised
 
 
 # ---- A fuzzer over headers and configs. ----
@@ -460,28 +539,6 @@ def test_a_roberta_with_a_head_reads_no_pooler(tmp_path: Path) -> None:
         again = from_pretrained(tmp_path)
         for key, value in again.state().items():
             np.testing.assert_array_equal(value, model.state()[key], err_msg=key)
-
-
-def test_each_kind_is_written_as_its_family(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 2, "max_length": 9}
-    both = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 2}
-    encoder = TextEncoderConfig(11, **sizes, pooler=None)
-    kinds = {
-        "bert": MaskedLanguageModel(encoder, rng),
-        "distilbert": TextClassifierConfig(11, **sizes, types=0, pooler="relu", n_classes=3).build(rng),
-        "gpt2": gpt2(),
-        "bart": BartConfig(11, 11, **both, position_offset=2, embedding_norm=True).build(rng),
-        "pegasus": BartConfig(11, 11, **both, positions="halves", norm_order="pre").build(rng),
-        "marian": BartConfig(11, 11, **both, positions="halves").build(rng),
-    }
-    for name, model in kinds.items():
-        save_pretrained(model, tmp_path / name, eos_token_id=2)
-        document = json.loads((tmp_path / name / "config.json").read_text())
-        assert (document["model_type"], document["eos_token_id"]) == (name, 2)
-        again = from_pretrained(tmp_path / name)
-        for key, value in again.state().items():
-            np.testing.assert_array_equal(value, model.state()[key], err_msg=f"{name}: {key}")
 
 
 # ---- Speed and memory. ----

@@ -1,7 +1,5 @@
 """Public names: each is defined where types, editors and grep can see it, and mypy in strict mode knows what it is."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from exported import TRANSLATORS, translator
 from test_gguf import llama, write_gguf
 
 from minitransformer.cli import main
+from minitransformer.commands import plot
 from minitransformer.core.models.encoder_only import EncoderOnly
-from minitransformer.generation import Continuation, Sampler, generate, stream
+from minitransformer.generation import Continuation, Sampler, generate, greedy, stream
 from minitransformer.ideas.published.chat import render
 from minitransformer.models import (
     LanguageModel,
@@ -27,7 +30,8 @@ from minitransformer.models import (
     save_pretrained,
 )
 from minitransformer.run.published_models import fill_mask, sentence_vectors
-from minitransformer.text import PublishedTokenizer, pieces
+from minitransformer.school.show import plots
+from minitransformer.text import PublishedTokenizer, WordTokenizer, pieces
 from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
@@ -140,7 +144,12 @@ def test_tokenizer_of_a_file(writer: Path) -> None:
 
 @pytest.mark.parametrize(
     "splitting, expected",
-    [("gpt-2", ["Ġ12", "34"]), ("smollm", ["Ġ", "1", "2", "3", "4"]), ("llama-bpe", ["Ġ", "12", "3", "4"])],
+    [
+        ("gpt-2", ["Ġ12", "34"]),
+        ("smollm", ["Ġ", "1", "2", "3", "4"]),
+        ("llama-bpe", ["Ġ", "12", "3", "4"]),
+        ("qwen2", ["Ġ", "1", "2", "3", "4"]),
+    ],
 )
 def test_ways_of_splitting(tmp_path: Path, splitting: str, expected: list[str]) -> None:
     tokens = [*BYTES, "12", "34", "Ġ12", "<s>", "</s>", "<b>"]
@@ -182,7 +191,7 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
     "changes, message",
     [
         ({"model": "llama"}, "tokenizer.ggml.model must be 'gpt2'.* got 'llama'"),
-        ({"pre": "deepseek"}, "tokenizer.ggml.pre must be one of gpt-2, smollm, llama-bpe, got 'deepseek'"),
+        ({"pre": "deepseek"}, "tokenizer.ggml.pre must be one of gpt-2, smollm, llama-bpe, qwen2, got 'deepseek'"),
         ({"pre": None}, "got 'None'"),
         ({"tokens": None}, "tokenizer.ggml.tokens must be a list of texts"),
         ({"tokens": [1, 2]}, "tokenizer.ggml.tokens must be a list of texts"),
@@ -450,6 +459,37 @@ def test_view_and_plot(kind: str, request: pytest.FixtureRequest, tmp_path: Path
     assert ("[CLS]" if kind == "encoder" else " hello") in page
     run("plot", "attention", "--model", path, text, "--out", tmp_path / "a.png", "--layer", 1)
     assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_view_and_plot_of_what_an_encoder_decoder_writes(
+    family: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "attention_maps", lambda *arguments: drawn.extend((arguments[:3], None)))
+    monkeypatch.setattr(plot, "write_figure", lambda *_: None)
+    tokenizer = WordTokenizer.train(["two men stand in the garden"])
+    model = translator(tokenizer, tokenizer, **TRANSLATORS[family])
+    save_pretrained(model, tmp_path / "m", tokenizer)
+    ids = tokenizer.encode("two men")
+    (said,) = greedy(model, np.array([ids]), None, start=1, end=2, max_length=63).tolist()
+    said = said[: said.index(2)] if 2 in said else said
+    run("view", "--model", tmp_path / "m", "two men", "--html", tmp_path / "view.html")
+    page = (tmp_path / "view.html").read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    found = json.loads(data)
+    assert found["sequences"] == [["two", "men"], [tokenizer.tokens[i] for i in (1, *said)]] and said
+    for kind in ("encoder", "decoder", "cross"):
+        drawn.clear()
+        run("plot", "attention", "--model", tmp_path / "m", "two men", "--kind", kind, "--head", 2, "--layer", 1)
+        (weights, *words), _ = drawn
+        sizes = {"two": 2, "<start>": len(said) + 1}
+        assert weights.shape == (1, *(sizes[each[0]] for each in words))
+        assert words[0][0] == ("two" if kind == "encoder" else "<start>")
+    about = json.loads((tmp_path / "m" / "config.json").read_text())
+    (tmp_path / "m" / "config.json").write_text(json.dumps(about | {"decoder_start_token_id": None}))
+    assert "must name decoder_start_token_id" in run("view", "--model", tmp_path / "m", "two men", status=1)
 
 
 def test_view_says_what_it_cannot_show(tmp_path: Path, run: Run) -> None:

@@ -1,7 +1,5 @@
 """Training by mpiexec, and what becomes of it when a rank fails: one line that names it, and a whole checkpoint."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import signal

@@ -1,6 +1,5 @@
 """What the README shows is true."""
 
-import importlib.util
 import inspect
 import json
 import re
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import code_of
 from PIL import Image
 
 from minitransformer import ops
@@ -67,10 +67,7 @@ def test_linked_files_exist() -> None:
 
 
 def test_the_moving_picture_shows_what_the_op_computes(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("draw_attention", ROOT / "docs" / "draw_attention.py")
-    assert spec is not None and spec.loader is not None
-    drawing = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(drawing)
+    drawing = code_of(ROOT / "docs" / "draw_attention.py")
     x, verdict = drawing.values()
     assert np.allclose(x["scores"], x["q"] @ x["k"].T / np.sqrt(2)) and np.allclose(x["output"], x["weights"] @ x["v"])
     assert np.allclose(x["dv"], x["weights"].T @ x["doutput"]) and np.allclose(

@@ -1,7 +1,5 @@
 """`train TASK --recipe NAME`: each recipe that suits is trained, resumed, reopened and used; others are refused."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,22 +1,17 @@
 """What recurrent layers, convolutions and attention of a radius promise besides right gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from common import draw
 
 from minitransformer import ideas, layers
 from minitransformer.core.arrays.masks import local_mask
 from minitransformer.ideas import StateCache
 from minitransformer.ideas.before.recurrent import CELLS
 from minitransformer.layers import Cache, KeyValueCache
-
-
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def rng() -> np.random.Generator:
@@ -35,7 +30,7 @@ STEPWISE: dict[str, tuple[Callable[[], Any], type, dict[str, Any]]] = {
 def test_reading_token_by_token_gives_the_same(name: str) -> None:
     """In pieces of 1, 3 and 2 tokens; and each row continues as it would alone, whatever rows are selected."""
     make, kind, options = STEPWISE[name]
-    layer, x, cache = make().to(dtype="float64"), normal(3, 6, 4), kind()
+    layer, x, cache = make().to(dtype="float64"), draw(3, 6, 4), kind()
     whole = layer(x, **options)[0]
     first = layer(x[:, :1], cache=cache, **options)[0]
     rows = np.array([2, 0])
@@ -50,7 +45,7 @@ def test_reading_token_by_token_gives_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_state_takes_the_place_of_the_tokens_before(cell: str) -> None:
-    layer, x, cache = ideas.Recurrent(4, 3, cell, rng=rng()).to(dtype="float64"), normal(2, 5, 4), StateCache()
+    layer, x, cache = ideas.Recurrent(4, 3, cell, rng=rng()).to(dtype="float64"), draw(2, 5, 4), StateCache()
     layer(x[:, :2], cache=cache)
     np.testing.assert_allclose(layer(x[:, 2:], cache.state)[0], layer(x)[0][:, 2:], rtol=0, atol=1e-12)
 
@@ -58,7 +53,7 @@ def test_a_state_takes_the_place_of_the_tokens_before(cell: str) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_direction_back_has_read_all_but_padding_at_the_first_token(cell: str) -> None:
     layer = ideas.Bidirectional(4, 6, cell, rng=rng()).to(dtype="float64")
-    x = normal(1, 5, 4)
+    x = draw(1, 5, 4)
     short = layer(x[:, :3])[0]
     padded = layer(x, mask=np.arange(5) < 3)[0]
     np.testing.assert_allclose(padded[:, :3], short, rtol=0, atol=1e-12)
@@ -70,7 +65,7 @@ def test_the_direction_back_has_read_all_but_padding_at_the_first_token(cell: st
 
 def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
     near, all_ = (layers.MultiHeadAttention(6, 2, mix=mix, rng=rng()) for mix in (ideas.Local(2), None))
-    near, all_, x = near.to(dtype="float64"), all_.to(dtype="float64"), normal(2, 7, 6)
+    near, all_, x = near.to(dtype="float64"), all_.to(dtype="float64"), draw(2, 7, 6)
     real = (np.arange(7) < np.array([[7], [4]]))[:, None]
     expected = all_(x, mask=local_mask(7, 2) & real)[0]
     np.testing.assert_allclose(near(x, mask=real)[0], expected, rtol=0, atol=1e-12)
@@ -83,12 +78,12 @@ def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
     [
         (lambda: ideas.Recurrent(4, 3, "elman"), ValueError, 'cell must be "rnn", "lstm" or "gru", got .elman'),
         (lambda: ideas.Recurrent(4, 0), ValueError, "d_hidden must be greater than 0, got 0"),
-        (lambda: ideas.Recurrent(4, 3)(normal(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got shape \(4,\)"),
-        (lambda: ideas.Recurrent(4, 3).to(dtype="float64")(normal(2, 5, 4), normal(2, 3)), ValueError,
+        (lambda: ideas.Recurrent(4, 3)(draw(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got shape \(4,\)"),
+        (lambda: ideas.Recurrent(4, 3).to(dtype="float64")(draw(2, 5, 4), draw(2, 3)), ValueError,
          r"state must have shape \(2, 6\), got \(2, 3\)"),
         (lambda: ideas.Bidirectional(4, 3), ValueError, "d_hidden must be even, for two directions; got 3"),
         (lambda: ideas.Alignment(4, "dot"), ValueError, 'score must be "additive" or "multiplicative", got .dot'),
-        (lambda: ideas.Convolution(4, 4)(normal(3, 4).astype("float32"), cache=StateCache()), ValueError,
+        (lambda: ideas.Convolution(4, 4)(draw(3, 4).astype("float32"), cache=StateCache()), ValueError,
          "only a causal layer can use a cache; call with causal=True"),
         (lambda: StateCache().select(np.array([0])), ValueError, "the cache is empty; no tokens were read yet"),
         (lambda: Cache(2, StateCache).select(np.array([0])), ValueError, "the cache is empty"),

@@ -1,7 +1,5 @@
 """How often a training step makes the host wait for the device, as the strict stand-in for CuPy counts it."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,22 +1,17 @@
 """What finite differences cannot tell: rounding that looks like a kink, kinks that look like a mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from common import draw
 from raw_units import verdict, verdicts
 
 from minitransformer import layers, ops, verify
 from minitransformer.check.verify.foreign import rounded_like
 
 # ------------------------------------------------------------------------------------------------------ three verdicts
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def line(c: float, s: float, factor: float) -> Callable[..., Any]:

@@ -1,7 +1,5 @@
 """Schematics: what is drawn follows the arrays, in lines, squares, and the words for those who cannot see them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

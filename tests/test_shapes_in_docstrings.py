@@ -4,8 +4,6 @@ A docstring says "x: (..., in); weight: (in, out); y: (..., out)". Every case of
 for each letter must explain all arrays of the call, and its gradients. Docstrings with a wrong letter must be noticed.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

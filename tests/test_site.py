@@ -125,9 +125,9 @@ def test_only_a_prediction_with_a_choice_has_letters() -> None:
 
 
 def test_a_field_for_several_numbers_says_how_many() -> None:
-    assert "two numbers, as 7, 5<" in question("", "dq: (3, 2)")
-    assert "four numbers, as 7, 5, 9, 7<" in question("", "n: (-1, -1, 1, 1)")
-    assert "three numbers, as 0.1, 0.2, 0.7, to 1 place<" in question("", "w: (0.3, 0.3, 0.4)")
+    assert "two numbers, such as 7, 5<" in question("", "dq: (3, 2)")
+    assert "four numbers, such as 7, 5, 9, 7<" in question("", "n: (-1, -1, 1, 1)")
+    assert "three numbers, such as 0.1, 0.2, 0.7, to 1 place<" in question("", "w: (0.3, 0.3, 0.4)")
     examples = {"7, 5", "7, 5, 9", "0.1, 0.2", "0.1, 0.2, 0.7"}
     for chapter in [*read(ROOT / "notebooks"), *read_ideas()]:
         for cell in chapter.cells:

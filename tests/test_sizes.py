@@ -3,15 +3,13 @@
 Whoever needs more lines than that removes others, or raises a number on purpose.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
 import minitransformer
 
 PACKAGE = Path(minitransformer.__file__).parent
-MOST = {"core": 7_000, "package": 51_000, "tests": 53_000}
+MOST = {"core": 7_000, "package": 54_000, "tests": 53_000}
 IDEA = 400  # of an idea in a folder of ideas/
 
 

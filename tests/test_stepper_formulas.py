@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import io
+import itertools
 import re
 from importlib import resources
 from typing import Any
@@ -113,9 +114,9 @@ class Line:
             return given[0].swapaxes(-2, -3).reshape(*before, length, n_heads * width)
         for i, (node, call) in enumerate(self.waiting):
             called = ast.unparse(node.func)
-            op = called.removesuffix("pullback").removesuffix("backward").rstrip("_")
-            index = "".join(mathml.name(op).itertext()) if op else ""
-            if name not in (index if called != op else called, called, as_function(call.name)):
+            of = mathml.map_of(called)
+            index = "" if of is None else "".join(of.itertext())
+            if name not in (index if mathml.is_pullback(called) else called, called, as_function(call.name)):
                 continue
             del self.waiting[i]
             taken = {bound.name: bound.value.array for bound in self.recording.steps_of(call)[0].bound}
@@ -130,6 +131,9 @@ class Line:
         inside = self.inside(name, given)
         if inside is not None:
             return inside
+        if name == "softmax":  # of a formula for the whole of a call's lines
+            return ops.softmax(*given)[0]
+        name = next((of_numpy for of_numpy in ("tril",) if as_function(of_numpy) == name), name)
         return getattr(np, name)(*given) if hasattr(np, name) else self.code(name)(*given)
 
     def inside(self, name: str, given: list[Any]) -> Any:
@@ -188,6 +192,7 @@ class Read(PaperFormula):
         element = super().expression(whole, within)
         plain = self.rewritten(whole)
         moved = isinstance(plain, Applied) and (plain.name == "reshape" or element.tag == "mi")  # S, without arguments
+        moved |= isinstance(plain, Applied) and plain.name == "arange"  # (0, 1, 2)
         if (isinstance(whole, Member) and whole.name != "T") or is_joined(whole, "[]") or moved:
             with contextlib.suppress(NotExpandable):
                 self.leaves[key(element)] = self.walk.value(whole)
@@ -322,6 +327,31 @@ def test_no_formula_of_a_paper_is_written_as_code(name: str) -> None:
     code = re.compile(r"reshape|stack\(|concatenate|swap|axis|device|zeros|mask\(|scoresof|\.\.\.|…|:|new,| \* ")
     assert shown and [text for text in shown if code.search(text)] == []
     assert [line["sentence"] for line in data["lines"] if re.match(r"[\w -]+ begins: ", line["sentence"])] == []
+    assert {name for line in data["lines"] if line["paper"] for name in identifiers(line["paper"])} == set()
+
+
+PLAIN = "exp log tanh sin cos max min mean argsort clip split".split()  # NumPy's names that papers have as well
+
+
+def identifiers(part: list[Any]) -> set[str]:
+    """What a formula writes as code does: of_all, 1_scores, compress_backward(of latent), arange(size), n near."""
+    tag, _, *rest = part
+    found: set[str] = set()
+    for child, after in itertools.zip_longest(rest, rest[1:]):
+        if isinstance(child, str):
+            continue
+        text = child[2] if child[0] in ("mi", "mtext") and len(child) > 2 else ""
+        is_called = isinstance(after, list) and after[0] == "mrow" and after[2][2] == "("
+        is_index = tag in ("msub", "msubsup") and child is rest[1]
+        words = text.split("\u00a0")
+        if "_" in text or "backward" in words[1:] or (words[0] == "of" and text) or (len(words) > 1 and not is_called):
+            found |= set() if (is_index and "_" not in text) or words == ["if", ""] else {text}
+        if hasattr(np, text) and text not in PLAIN and is_called:
+            found |= {text}
+        if is_index and child[0] == "mi" and rest[0][0] == "mn":  # 1 with the index "scores"
+            found |= {text}
+        found |= identifiers(child)
+    return found
 
 
 def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
@@ -372,7 +402,7 @@ def characters(part: list[Any]) -> str:
     text = "".join(child if isinstance(child, str) else characters(child) for child in rest)
     if tag != "mi" or len(text) > 1 or "mathvariant" in attributes or not text.isalpha():
         return text
-    return {"h": "ℎ", "ℒ": "ℒ"}.get(text) or chr(italic(text))
+    return {"h": "ℎ", "ℒ": "ℒ", "ℓ": "ℓ"}.get(text) or chr(italic(text))
 
 
 def italic(letter: str) -> int:

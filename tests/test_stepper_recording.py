@@ -7,7 +7,6 @@ import functools
 import html
 import json
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from common import printed
 from tiers import first_of_each
 
 import minitransformer
@@ -25,6 +25,7 @@ from minitransformer.ops import softmax
 from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.document import document
 from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page_data import page_data
 from minitransformer.verify import CASES, Report, Row
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 0.0, -1.0]])
@@ -551,16 +552,11 @@ def test_trace_and_profile_functions_stay(traced) -> None:
 
 
 def test_without_a_tracer_there_is_none_afterwards() -> None:
-    script = (
-        "import sys, numpy as np, minitransformer as m\n"
-        "m.step(m.stepper.examples.ops.softmax, np.ones((2, 3)), verify=True)\n"
+    printed(
+        "import sys, numpy as np, minitransformer as m\nfrom minitransformer import ops\n"
+        "m.step(ops.softmax, np.ones((2, 3)), verify=True)\n"
         "assert sys.gettrace() is None and sys.getprofile() is None\n"
     )
-    script = script.replace("m.stepper.examples.ops", "ops").replace(
-        "as m\n", "as m\nfrom minitransformer import ops\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_tracer_sees_the_lines_around_a_step() -> None:
@@ -737,6 +733,29 @@ def test_looking_things_up_takes_no_scan_of_all_steps() -> None:
 # --------------------------------------------------------------------------------------------------------- its faces
 
 
+def test_a_gradient_that_rounding_hides_is_not_called_wrong() -> None:
+    """Terminal, page and JSON said WRONG, or showed a gap, of what finite differences cannot see."""
+
+    def f(x: np.ndarray):
+        y = 1e6 + 1e-12 * x
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dx = 1e-12 * dy
+            return dx
+
+        return y, backward
+
+    recording = step(f, np.array([0.1, 0.2]), upstream=np.ones(2), verify=True)
+    assert recording.report is not None and recording.report.verdict == "CANNOT BE SEEN"
+    (dx,) = (b for s in document(recording)["steps"] for b in s["bound"] if b["name"] == "dx")
+    assert dx["check"]["verdict"] == "CANNOT BE SEEN"
+    (shown,) = (b for s in page_data(recording)["steps"] for b in s["bound"] if b["name"] == "dx")
+    assert "numerical" not in shown and shown["told"].startswith(
+        "finite differences: they cannot see it, rounding hides"
+    )
+    assert "WRONG" not in str(recording)
+
+
 def test_json_holds_the_whole_recording(tmp_path) -> None:
     recording = step(ops.softmax, np.array([[0.0, -np.inf, 2.0]]), upstream=np.array([[1.0, 2.0, 4.0]]))
     path = tmp_path / "recording.json"
@@ -778,13 +797,11 @@ def test_it_says_what_it_is() -> None:
 
 
 def test_the_package_offers_step_and_saved_without_loading_them() -> None:
-    script = (
+    printed(
         "import sys, minitransformer as m\n"
         "assert 'numpy' not in sys.modules and {'step', 'saved'} <= set(dir(m))\n"
         "from minitransformer import step, saved\n"
         "assert m.step is step and callable(saved)\n"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
     with pytest.raises(AttributeError, match="no attribute 'stepp'"):
         _ = minitransformer.stepp

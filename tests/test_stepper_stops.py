@@ -8,6 +8,7 @@ import pytest
 from minitransformer import ops
 from minitransformer.school.show.stepper import Recording, step
 from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page_data import page_data
 from minitransformer.school.show.stepper.paper import paper
 from minitransformer.school.show.stepper.sentences import sentence_of
 from minitransformer.school.show.stepper.stops import LONG, stops_of
@@ -93,3 +94,26 @@ def test_a_sum_in_place_is_seen_each_time() -> None:
     recording = step(ops.embedding, np.array([1, 0, 1]), np.arange(6.0).reshape(2, 3))
     names = [bound.name for i in stops_of(recording).found for bound in recording.steps[i].bound]
     assert names.count("dtable") == 2
+
+
+def test_gpt_begins_with_its_text_and_ends_at_the_table_of_vectors(recordings: dict[str, Recording]) -> None:
+    """It began as a model and a loss, said dlogits = Jᵀ dℒ, and ended before the gradient of its table."""
+    recording = recordings["gpt"]
+    stops = [recording.steps[i] for i in stops_of(recording).found]
+    assert recording.tokens == ("the", "dog", "the")
+    assert "probable" in sentence_of(recording, stops[0]) and "token" in sentence_of(recording, stops[0])
+    names = [bound.name for at in stops for bound in at.bound]
+    assert {"log_p", "loss", "dlogits"} <= set(names) and names[-1] == "dtable"
+    table = recording.calls[recording.find("embedding.table")[1].call.index]
+    assert stops[-1].call != table.index and recording.calls[stops[-1].call].forward_call == table.index
+    data = page_data(recording)
+    boxes = [box["name"] for box in data["map"]["boxes"].values()]
+    whole = data["map"]["boxes"]["0"]["row"]
+    assert not any("Encoder" in name or name == "Language Model" for name in boxes), boxes
+    assert {"Input Embedding", "Transformer Blocks", "Unembed", "Cross-entropy"} <= set(boxes) and whole
+    formulas = {line["text"]: "".join(texts(line["paper"])) for line in data["lines"] if line["paper"]}
+    assert formulas["dlogits = loss_backward(dloss)"] == "dlogits=(softmax(logits)−(j=wantedi))dℒ3"
+
+
+def texts(part: list) -> list[str]:
+    return [text for child in part[2:] for text in ([child] if isinstance(child, str) else texts(child))]

@@ -26,6 +26,8 @@ from minitransformer.cli import main
 from minitransformer.school.show.stepper import terminal
 from minitransformer.school.show.stepper.drawing import PLAIN, Style, draw, matrix, plain, verdict
 from minitransformer.school.show.stepper.examples import EXAMPLES
+from minitransformer.school.show.stepper.page_data import page_data
+from minitransformer.school.show.stepper.stops import stops_of
 from minitransformer.school.show.stepper.terminal import Viewer
 
 NAMES = (
@@ -218,17 +220,19 @@ def test_a_wrong_gradient_is_called_wrong() -> None:
 
 
 def test_all_at_once(recording) -> None:
-    quiet = [s for s in recording.steps if s.quiet]
+    """The steps are those of the page, with its numbers."""
     short, full = plain(recording), plain(recording, everything=True)
-    assert short.count("\nstep ") == len(recording.steps) - len(quiet)
-    assert full.count("\nstep ") == len(recording.steps)
+    page = page_data(recording)["steps"]
+    stops = [s for s, shown in enumerate(page) if shown.get("stop")]
+    assert re.findall(r"\nstep (\d+)/", short) == [str(n + 1) for n in range(len(stops))]
+    assert full.count("\nline ") == len(page) > len(stops)
     assert "return output, backward" not in short
     assert "return output, backward" in full
     assert str(recording.report) in short
     assert "\x1b" not in full
     coloured = plain(recording, style=Style(True))
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == short
-    for name in "q k v scores weights output dq dk dv dscores dweights".split():
+    for name in "q k v scores output dq dk dv dscores dw_q".split():
         assert f"  {name} (" in short
 
 
@@ -241,8 +245,8 @@ def test_code_without_source_can_be_drawn() -> None:
 # ---------------------------------------------------------------------------------------------------------------- keys
 
 
-def test_keys_go_forward_and_back_over_the_lines_that_bind_numbers(viewer, recording) -> None:
-    loud = [s.index for s in recording.steps if not s.quiet]
+def test_keys_go_forward_and_back_over_the_steps_of_the_page(viewer, recording) -> None:
+    loud = list(stops_of(recording).found)
     places = [viewer.at]
     for key in ["n", "\x1b[C", " ", "\r", "\x1bOC", "p", "\x1b[D", "\x7f"]:
         viewer.press(key)
@@ -258,7 +262,7 @@ def test_keys_go_forward_and_back_over_the_lines_that_bind_numbers(viewer, recor
     assert viewer.at == loud[0]
     viewer.press("a")
     viewer.press("nn")  # typed faster than drawn
-    assert viewer.at == 2
+    assert viewer.at == loud[0] + 2
     viewer.press("b")
     assert recording.calls[recording.steps[viewer.at].call].backward
     assert not any(recording.calls[s.call].backward for s in recording.steps[: viewer.at])
@@ -269,7 +273,7 @@ def test_o_goes_over_and_u_goes_out_of_what_is_called(viewer, recording) -> None
     while not places[1:] or places[-1] != places[-2]:
         viewer.press("o")
         places.append(viewer.at)
-    loud = [s for s in recording.steps if not s.quiet]
+    loud = [recording.steps[index] for index in stops_of(recording).found]
     assert places[:-1] == [s.index for s in loud if recording.calls[s.call].label == "self_attention"]
     viewer.at = recording.find("softmax.y")[0].index
     labels = []
@@ -282,19 +286,23 @@ def test_o_goes_over_and_u_goes_out_of_what_is_called(viewer, recording) -> None
 def test_g_jumps_to_a_step(viewer, recording) -> None:
     for key in ["g", "1", "2", "9", "\x7f", "\r"]:
         viewer.press(key)
-    assert viewer.at == 11
-    assert screen(viewer).startswith("step 12/")
+    stops = list(stops_of(recording).found)
+    assert viewer.at == stops[11]
+    assert screen(viewer).startswith(f"step 12/{len(stops)} ")
     viewer.press("g7\r")
-    assert viewer.at == 6
+    assert viewer.at == stops[6]
     for wrong in ("0", "9999", "x", ""):
         viewer.press("g")
         viewer.press(wrong + "\r")
-        assert viewer.at == 6
-        assert f"there are steps 1 to {len(recording.steps)}" in screen(viewer)
+        assert viewer.at == stops[6]
+        assert f"there are steps 1 to {len(stops)}" in screen(viewer)
+    viewer.press("ag3\r")
+    assert viewer.at == 3 and screen(viewer).startswith(f"line 3/{len(recording.steps) - 1} ")
+    viewer.press("ag7\r")
     viewer.press("g5")
     assert "step: 5" in screen(viewer)
     viewer.press("\x1b")
-    assert viewer.at == 6
+    assert viewer.at == stops[6]
     assert "step:" not in screen(viewer)
 
 
@@ -324,7 +332,7 @@ def test_a_and_the_arrows_change_what_is_shown(viewer) -> None:
     viewer.press("a")
     assert "all lines" in screen(viewer)
     viewer.press("a")
-    assert "only the lines that bind a number" in screen(viewer)
+    assert "only the steps" in screen(viewer)
     top = screen(viewer, lines=10).splitlines()
     viewer.press("\x1b[B")
     viewer.press("j")
@@ -517,10 +525,10 @@ def test_stepping_on_a_terminal(on_terminal) -> None:
     assert "\x1b[1m" in first  # the current line stands out
     shell.type("\x1b[C")
     assert "step 2/" in shell.wait_for("quit")
-    shell.type("cx 1,3\r")
-    shell.wait_for("x[1, 3] = self_attention.x[1, 3] = 2")
-    shell.type("g30\r")
-    assert "step 30/" in shell.wait_for("quit")
+    shell.type("cq 1,2\r")
+    shell.wait_for("q[1, 2] = ")
+    shell.type("g20\r")
+    assert "step 20/" in shell.wait_for("quit")
     shell.type("q")
     assert shell.ended() == 0
 

@@ -37,114 +37,51 @@ def assert_holds(a, expected):
     np.testing.assert_array_equal(to_numpy(a), expected, strict=True)
 
 
-# ---- What it refuses. Each case must work where all arrays are NumPy's, so that only the mixture can be at fault. ----
+# ---- What it refuses. Each line must run where all arrays are NumPy's, so that only the mixture can be at fault. ----
 
-MIXTURES = {
-    "a + n": lambda a, n, lib: a + n,
-    "n + a": lambda a, n, lib: n + a,
-    "a - n": lambda a, n, lib: a - n,
-    "n - a": lambda a, n, lib: n - a,
-    "a * n": lambda a, n, lib: a * n,
-    "n * a": lambda a, n, lib: n * a,
-    "a / n": lambda a, n, lib: a / (n + 1.0),
-    "n / a": lambda a, n, lib: n / (a + 1.0),
-    "a ** n": lambda a, n, lib: a**n,
-    "n ** a": lambda a, n, lib: n**a,
-    "a // n": lambda a, n, lib: a // (n + 1.0),
-    "a % n": lambda a, n, lib: a % (n + 1.0),
-    "a @ n": lambda a, n, lib: a @ n.T,
-    "n @ a": lambda a, n, lib: n @ a.T,
-    "a & n": lambda a, n, lib: (a > 1.0) & (n > 1.0),
-    "n & a": lambda a, n, lib: (n > 1.0) & (a > 1.0),
-    "a | n": lambda a, n, lib: (a > 1.0) | (n > 1.0),
-    "a ^ n": lambda a, n, lib: (a > 1.0) ^ (n > 1.0),
-    "a << n": lambda a, n, lib: a.astype(int) << n.astype(int),
-    "a >> n": lambda a, n, lib: a.astype(int) >> n.astype(int),
-    "a == n": lambda a, n, lib: a == n,
-    "n == a": lambda a, n, lib: n == a,
-    "a != n": lambda a, n, lib: a != n,
-    "a < n": lambda a, n, lib: a < n,
-    "n < a": lambda a, n, lib: n < a,
-    "a <= n": lambda a, n, lib: a <= n,
-    "a > n": lambda a, n, lib: a > n,
-    "a >= n": lambda a, n, lib: a >= n,
-    "a + 0-d n": lambda a, n, lib: a + n[0, 1, ...],
-    "a[n]": lambda a, n, lib: a[n[0].astype(int) % 2],
-    "a[n > 1]": lambda a, n, lib: a[n > 1.0],
-    "a[:, n]": lambda a, n, lib: a[:, n[0].astype(int)],
-    "n[a]": lambda a, n, lib: n[a[0].astype(int) % 2],
-    "a[...] = n": lambda a, n, lib: a.__setitem__(..., n),
-    "a[0] = n": lambda a, n, lib: a.__setitem__(0, n[1]),
-    "a[n > 1] = 0": lambda a, n, lib: a.__setitem__(n > 1.0, 0.0),
-    "n[...] = a": lambda a, n, lib: n.__setitem__(..., a),
-    "a += n": lambda a, n, lib: a.__iadd__(n),
-    "a -= n": lambda a, n, lib: a.__isub__(n),
-    "a *= n": lambda a, n, lib: a.__imul__(n),
-    "a /= n": lambda a, n, lib: a.__itruediv__(n + 1.0),
-    "n += a": lambda a, n, lib: n.__iadd__(a),
-    "n *= a": lambda a, n, lib: n.__imul__(a),
-    "where(n, a, a)": lambda a, n, lib: lib.where(n > 1.0, a, a),
-    "where(a, n, a)": lambda a, n, lib: lib.where(a > 1.0, n, a),
-    "where(a, a, n)": lambda a, n, lib: lib.where(a > 1.0, a, n),
-    "maximum(a, n)": lambda a, n, lib: lib.maximum(a, n),
-    "minimum(0, n)": lambda a, n, lib: lib.minimum(0.0, n),
-    "matmul(a, n)": lambda a, n, lib: lib.matmul(a, n.T),
-    "einsum(a, n)": lambda a, n, lib: lib.einsum("ij,kj->ik", a, n),
-    "concatenate([a, n])": lambda a, n, lib: lib.concatenate([a, n]),
-    "stack([a, n])": lambda a, n, lib: lib.stack([a, n]),
-    "exp(n)": lambda a, n, lib: lib.exp(n),
-    "sum(n)": lambda a, n, lib: lib.sum(n),
-    "argsort(n)": lambda a, n, lib: lib.argsort(n),
-    "zeros_like(n)": lambda a, n, lib: lib.zeros_like(n),
-    "full_like(a, n)": lambda a, n, lib: lib.full_like(a, n),
-    "clip(a, n)": lambda a, n, lib: lib.clip(a, n, n),
-    "clip(a, a_min=n)": lambda a, n, lib: lib.clip(a, a_min=n, a_max=n),
-    "a.clip(n)": lambda a, n, lib: a.clip(n, n),
-    "take_along_axis(a, n)": lambda a, n, lib: lib.take_along_axis(a, n.astype(int) % 2, axis=0),
-    "take_along_axis(n, a)": lambda a, n, lib: lib.take_along_axis(n, a.astype(int) % 2, axis=0),
-    "exp(a, out=n)": lambda a, n, lib: lib.exp(a, out=n),
-    "exp(n, out=a)": lambda a, n, lib: lib.exp(n, out=a),
-    "full(n)": lambda a, n, lib: lib.full((2, 3), n),
-}
+# Of an array of the device, a, and one of NumPy's, n; lib is the device's library.
+MIXTURES = """
+a + n; n + a; a - n; n - a; a * n; n * a; a / (n + 1.0); n / (a + 1.0); a**n; n**a; a // (n + 1.0); a % (n + 1.0)
+a @ n.T; n @ a.T; (a > 1.0) & (n > 1.0); (n > 1.0) & (a > 1.0); (a > 1.0) | (n > 1.0); (a > 1.0) ^ (n > 1.0)
+a.astype(int) << n.astype(int); a.astype(int) >> n.astype(int)
+a == n; n == a; a != n; a < n; n < a; a <= n; a > n; a >= n; a + n[0, 1, ...]
+a[n[0].astype(int) % 2]; a[n > 1.0]; a[:, n[0].astype(int)]; n[a[0].astype(int) % 2]
+a[...] = n; a[0] = n[1]; a[n > 1.0] = 0.0; n[...] = a
+a += n; a -= n; a *= n; a /= n + 1.0; n += a; n *= a
+lib.where(n > 1.0, a, a); lib.where(a > 1.0, n, a); lib.where(a > 1.0, a, n)
+lib.maximum(a, n); lib.minimum(0.0, n); lib.matmul(a, n.T); lib.einsum("ij,kj->ik", a, n)
+lib.concatenate([a, n]); lib.stack([a, n]); lib.exp(n); lib.sum(n); lib.argsort(n)
+lib.zeros_like(n); lib.full_like(a, n); lib.full((2, 3), n)
+lib.clip(a, n, n); lib.clip(a, a_min=n, a_max=n); a.clip(n, n)
+lib.take_along_axis(a, n.astype(int) % 2, axis=0); lib.take_along_axis(n, a.astype(int) % 2, axis=0)
+lib.exp(a, out=n); lib.exp(n, out=a)
+"""
 
-NUMPY_FUNCTIONS = {
-    "asarray": lambda a: np.asarray(a),
-    "array": lambda a: np.array(a),
-    "array of a list": lambda a: np.array([a, a]),
-    "array of a list of scalars": lambda a: np.array([a.sum(), a.sum()]),
-    "float64": lambda a: np.asarray(a.sum(), dtype=np.float64),
-    "exp": lambda a: np.exp(a),
-    "maximum": lambda a: np.maximum(a, 0.0),
-    "isfinite": lambda a: np.isfinite(a),
-    "sum": lambda a: np.sum(a),
-    "mean": lambda a: np.mean(a),
-    "reshape": lambda a: np.reshape(a, -1),
-    "transpose": lambda a: np.transpose(a),
-    "where": lambda a: np.where(a > 1.0, a, 0.0),
-    "concatenate": lambda a: np.concatenate([a, a]),
-    "stack": lambda a: np.stack([a, a]),
-    "zeros_like": lambda a: np.zeros_like(a),
-    "copyto": lambda a: np.copyto(np.zeros((2, 3)), a),
-    "add.at": lambda a: np.add.at(np.zeros((4, 2, 3)), 0, a),
-    "linalg.norm": lambda a: np.linalg.norm(a),
-    "assert_allclose": lambda a: np.testing.assert_allclose(a, a),
-    "scipy's erf": lambda a: special.erf(a),
-    "a permutation": lambda a: np.random.default_rng(0).permutation(a),
-}
+NUMPY_FUNCTIONS = """
+np.asarray(a); np.array(a); np.array([a, a]); np.array([a.sum(), a.sum()]); np.asarray(a.sum(), dtype=np.float64)
+np.exp(a); np.maximum(a, 0.0); np.isfinite(a); np.sum(a); np.mean(a); np.reshape(a, -1); np.transpose(a)
+np.where(a > 1.0, a, 0.0); np.concatenate([a, a]); np.stack([a, a]); np.zeros_like(a); np.linalg.norm(a)
+np.copyto(np.zeros((2, 3)), a); np.add.at(np.zeros((4, 2, 3)), 0, a); np.testing.assert_allclose(a, a)
+special.erf(a); np.random.default_rng(0).permutation(a)
+"""
 
 
-@in_one("name", MIXTURES)
-def test_numpy_arrays_are_refused(name):
-    MIXTURES[name](HOST.copy(), HOST.copy(), np)
+def lines_of(text):
+    return text.strip().replace("\n", "; ").split("; ")
+
+
+@in_one("line", lines_of(MIXTURES))
+def test_numpy_arrays_are_refused(line):
+    exec(line, {"a": HOST.copy(), "n": HOST.copy(), "lib": np})
     with pytest.raises(TypeError):
-        MIXTURES[name](strict(HOST), HOST.copy(), xp)
+        exec(line, {"a": strict(HOST), "n": HOST.copy(), "lib": xp})
 
 
-@in_one("name", NUMPY_FUNCTIONS)
-def test_functions_of_numpy_refuse_a_device_array(name):
-    NUMPY_FUNCTIONS[name](HOST.copy())
+@in_one("line", lines_of(NUMPY_FUNCTIONS))
+def test_functions_of_numpy_refuse_a_device_array(line):
+    exec(line, {"a": HOST.copy(), "np": np, "special": special})
     with pytest.raises(TypeError):
-        NUMPY_FUNCTIONS[name](strict(HOST))
+        exec(line, {"a": strict(HOST), "np": np, "special": special})
 
 
 def test_an_in_place_operation_that_is_refused_leaves_the_array_alone():
@@ -172,21 +109,11 @@ def test_a_list_is_no_index():
 
 def test_a_device_array_is_no_length_shape_or_axis():
     a, one = strict(HOST), strict(1)
-    for use in (
-        lambda: range(one),
-        lambda: "ab"[one],
-        lambda: a[:one],
-        lambda: a.reshape(one, 6),
-        lambda: a.reshape((one, 6)),
-        lambda: a.sum(axis=one),
-        lambda: a.sum(one),
-        lambda: xp.sum(a, axis=one),
-        lambda: xp.zeros((one, 6)),
-        lambda: xp.zeros(one),
-        lambda: xp.arange(one),
-    ):
+    uses = """range(one); "ab"[one]; a[:one]; a.reshape(one, 6); a.reshape((one, 6)); a.sum(axis=one); a.sum(one)
+        xp.sum(a, axis=one); xp.zeros((one, 6)); xp.zeros(one); xp.arange(one)"""
+    for use in lines_of(uses):
         with pytest.raises(TypeError):
-            use()
+            eval(use.strip(), {"a": a, "one": one, "xp": xp})
 
 
 def test_where_numbers_are_expected_the_error_says_so():
@@ -260,43 +187,18 @@ def test_a_python_float_does_not_promote_float32():
         assert result.dtype == np.float32
 
 
-OPERATORS = {
-    "-": lambda a, b: -a,
-    "+": lambda a, b: +a,
-    "abs": lambda a, b: abs(-a),
-    "~": lambda a, b: ~(a > 1.0),
-    "a + b": lambda a, b: a + b,
-    "a - b": lambda a, b: a - b,
-    "a * b": lambda a, b: a * b,
-    "a / b": lambda a, b: a / b,
-    "a // b": lambda a, b: a // b,
-    "a % b": lambda a, b: a % b,
-    "a ** b": lambda a, b: a**b,
-    "a @ b": lambda a, b: a @ b.T,
-    "1 - a": lambda a, b: 1 - a,
-    "1 / b": lambda a, b: 1 / b,
-    "2 ** a": lambda a, b: 2**a,
-    "7 // b": lambda a, b: 7 // b,
-    "7 % b": lambda a, b: 7 % b,
-    "a < b": lambda a, b: a < b,
-    "a <= b": lambda a, b: a <= b,
-    "a > b": lambda a, b: a > b,
-    "a >= b": lambda a, b: a >= b,
-    "a == b": lambda a, b: a == b,
-    "a != b": lambda a, b: a != b,
-    "a & b": lambda a, b: (a > 1.0) & (b < 4.0),
-    "a | b": lambda a, b: (a > 4.0) | (b < 2.0),
-    "a ^ b": lambda a, b: (a > 1.0) ^ (b < 4.0),
-    "a << b": lambda a, b: a.astype(int) << b.astype(int),
-    "a >> b": lambda a, b: (8 * a).astype(int) >> b.astype(int),
-    "40 >> a": lambda a, b: 40 >> a.astype(int),
-}
+OPERATORS = """
+-a; +a; abs(-a); ~(a > 1.0); a + b; a - b; a * b; a / b; a // b; a % b; a**b; a @ b.T
+1 - a; 1 / b; 2**a; 7 // b; 7 % b; a < b; a <= b; a > b; a >= b; a == b; a != b
+(a > 1.0) & (b < 4.0); (a > 4.0) | (b < 2.0); (a > 1.0) ^ (b < 4.0)
+a.astype(int) << b.astype(int); (8 * a).astype(int) >> b.astype(int); 40 >> a.astype(int)
+"""
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_operators_compute_what_numpy_computes(name):
+@pytest.mark.parametrize("line", lines_of(OPERATORS))
+def test_operators_compute_what_numpy_computes(line):
     other = HOST[::-1, ::-1] + 1.0
-    assert_holds(OPERATORS[name](strict(HOST), strict(other)), OPERATORS[name](HOST, other))
+    assert_holds(eval(line, {"a": strict(HOST), "b": strict(other)}), eval(line, {"a": HOST, "b": other}))
 
 
 def test_in_place_operations_write_into_the_same_memory():
@@ -550,13 +452,8 @@ class FixedSeed(np.random.Generator):
 
 def test_uniform_is_splitmix64_of_the_seed():
     # Its first outputs for the seed 1234567: Rosetta Code, "Pseudo-random numbers/Splitmix64".
-    published = [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-        4593380528125082431,
-        16408922859458223821,
-    ]
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    published.append(16408922859458223821)
     numbers = uniform(FixedSeed(), (5,), like=strict(0.0))
     assert_holds(numbers, np.array([(z >> 40) / 2**24 for z in published], dtype=np.float32))
 

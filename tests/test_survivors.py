@@ -3,8 +3,6 @@
 What is right is computed here, by the formulas alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

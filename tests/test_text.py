@@ -1,7 +1,5 @@
 """The text room: numbers in words, vocabularies and batches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """Text files: read the same plain and compressed, and refused with the file and the line."""
 
-from __future__ import annotations
-
 import gzip
 import io
 

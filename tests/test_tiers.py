@@ -1,7 +1,5 @@
 """A test of many cases in one item names each case that fails, and runs one alone where it is named."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The training loop: what it computes, that it can be stopped and resumed, and what it says when something is wrong."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import json
@@ -477,13 +475,10 @@ def test_a_checkpoint_that_cannot_grow_is_one_line_and_the_last_one_goes_on_bit_
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"steps": 0}, "steps must be greater than 0"),
         ({"optimizer": "adamax"}, "optimizer must be one of adamw, adam, sgd, muon, got 'adamax'"),
         ({"schedule": "linear"}, "schedule must be one of constant, cosine, inverse-sqrt"),
         ({"warmup": 12}, "warmup must be less than steps"),
-        ({"clip": -1.0}, "clip must be at least 0"),
         ({"patience": math.nan}, "patience must be at least 0"),
-        ({"workers": 0}, "workers must be greater than 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, message):
@@ -509,18 +504,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
 
 
 def run_command(folder, steps, *more):
-    settings = [
-        "--steps",
-        str(steps),
-        "--save-every",
-        "5",
-        "--validate-every",
-        "10",
-        "--average",
-        "3",
-        "--dropout",
-        "0.1",
-    ]
+    settings = f"--steps {steps} --save-every 5 --validate-every 10 --average 3 --dropout 0.1".split()
     return [sys.executable, "-m", "minitransformer", "train", "classify", "--out", str(folder), *settings, *more]
 
 

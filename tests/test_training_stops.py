@@ -1,7 +1,5 @@
 """How a run ends and resumes: early stops, losses that are not finite, damaged files, and other people's folders."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

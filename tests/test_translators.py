@@ -1,7 +1,5 @@
 """Every kind of translator goes through one loop and one decoder: trained, resumed, decoded, measured, refused."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Any

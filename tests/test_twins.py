@@ -1,7 +1,5 @@
 """Fast twins: they share the parameters of their originals, lead back to them, and change no other code."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from typing import Any

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import draw as normal
 
 from minitransformer import ideas, layers, ops, verify
 from minitransformer.check.verify.arguments import reading
@@ -24,10 +25,6 @@ from minitransformer.core.arrays.backend import to_device
 from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.layers import Module, Parameter
 from minitransformer.verify import Report, Row
-
-
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def product(x: np.ndarray, w: np.ndarray) -> Any:

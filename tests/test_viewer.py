@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gc
 import html
 import json
@@ -12,6 +13,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from minitransformer import inspect
 from minitransformer.check.trace.recorder import Recorder
 from minitransformer.check.trace.tracing import Replacement
 from minitransformer.cli import main
@@ -25,6 +27,7 @@ from minitransformer.core.models import (
     folder,
 )
 from minitransformer.generation import greedy
+from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.school.show.viewer import view
 from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
 from minitransformer.verify import values_inside
@@ -177,6 +180,19 @@ def test_a_view_needs_neither_a_copy_of_the_weights_nor_their_gradients():
         assert before[name][0] is parameter.value and before[name][1] is parameter.grad and not parameter.grad.any()
 
 
+def test_a_long_text_is_shown_by_its_layers():
+    ids, model = np.arange(200) % 7, language_model(n_layers=4, n_heads=8, d_model=16, max_length=200)
+    with pytest.raises(ValueError, match=r"there are 1,280,000 attention weights.*show fewer layers.*inspect\.heads"):
+        view(model, ids)
+    shown = view(model, ids, layers=[3, 1])
+    assert [maps.which for maps in shown.maps] == [(4, 2)]
+    np.testing.assert_array_equal(shown.maps[0].weights, inspect.heads(model, ids[None]).weights[[3, 1], 0])
+    both = view(transformer(), SOURCE, TARGET, layers=[1])
+    assert [(maps.name[:7], maps.which) for maps in both.maps] == [
+        ("Encoder", (2,)), ("Decoder", (2,)), ("Cross-a", (2,))
+    ]  # fmt: skip
+
+
 def test_a_large_model_gets_fewer_choices_and_a_page_of_moderate_size():
     ids = np.arange(64) % 7
     model = language_model(n_layers=12, d_model=24, n_heads=12).to(dtype="float32")
@@ -193,8 +209,9 @@ def test_a_large_model_gets_fewer_choices_and_a_page_of_moderate_size():
         (lambda x: x, (SOURCE,), {}, TypeError, "MaskedLanguageModel or Classifier, got function"),
         (transformer(), (SOURCE,), {}, TypeError, "a Transformer needs source and target, got 1 sequences"),
         (language_model(), (SOURCE, TARGET), {}, TypeError, "a LanguageModel needs ids, got 2"),
-        (language_model(), ([],), {}, ValueError, "ids must be a sequence of 1 to 64 token ids"),
-        (language_model(), ([1] * 65,), {}, ValueError, r"1 to 64 token ids, got shape \(65,\)"),
+        (language_model(), ([],), {}, ValueError, "ids must be a sequence of 1 to 256 token ids"),
+        (language_model(), ([1] * 257,), {}, ValueError, r"1 to 256 token ids, got shape \(257,\).*inspect\.heads"),
+        (language_model(), ([1],), {"layers": [2]}, ValueError, r"layers must be indices from 0 to 1, got \[2\]"),
         (language_model(), ([[1]],), {}, ValueError, r"got shape \(1, 1\)"),
         (language_model(), ([0.5],), {}, ValueError, "of float64"),
         (language_model(), ([7],), {}, ValueError, r"ids must be from 0 to 6 .* got 7"),
@@ -297,8 +314,8 @@ def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, ca
     cases = [
         ((path, "two hundrd"), 1, "does not hold 'hundrd'; it has .* tokens; the nearest: 'hundred'"),
         ((path, "two xyzzy"), 1, r"does not hold 'xyzzy'; it has \d+ tokens$"),
-        ((path, "  "), 1, "the text must have 1 to 64 tokens, got 0"),
-        ((path, "one " * 65), 1, "the text must have 1 to 64 tokens, got 65"),
+        ((path, "  "), 1, "the text must have 1 to 256 tokens, got 0"),
+        ((path, "one " * 257), 1, "the text must have 1 to 256 tokens, got 257"),
         ((tmp_path / "none", "one"), 1, "there is no model folder .*none"),
         ((other, "one"), 1, r"there is no tokenizer .*other"),
         ((unlabelled, "one"), 1, r"unlabelled has no labels\.json"),
@@ -315,8 +332,14 @@ def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, ca
     assert not page.exists()
 
 
-def test_view_shows_where_a_language_model_looks(tmp_path, capsys):
-    model = language_model()
+def gpt_oss():
+    config = dataclasses.replace(FAMILIES["gpt_oss"].example()[0], vocabulary=7)
+    return config.build(np.random.default_rng(0)).to(dtype="float64")
+
+
+@pytest.mark.parametrize("make", [language_model, pytest.param(gpt_oss, marks=pytest.mark.slow)])
+def test_view_and_plot_show_where_a_language_model_looks(make, tmp_path, capsys):
+    model = make()
     tokenizer = CharacterTokenizer.train(["abcd"])
     folder.save(model, tmp_path, tokenizer)
     assert main(["view", "--model", str(tmp_path), "badca", "--html", str(tmp_path / "a.html")]) == 0
@@ -325,6 +348,13 @@ def test_view_shows_where_a_language_model_looks(tmp_path, capsys):
     assert data["sequences"] == [list("badca")] and [maps["causal"] for maps in data["maps"]] == [True]
     shown = view(model, tokenizer.encode("badca"), names=(tokenizer.tokens,))
     assert [choice["name"] for choice in data["choices"]] == [choice.name for choice in shown.choices]
+    options = ["--model", str(tmp_path), "badca", "--html", str(tmp_path / "a.html"), "--layer"]
+    assert main(["view", *options, "2"]) == 0
+    assert data_of((tmp_path / "a.html").read_text(encoding="utf-8"))["maps"][0]["which"] == [2]
+    assert main(["view", *options, "3"]) == 1
+    assert "--layer must be from 1 to 2, got 3" in capsys.readouterr().err
+    assert main(["plot", "attention", "--model", str(tmp_path), "badca", "--out", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_view_shows_where_a_classifier_looks(tmp_path, capsys):

@@ -1,7 +1,5 @@
 """The stepper's page as a widget of a notebook, on the side of Python; tests/browser has the other side."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -3,8 +3,6 @@
 tests/browser/test_site_python.py asks Pyodide itself.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The worked example: the numbers that introductions print, and every number again by plain Python."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import math

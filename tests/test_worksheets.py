@@ -1,7 +1,5 @@
 """Worksheets: the answers are right and easy to write for hundreds of seeds, and marks follow from an early slip."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -28,11 +27,6 @@ def writer():
 def translator():
     sizes = {"n_encoder_layers": 1, "n_decoder_layers": 1, **SIZES}
     return models.Transformer(models.TransformerConfig(7, 7, **sizes), np.random.default_rng(0))
-
-
-def configured(config, *sizes, **flag):
-    """The model of a configuration with one flag set."""
-    return config(*sizes, **SIZES, **flag).build(np.random.default_rng(0))
 
 
 LAYER = Linear(2, 3, rng=np.random.default_rng(0))
@@ -148,42 +142,6 @@ UNCLEAR = [
     ),
     (lambda: models.Classifier(3), "config must be a ClassifierConfig, got 3"),
     (lambda: RecurrentTranslatorConfig(7, 7, attention=None), "one of the texts .* and 'none', got None"),
-    *(
-        (functools.partial(call, causal="no"), "causal must be True or False, got 'no'")
-        for call in (
-            functools.partial(ops.attention, X, X, X),
-            functools.partial(ideas.flash_attention, X, X, X),
-            functools.partial(ideas.local_attention, X, X, X, 2),
-            functools.partial(ideas.sink_attention, X, X, X, np.ones(2)),
-            functools.partial(ideas.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
-            functools.partial(HEADS, X),
-        )
-    ),
-    *(
-        (functools.partial(call, **{flag: "no"}), f"{flag} must be True or False, got 'no'")
-        for call, flag in (
-            (functools.partial(layers.Linear, 2, 3), "bias"),
-            (functools.partial(layers.MultiHeadAttention, 4, 2), "bias"),
-            (functools.partial(layers.FeedForward, 2, 3), "bias"),
-            (functools.partial(layers.Encoder, 1, **SIZES), "final_norm"),
-            (functools.partial(layers.Encoder, 1, **SIZES), "recompute"),
-            (functools.partial(ideas.MixtureOfExperts, 2, 3, 4), "gated"),
-            (functools.partial(ideas.MixtureOfExperts, 2, 3, 4), "bias"),
-            (functools.partial(ideas.Recurrent, 2, 3), "reverse"),
-            (functools.partial(ideas.GatedFeedForward, 2, 3), "bias"),
-            (functools.partial(ideas.grouped, 4, 2, 1), "bias"),
-            (functools.partial(ideas.rotary, X), "interleaved"),
-            (functools.partial(ideas.relative_bias, X[0], 2, 3), "both_ways"),
-            (functools.partial(generation.translate, **SEARCH), "early_stopping"),
-            (functools.partial(training.AdamW, PAIRS, 0.1), "decay_vectors"),
-            *(
-                (functools.partial(configured, models.LanguageModelConfig, 7, 4), flag)
-                for flag in ("bias", "tie_output")
-            ),
-            *((functools.partial(configured, models.TransformerConfig, 7, 7), flag) for flag in ("share_embeddings",)),
-            *((functools.partial(configured, models.ClassifierConfig, 7, 2), "recompute"),),
-        )
-    ),
 ]
 
 

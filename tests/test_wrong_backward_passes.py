@@ -1,21 +1,16 @@
 """An adversary for `verify.gradients`: right functions whose pullbacks are spoilt in many ways. None may pass."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from common import draw
 
 from minitransformer import verify
 
 Function = Callable[..., Any]
-
-
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 # ------------------------------------------------------------------------------- right functions, of one input or more
@@ -72,16 +67,16 @@ def distances(a: np.ndarray, b: np.ndarray) -> Any:
 
 
 RIGHT: dict[str, tuple[Function, tuple[np.ndarray, ...]]] = {
-    "cube": (cube, (normal(3, 4),)),
-    "sine": (sine, (normal(2, 3, 2),)),
-    "product": (product, (normal(3, 4), normal(4, 2, seed=1))),
-    "softmax": (softmax, (normal(3, 4),)),
-    "total": (total, (normal(5, 3),)),
-    "rows": (rows, (normal(4, 3),)),
-    "affine": (affine, (normal(3, 4), normal(4, 2, seed=1), normal(2, seed=2))),
-    "small": (small, (normal(3, 4),)),
-    "distances": (distances, (normal(3, 2), normal(4, 2, seed=1))),
-    "large": (cube, (normal(10, 20),)),
+    "cube": (cube, (draw(3, 4),)),
+    "sine": (sine, (draw(2, 3, 2),)),
+    "product": (product, (draw(3, 4), draw(4, 2, seed=1))),
+    "softmax": (softmax, (draw(3, 4),)),
+    "total": (total, (draw(5, 3),)),
+    "rows": (rows, (draw(4, 3),)),
+    "affine": (affine, (draw(3, 4), draw(4, 2, seed=1), draw(2, seed=2))),
+    "small": (small, (draw(3, 4),)),
+    "distances": (distances, (draw(3, 2), draw(4, 2, seed=1))),
+    "large": (cube, (draw(10, 20),)),
 }
 
 

@@ -1,7 +1,5 @@
 """Which cases of the catalogue a quick test runs, and tests of many small cases."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from collections.abc import Callable, Iterable

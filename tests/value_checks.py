@@ -3,8 +3,6 @@
 An idea in a folder of its own has its checks in its own test file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}

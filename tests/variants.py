@@ -1,7 +1,5 @@
 """Multi-head attention with later parts, by the name of each idea. The package itself hands parts in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from minitransformer import ideas, layers

@@ -48,7 +48,6 @@ def add(command: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, got {options.steps}")
-    options.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     right = run(options.out, options.seed, options.steps, options.device, speed(options))
     print(f"\ndone in {time.perf_counter() - began:.0f} s")
@@ -64,6 +63,7 @@ def run(
     say: Callable[[str], None] = print,
 ) -> bool:
     """Run all three parts and save the pictures and the model in `out`. Returns whether every gradient was right."""
+    out.mkdir(parents=True, exist_ok=True)
     say("1. The worked example\n")
     for example in EXAMPLES:
         say(f"{example}\n")
@@ -82,8 +82,7 @@ def _check_ops(device: str, say: Callable[[str], None]) -> bool:
     width = max(len(report.name) for report in reports)
     say(f"   {'':<{width}}  gradients    error")
     for report in reports:
-        verdict = "ok" if report.ok else "WRONG"
-        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:7.1e}  {verdict}")
+        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:7.1e}  {report.verdict}")
     right = all(report.ok for report in reports)
     say(f"\n   {'all ok' if right else 'not all of them ok: run `minitransformer check` to see where'}")
     return right

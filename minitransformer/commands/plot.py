@@ -7,7 +7,8 @@ import difflib
 from pathlib import Path
 
 from ..run.machines.locks import write_figure
-from ..school.show.viewer.command import view_text
+from ..school.inspect.watch import attentions
+from ..school.show.viewer.command import look_at
 from . import UsageError
 from .common import add_device
 from .outputs import file_to_write
@@ -38,24 +39,25 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    shown = view_text(options.model, options.text, options.device)
-    maps = {each.name.partition("-" if each.name.startswith("Cross") else " ")[0].lower(): each for each in shown.maps}
-    kind = options.kind or ("cross" if "cross" in maps else next(iter(maps)))
-    if kind not in maps:
-        near = difflib.get_close_matches(kind, list(maps), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"this model has {', '.join(maps)}"
+    look = look_at(options.model, options.text, options.device)
+    kinds = list(attentions(look.model))
+    kind = options.kind or kinds[-1]
+    if kind not in kinds:
+        near = difflib.get_close_matches(kind, kinds, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"this model has {', '.join(kinds)}"
         raise UsageError(f"this model has no attention of --kind {kind!r}; {hint}")
-    chosen = maps[kind]
-    n_layers, n_heads = chosen.weights.shape[:2]
+    found = look.weights(kind)
+    n_layers, n_heads = found.shape[:2]
     layer = n_layers if options.layer is None else options.layer
     for name, number, n in (("--layer", layer, n_layers), ("--head", options.head, n_heads)):
         if number is not None and not 1 <= number <= n:
             raise UsageError(f"{name} must be from 1 to {n}, got {number}")
     heads = range(1, n_heads + 1) if options.head is None else [options.head]
-    weights = chosen.weights[layer - 1][[head - 1 for head in heads]]
+    weights = found[layer - 1][[head - 1 for head in heads]]
+    tokens = look.tokens()
     queries, keys = (
-        [token.replace("$", r"\$").replace("\n", "↵") for token in shown.sequences[i]]  # no formulas, no empty labels
-        for i in (chosen.queries, chosen.keys)
+        [token.replace("$", r"\$").replace("\n", "↵") for token in tokens[side]]  # no formulas, no empty labels
+        for side in {"cross": (-1, 0), "decoder": (-1, -1)}.get(kind, (0, 0))
     )
     titles = [f"layer {layer}, head {head}" for head in heads]
     from ..school.show import plots  # here, because it imports matplotlib

@@ -27,12 +27,15 @@ def add(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="(default: attention-view.html)",
     )
+    command.add_argument(
+        "--layer", type=int, metavar="N", help="show only this layer, counted from 1: a page holds a longer text then"
+    )
     add_device(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    shown = view_text(options.model, options.text, options.device)
+    shown = view_text(options.model, options.text, options.device, options.layer)
     shown.to_html(options.html)
     print(shown.title)
     print(f"wrote {options.html}")

@@ -143,7 +143,7 @@ def numerical_gradient(f, x, dy, h=1e-5):
 # backward pass is $dx = 2 x \, dy$.
 
 
-# %%
+# %% tags=["slide-given-code"]
 def square(x):
     y = x**2
 
@@ -161,7 +161,7 @@ print("by hand:    ", backward(dy))
 print("numerically:", numerical_gradient(lambda x: square(x)[0], x, dy))
 
 # %% [markdown]
-# ⟦**Predict first.** In `dx` above, where does the 0 come from, and where the minus sign?⟧
+# ⟦**Predict first.** In $dx$ by hand, where does the 0 come from, and where the minus sign?⟧
 #
 # Then see what other upstream gradients give:
 
@@ -223,7 +223,7 @@ for function in (square, careless_square):
 # that sum to one. Here is one whose backward pass returns nothing but zeros:
 
 
-# %%
+# %% tags=["slide-given-code"]
 def lazy_softmax(x):
     y, _ = ops.softmax(x)
     return y, lambda dy: 0.0 * dy

@@ -88,7 +88,8 @@ display(matrices(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B))
 #
 # ⟦$$dB_{mj} = \sum_i A_{im}\, dC_{ij} \qquad\Longrightarrow\qquad \boxed{dB = A^\top dC}$$⟧
 #
-# ⟦**Predict first**, with a pencil: $dA$ and $dB$ for this $dC$, which has only two entries that are not zero.⟧
+# ⟦**Predict first**, with a pencil: $dA$ and $dB$ if $dC$ has only two entries that are not zero, $dC_{00} = 1$ and
+# $dC_{13} = 2$.⟧
 #: dA, row 0: (1, 0, 1); dA, row 1: (0, 2, -2)
 #: dB, row 0: (1, 0, 0, 0); dB, row 1: (0, 0, 0, 2); dB, row 2: (2, 0, 0, -2)
 
@@ -125,7 +126,7 @@ verify.gradients(matmul, A, B)
 # ⟦$dA$ must have the shape of $A$, (2, 3).⟧ Only one product of $dC$, (2, 4), and $B$, (3, 4), has that shape. So shapes
 # remind you of the formula. They cannot tell a transpose from a reshape:
 
-# %% tags=["slide"]
+# %% tags=["slide-given"]
 display(matrices(B=B, transposed=B.T, reshaped=B.reshape(4, 3)))
 
 # %% [markdown]

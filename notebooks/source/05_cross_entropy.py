@@ -153,9 +153,9 @@ for name in ("softmax-expects-cross-entropy", "softmax-takes-dy-for-target"):
     print(f"{'right' if ok else 'wrong'}: {MISTAKES[name].sentence}")
 
 # %% [markdown]
-# The converse mistake: `cross_entropy` takes **logits**. If you give it probabilities, softmax is applied twice.
+# ⟦The converse mistake: `cross_entropy` takes **logits**. If you give it probabilities, softmax is applied twice.⟧
 #
-# ⟦**Predict first.** With $V = 3$ and a perfect prediction $p = (1, 0, 0)$: how small can that loss get?⟧
+# ⟦**Predict first.** With $V = 3$ and a perfect prediction $p = (1, 0, 0)$: how small can the loss get?⟧
 #: the smallest loss: 0.55
 
 # %% tags=["slide-code"]
@@ -203,7 +203,8 @@ for name in ("cross-entropy-not-divided", "cross-entropy-divided-twice"):
 # ⟦The sentences of a batch are padded to the same length.⟧ Padded positions must not count: neither in the loss, nor in
 # the gradient, nor in $N$. In this library their target is −100.
 #
-# ⟦**Predict first.** The second position is padding. What are the loss and `dlogits`?⟧
+# ⟦**Predict first.** Two positions have the logits $(\ln 1, \ln 2, \ln 4)$. At the first, token 0 is wanted; the second
+# is padding. What are the loss and `dlogits`?⟧
 #: the loss: 1.95; dlogits at the padding: (0, 0, 0)
 
 # %% tags=["slide-code"]
@@ -271,8 +272,10 @@ targets = xp.array([0, 2, -100, 1])
 verify.gradients(ops.cross_entropy, random_logits, targets, label_smoothing=0.1)
 
 # %% [markdown]
-# ⟦Three ways to get the target of label smoothing wrong. **Predict first:** what does each target sum to? (All but one
-# of the mistakes can be found from the sum.)⟧
+# ⟦Three ways to get the target of label smoothing wrong: (a) the gradient is not smoothed; (b) ε is spread over all
+# tokens and not taken from the wanted one; (c) each of the $V$ tokens gets $\varepsilon / (V - 1)$. **Predict first:**
+# what does each target sum to, for $\varepsilon = 0.3$ and $V = 3$? (All but one of the mistakes can be found from the
+# sum.)⟧
 
 
 # %% tags=["slide"]

@@ -153,7 +153,7 @@ print("column sums:", dscores.sum(axis=0).round(6) + 0.0)
 # The same from the indices: $\text{scores}_{ij} = s \sum_c q_{ic} k_{jc}$, so $q_{ic}$ occurs in row $i$ with factor
 # $s\,k_{jc}$, and $k_{jc}$ in column $j$ with factor $s\,q_{ic}$:
 #
-# ⟦$$dq_{ic} = s \sum_j \text{dscores}_{ij}\, k_{jc} \qquad\qquad dk_{jc} = s \sum_i \text{dscores}_{ij}\, q_{ic}$$⟧
+# $$dq_{ic} = s \sum_j \text{dscores}_{ij}\, k_{jc} \qquad\qquad dk_{jc} = s \sum_i \text{dscores}_{ij}\, q_{ic}$$
 #
 # A query gets contributions from all keys, a key from all queries.
 
@@ -252,12 +252,12 @@ print(f"its q, k and v together:         {4 * B * H * T * d * 3 / 1e9:.1f} GB")
 # ⟦A mistake spoils everything that is computed from it later in the backward pass.⟧ What was computed earlier is still
 # right.
 #
-# ⟦**Predict first.** Which of dq, dk, dv, dscores come out wrong for each of these?⟧
+# ⟦**Predict first.** Which of dq, dk, dv, dscores come out wrong for each of these?
 #
 # - A: the factor $s$ is missing in dk
 # - B: dv uses the weights without their transpose
 # - C: the softmax is skipped on the way back
-# - D: $s$ is put into dscores and again into dq and dk
+# - D: $s$ is put into dscores and again into dq and dk⟧
 #: A: dk | dv | dq, dk and dscores | all four
 #: B: dv | dk | dq, dk and dscores | all four
 #: C: dq, dk and dscores | dk | dv | all four
@@ -280,9 +280,9 @@ for letter, name in letters.items():
     print(f"{letter}:   " + "".join(f"{verdict:8}" for verdict in verdicts))
 
 # %% [markdown]
-# ⟦C and D show the same pattern. The ratio wrong / right tells them apart. **Predict first:** what is it for D? And B?
-# Its shapes are right only because there are as many queries as keys. With two queries and three keys it cannot even
-# run:⟧
+# ⟦C (the softmax is skipped) and D ($s$ twice) show the same pattern. The ratio wrong / right tells them apart.
+# **Predict first:** what is it for D?⟧ And B? Its shapes are right only because there are as many queries as keys. With
+# two queries and three keys it cannot even run:
 #: the ratio for D: 0.71
 
 # %% tags=["slide"]

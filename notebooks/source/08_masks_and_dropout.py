@@ -48,12 +48,12 @@ def show_masks(**pictures):
 # ⟦A mask is a matrix of booleans with a row for each query and a column for each key.⟧ **True means "may attend".** (Some
 # libraries mean the opposite; check before you combine masks.)
 #
-# - **causal** (sequence): a token sees itself and what came before, $j \le i$. A language model must not read the
+# ⟦- **causal** (sequence): a token sees itself and what came before, $j \le i$. A language model must not read the
 #   answer.
 # - **padding**: keys beyond the end of their sequence are hidden from every query.
 # - **local** (restricted): only the neighbours, $|i - j| \le r$.
 #
-# ⟦**Predict first.** Draw all three for 6 tokens, with length 4 and $r = 1$. How many True entries does each have?⟧
+# **Predict first.** Draw all three for 6 tokens, with length 4 and $r = 1$. How many True entries does each have?⟧
 #: causal: 21; padding: 24; local: 16
 
 # %% tags=["slide"]
@@ -114,7 +114,7 @@ print("hidden after: ", xp.where(allowed, ops.softmax(scores)[0], 0.0))
 #
 # ## Testing for leaks
 #
-# ⟦**Predict first.** In this variant of the causal mask each token also sees the next one. Will finite differences find
+# ⟦**Predict first.** In a variant of the causal mask each token also sees the next one. Will finite differences find
 # it?⟧
 #: finite differences find it: no
 
@@ -190,7 +190,7 @@ for name, gradient in {"dq": dq, "dk": dk, "dv": dv}.items():
 #
 # ## A row with nothing to see
 #
-# ⟦Query 5 above may attend to nothing: all its scores are $-\infty$.⟧ Public code has three answers.
+# ⟦A query that may attend to nothing has the score $-\infty$ for every key.⟧ Public code has three answers.
 #
 # ⟦**Predict first.** What does each give: (a) $-\infty$ and a plain softmax; (b) $-10^9$ instead of $-\infty$; (c) in
 # float16, $-10^9$?⟧

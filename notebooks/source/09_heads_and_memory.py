@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 9 Many heads, and a memory to read
 #
-# One head of attention takes one weighted mean per query. This notebook puts several heads side by side, shows what the
-# reshapes between them really do, and lets one sequence read another.
+# One head of attention takes one weighted mean per query. This notebook puts several heads side by side (multi-head
+# attention), shows what the reshapes between them really do, and lets one sequence read another.
 #
 # You need notebooks 6 and 7 (attention, forward and backward) and 8 (masks). At the end you can
 #
@@ -68,7 +68,7 @@ print("two heads:", np.concatenate([show(who), show(how_many)], axis=1))
 # ⟦All $H$ projections stand side by side in one matrix $W_Q$ of shape $(D, H d_k)$: one product makes them all.⟧ Then the
 # result has to be cut. To see where each number goes, let it be its own address: row $t$, column $c$ holds $10 t + c$.
 
-# %%
+# %% tags=["slide-given"]
 x = array([[10 * t + c for c in range(4)] for t in range(3)])
 print(show(x), "  3 tokens, width 4 = 2 heads × 2\n")
 heads, split_backward = ops.split_heads(x, 2)
@@ -77,8 +77,8 @@ print(show(heads), "  shape", heads.shape)
 # %% [markdown]
 # Head 1 holds the first two columns of **every** token, head 2 the last two of every token.
 #
-# > ⟦**Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 1
-# > before you run the cell.⟧
+# > ⟦**Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head
+# > 1.⟧
 #: head 1, row 0: (0, 1); head 1, row 1: (2, 3); head 1, row 2: (10, 11)
 
 # %% tags=["slide-code"]
@@ -116,8 +116,8 @@ with by_reshape.applied():
     print("finite differences accept it:", verify.gradients(attention_layer, x, intermediates=False).ok)
 
 # %% [markdown]
-# A **dependency matrix** does find it: change one input token, and see which outputs change. A causal layer must give a
-# lower triangle: no output depends on the future.
+# ⟦A **dependency matrix** does find it: change one input token, and see which outputs change. A causal layer must give a
+# lower triangle: no output depends on the future.⟧
 #
 # > ⟦**Predict first.** With the wrong split, will the picture still be a lower triangle?⟧
 #: still a lower triangle: no
@@ -198,7 +198,7 @@ print("the sum over the heads is the layer's output:", same(total, attention_lay
 # %% tags=["slide"]
 for h in range(n_heads):
     columns = slice(h * d_head, (h + 1) * d_head)
-    print(f"head {h}: rank", np.linalg.matrix_rank(show(w_v[:, columns] @ w_o[columns])))
+    print(f"head {h + 1}: rank", np.linalg.matrix_rank(show(w_v[:, columns] @ w_o[columns])))
 print("sum:    rank", np.linalg.matrix_rank(show(w_v @ w_o)))
 
 figure, ax = plt.subplots(figsize=(5, 2.6), layout="constrained")
@@ -263,9 +263,8 @@ weights = verify.values_inside("weights", cross, target, memory)[0]
 figure, axes = plt.subplots(1, 2, figsize=(5, 3.6), layout="constrained")
 for head, ax in enumerate(axes):
     image = ax.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
-    ax.set(
-        title=f"head {head}", xlabel="memory", ylabel="query" if head == 0 else "", yticks=range(10), xticks=range(4)
-    )
+    ax.set(title=f"head {head + 1}", xlabel="memory", yticks=range(10), xticks=range(4))
+axes[0].set_ylabel("query")
 figure.colorbar(image, ax=axes, label="attention weight")
 print("rows sum to", weights.sum(axis=-1).round(6)[0], "\ncolumns sum to", weights[0].sum(axis=0).round(2))
 

@@ -306,7 +306,7 @@ print("summing one axis leaves", show(dy3).sum(axis=0).shape, "which is not", be
 #
 # ⟦RMSNorm (Zhang and Sennrich 2019) does not subtract the mean: $n = x / \sqrt{\operatorname{mean}(x^2) + \varepsilon}$.⟧
 #
-# > ⟦**Predict first.** Which of the three terms remain? What is the rank of its Jacobian for $D = 6$?⟧
+# > ⟦**Predict first.** Which of the three terms remain: direct, shift, stretch? What is the rank of its Jacobian for $D = 6$?⟧
 #: rank: 5
 
 # %% tags=["slide"]

@@ -1,8 +1,10 @@
 # %% [markdown]
 # # 12 Embeddings and positions
 #
-# The input of a model is a list of token ids. This notebook turns them into vectors, shows why attention cannot tell
-# "dog bites man" from "man bites dog", and explains the table of sines that fixes it.
+# The input of a model is a list of token ids. A tokenizer has made them; the usual one, byte-pair encoding (BPE, Sennrich
+# et al. 2016), starts from single characters and joins the two neighbours that are most frequent, again and again, so
+# that frequent words become one token. This notebook turns the ids into vectors, shows why attention cannot tell "dog
+# bites man" from "man bites dog", and explains the table of sines that fixes it, the *positional encoding*.
 #
 # You need notebooks 2 (VJPs) and 6 (attention). At the end you can
 #
@@ -40,7 +42,7 @@ def ids_of(x):
 #
 # ⟦Five words, a table of five rows:⟧
 
-# %%
+# %% tags=["slide-given-code"]
 words = ["the", "cat", "dog", "saw", "bit"]
 sentence = ["the", "cat", "saw", "the", "dog"]
 ids = np.array([words.index(word) for word in sentence])

@@ -203,7 +203,7 @@ def next_token_batch(n=64):
 print(ids, "\n", wanted, sep="")
 
 # %% [markdown]
-# > ⟦**Predict first.** Even a perfect model of these texts has a loss above zero. Why? Roughly how much per *text*, if
+# > ⟦**Predict first.** Even a perfect model of the numbers has a loss above zero. Why? Roughly how much per *text*, if
 # > all 800 numbers are equally likely?⟧
 
 # %%
@@ -292,7 +292,7 @@ for number in (321, 754, 20):
 
 # %% [markdown]
 # > ⟦**Predict first.** While it writes "vier und fünfzig" for "fifty four", where will the cross-attention look? Sketch
-# > the map before you run the cell.⟧
+# > the map.⟧
 
 # %% tags=["varies", "slide"]
 words, parts = english(754), german(754)

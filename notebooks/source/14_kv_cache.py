@@ -2,7 +2,8 @@
 # # 14 The key-value cache
 #
 # A decoder writes one token at a time. A naive decoder computes the whole prefix again for every token. This notebook
-# finds out which part of that work is the same each time, keeps its results, and shows that the output does not change.
+# finds out which part of that work is the same each time, keeps its results in a *KV cache*, and shows that the output
+# does not change.
 #
 # You need notebooks 6 and 8 (attention, the causal mask) and 13 (a decoder). At the end you can
 #
@@ -132,11 +133,12 @@ for pieces in ([1] * 12, [7, 1, 1, 1, 1, 1], [3, 4, 5], [12]):
     print(f"pieces {pieces}: equal", np.allclose(np.concatenate(logits, axis=1), all_at_once, rtol=1e-9, atol=1e-11))
 
 # %% [markdown]
-# **This is the test of a cache**, and it needs no reference but the model itself. Try it on three mistakes. Each of
-# them is harmless for at least one way of cutting. The third needs sinusoidal positions, so we test it in the decoder
+# ⟦**This is the test of a cache**, and it needs no reference but the model itself. Try it on three mistakes. Each of
+# them is harmless for at least one way of cutting.⟧ The third needs sinusoidal positions, so we test it in the decoder
 # of a translator.
 #
-# > ⟦**Predict first.** Which of these ways of cutting finds none of the mistakes?⟧
+# > ⟦**Predict first.** Twelve tokens come in one piece; one by one; 7 and then one by one; or as 3, 4 and 5. Which way
+# > of cutting finds none of the mistakes?⟧
 #: finds none: one piece | one by one | 7, then 1 | 3, 4, 5
 
 # %% tags=["slide"]

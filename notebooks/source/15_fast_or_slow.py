@@ -77,9 +77,10 @@ for T in (128, 2048, 8192):
 # ## 15.2 Two kinds of work
 #
 # ⟦A product of $1000 \times 1000$ matrices does $2 \cdot 10^9$ operations on $3 \cdot 10^6$ numbers: each number is used
-# again and again.⟧ Adding two arrays uses each number once. The first is limited by arithmetic, the second by memory.
+# again and again. Adding two arrays uses each number once.⟧ The first is limited by arithmetic, the second by memory.
 #
-# > ⟦**Predict first.** How many operations per second will each reach? Guess the ratio.⟧
+# > ⟦**Predict first.** How many operations per second will the product reach, and how many the sum of two arrays?
+# > Guess the ratio.⟧
 
 # %% tags=["varies", "slide"]
 n = 700
@@ -183,7 +184,8 @@ print(
 )
 
 # %% [markdown]
-# > ⟦**Predict first.** Order the three by time.⟧
+# > ⟦**Predict first.** Order three ways by time: `np.add.at`; sorting the ids, so that equal ones stand together; the
+# > product with a one-hot matrix.⟧
 
 # %% tags=["varies", "slide-code"]
 for f in (by_add_at, by_sorting, by_one_hot):
@@ -198,7 +200,8 @@ for f in (by_add_at, by_sorting, by_one_hot):
 # ⟦BLAS, the library that computes the matrix products, starts a thread for every core.⟧ Distributing a product and
 # waiting for the last thread takes some microseconds.
 #
-# > ⟦**Predict first.** For which of these sizes does a second thread help?⟧
+# > ⟦**Predict first.** Two $n \times n$ matrices are multiplied, with $n$ = 16, 64, 256 and 700. For which sizes does a
+# > second thread help?⟧
 
 # %% tags=["varies", "slide"]
 print(f"{'n':>5s}{'1 thread':>12s}{'2 threads':>12s}")
@@ -253,10 +256,10 @@ plt.show()
 # (Here only one such array is kept, since without dropout `kept` is the softmax's `y` itself; code that keeps scores,
 # weights and dropped weights holds three.) There are three cures.
 #
-# **First cure: compute again.** Keep only a layer's input, and run its forward pass again during backward (Chen et al.
-# 2016).
+# ⟦**First cure: compute again.** Keep only a layer's input, and run its forward pass again during backward (Chen et al.
+# 2016).⟧
 #
-# > ⟦**Predict first.** An encoder of 6 layers recomputes like this. How much memory does it save, how much more time
+# > ⟦**Predict first.** An encoder of 6 layers recomputes. How much memory does it save, how much more time
 # > does it take?⟧
 
 # %% tags=["varies", "slide"]

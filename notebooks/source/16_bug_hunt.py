@@ -74,7 +74,7 @@ print("attention:", gradients_say(ops.attention, q, k, v))
 # > ⟦**Predict first.** Read both. What is wrong with the function? Why does its test pass?⟧
 
 
-# %% tags=["slide"]
+# %% tags=["slide", "slide-asked"]
 def suspect_softmax(x):
     y, _ = ops.softmax(x)
 
@@ -126,10 +126,10 @@ print(np.allclose(computed, 2.0, expected))
 # ## 16.3 Case 2: small weights hide everything
 #
 # ⟦In this attention $dk$ should be $dscores^\top q$. Instead, dscores is *reshaped* to $(T_k, T_q)$, which has the right
-# shape and scrambled numbers.⟧ This is from public code, where a gradient check accepted it: weights of size 0.02,
-# `atol=1e-4`, upstream gradient divided by the number of outputs.
+# shape and scrambled numbers.⟧ ⟦This is from public code, where a gradient check accepted it: weights of size 0.02,
+# `atol=1e-4`, upstream gradient divided by the number of outputs.⟧
 #
-# > ⟦**Predict first.** For which size of the inputs does that check reject it?⟧
+# > ⟦**Predict first.** For which size of the inputs does such a check reject it: 0.02, 0.1 or 1?⟧
 
 # %% tags=["slide"]
 scrambled = course.MISTAKES["attention-dk-reshaped"]
@@ -147,10 +147,17 @@ for size in (0.02, 0.1, 1.0):
 #
 # ## 16.4 Case 3: wrong together
 #
-# ⟦Five suspects, each with its backward pass wrong in the same way as its forward pass.⟧ Finite differences accept all of
-# them.
+# ⟦Five suspects, each with its backward pass wrong in the same way as its forward pass:
 #
-# > ⟦**Predict first.** For each: which of the other three tools finds it?⟧
+# - scores divided by the root of the length
+# - weights scaled after the softmax
+# - heads split by `reshape` alone
+# - LayerNorm with ε outside the root
+# - GELU with a wrong constant⟧
+#
+# Finite differences accept all of them.
+#
+# > ⟦**Predict first.** For each: which tool finds it, shapes, values or dependencies?⟧
 
 # %% tags=["slide"]
 together = (
@@ -192,11 +199,11 @@ for name in together[:2]:
 # Note the choice of numbers: $T_k = 2 \ne d_k = 4$. In the example that many introductions use, $T = d_k = d_v = 3$, so
 # $\sqrt T$ cannot be told from $\sqrt{d_k}$.
 #
-# **Dependencies** find the reshape of the heads, as in notebook 9, and more. Here is a decoder layer as three suspects.
-# One of them is innocent.
+# **Dependencies** find the reshape of the heads, as in notebook 9, and more. ⟦Here is a decoder layer as three suspects.
+# One of them is innocent.⟧
 #
-# > ⟦**Predict first.** What must the dependency matrix of a decoder's output on its own input look like? Which of the
-# > three will be right? Look at the pictures, and say what each of the others does, before you run the cell after them.⟧
+# > ⟦**Predict first.** What must the dependency matrix of a decoder's output on its own input look like?⟧ Which of the
+# > three will be right? Look at the pictures, and say what each of the others does, before you run the cell after them.
 
 # %% tags=["slide"]
 decoder_layer = layers.DecoderLayer(6, 2, 8, rng=rng).to(dtype="float64")
@@ -246,8 +253,8 @@ print("ours:", show(ops.attention(one_query, two_keys, two_values, mask=backend.
 # ⟦With $-10^9$ the query attends to both hidden keys equally; with $-\infty$ the result is NaN, which spreads over the
 # whole batch.⟧ Every test of masks needs one fully masked row.
 #
-# **A formula from tutorials.** Some put the mask inside the scaling,
-# $\mathrm{softmax}\big((QK^\top + M)/\sqrt{d_k}\big)$.
+# ⟦**A formula from tutorials.** Some put the mask inside the scaling,
+# $\mathrm{softmax}\big((QK^\top + M)/\sqrt{d_k}\big)$.⟧
 #
 # > ⟦**Predict first.** For $M \in \{0, -\infty\}$: does it matter? For $M = -10$, $d_k = 64$?⟧
 #: 0 and −∞, it matters: no; −10, it matters: yes

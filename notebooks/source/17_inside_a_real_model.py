@@ -102,7 +102,7 @@ plt.show()
 # of layer 2. As indices in Python they count from 0: its weights are `weights[1, :, 0]`.
 #
 # > ⟦**Predict first.** Sketch the 16 × 16 map of a head that looks at the previous token; then that of a head that does
-# > induction on a text of 8 tokens, repeated once.⟧
+# > induction on a text of 8 tokens that stands there twice.⟧
 
 # %% tags=["varies", "slide"]
 PERIOD = 8
@@ -117,8 +117,8 @@ figure
 
 # %% [markdown]
 # ⟦Layer 1: a line just below the diagonal, where it is needed, in the first copy.⟧ Layer 2: nothing in particular in the
-# first copy; in the second a line 7 places back, from each token to the one *after* its equal. To score all heads of all
-# models in the same way, average the weights along such lines:
+# first copy. In the second a line 7 places back: each token looks at the one that came *after* the same token before. To
+# score all heads of all models in the same way, average the weights along such lines:
 #
 # ⟦| score | mean of |
 # |---|---|
@@ -175,7 +175,7 @@ schematics.arcs(names, *maps, (f"layer 2, head {best[1] + 1}", f"layer 1, head {
 # \text{update}_i = \sum_j \text{weights}_{ij}\; x_j \underbrace{W_V W_O}_{OV}$$⟧
 #
 # $QK$ says which vector looks for which, $OV$ what is written when a vector is looked at. Both are $D \times D$, of rank
-# $d$. Put the table of tokens on both sides of $OV$, and you get: *if this token is looked at, which logit rises?*
+# $d$. ⟦Put the table of tokens on both sides of $OV$, and you get: *if this token is looked at, which logit rises?*⟧
 #
 # > ⟦**Predict first.** What should this 32 × 32 matrix look like for an induction head? And what is the rank of $OV$?⟧
 #: rank of OV: 24
@@ -285,7 +285,7 @@ else:
     print(f"SmolLM2: {millions:.0f} million parameters, {real.config.n_layers} layers, {real.config.n_heads} heads")
 
 # %% [markdown]
-# > ⟦**Predict first.** Random tokens, repeated once; how many of 270 heads do induction? In early, middle or late layers?⟧
+# > ⟦**Predict first.** Random tokens, and the same once more: how many of 270 heads do induction? In early, middle or late layers?⟧
 
 # %% tags=["samples", "slide"]
 period = min(20, real.config.max_length // 2)

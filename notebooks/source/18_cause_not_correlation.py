@@ -156,7 +156,7 @@ schematics.flow(boxes, arrows)
 
 # %% [markdown]
 #
-# > ⟦**Predict first.** Which heads will turn it? At which positions?⟧
+# > ⟦**Predict first.** Which heads will turn the answer from $d$ to $d'$? At which positions?⟧
 
 # %% tags=["slide"]
 first = inspect.repeated(VOCABULARY - 1, PERIOD, batch=128, rng=rng)[:, : PERIOD + 3]

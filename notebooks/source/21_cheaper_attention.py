@@ -108,7 +108,7 @@ print(f"latent: {numbers(cache)} = {n}·({4 * d} + {d // 2}) numbers in the cach
 boxes = {f"$x_t$: {D} numbers": (0.0, 1.0), f"$c_t$: {4 * d} numbers": (2.4, 1.4), f"rotated key: {d // 2}": (2.4, 0.2)}
 of_x, of_c, rotated = boxes
 arrows = [(of_x, of_c, 4 * d / D), (of_x, rotated, d / 2 / D)]
-for head, place in (("0", 2.2), ("1", 1.4), ("7", 0.2)):
+for head, place in (("1", 2.2), ("2", 1.4), ("8", 0.2)):
     keys = f"head {head}: $k_{head}$ $v_{head}$, {2 * d} numbers"
     boxes[keys] = (5.4, place)
     arrows += [(of_c, keys, 2 * d / D), (rotated, keys, d / 2 / D)]
@@ -199,7 +199,7 @@ schematics.looks(with_sink, columns="sink, then the three keys")
 # be kept. Attention has become a recurrent layer.
 #
 # > ⟦**Predict first.** How many numbers does the state of 8 heads hold after 100 tokens? After 10,000? From which length on
-# > are these fewer than the numbers of keys and values?⟧
+# > are they fewer than the numbers of keys and values?⟧
 #: after 100 tokens: 576; after 10,000 tokens: 576
 
 # %% tags=["slide"]

@@ -21,6 +21,8 @@ from minitransformer.school.show.stepper.page import to_html
 from . import site_server
 
 Open = Callable[..., Page]
+Recordings = dict[str, Recording]
+Files = dict[str, Path]
 
 expect.set_options(timeout=60_000)  # milliseconds: what takes long is the machine
 
@@ -68,7 +70,7 @@ def record(example: Example, verify: bool = True) -> Recording:
 
 
 @pytest.fixture(scope="session")
-def recordings() -> dict[str, Recording]:
+def recordings() -> Recordings:
     rng = np.random.default_rng(3)
     x, q, k, v = rng.normal(size=(3, 5)), rng.normal(size=(2, 3)), rng.normal(size=(4, 3)), rng.normal(size=(4, 5))
     return {
@@ -86,7 +88,7 @@ def _encoder() -> layers.Encoder:
 
 
 @pytest.fixture(scope="session")
-def files(recordings: dict[str, Recording], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(recordings: Recordings, tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("pages")
     found = {}
     for name, recording in recordings.items():

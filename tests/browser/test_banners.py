@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from minitransformer import layers
-from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper import step
 from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.terms import readable
 
-from .conftest import Open
+from .conftest import Files, Open, Recordings
 from .reading import at, current, go, offered, switch
 
 pytestmark = pytest.mark.browser
@@ -32,9 +32,7 @@ def test_a_parameters_gradient_in_a_layer_has_its_finite_differences(open_page: 
     assert page.locator("#checks .large-gap").count() == 2  # of dgamma and dbeta
 
 
-def test_a_mistake_that_changes_no_result_here_says_so(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_a_mistake_that_changes_no_result_here_says_so(open_page: Open, recordings: Recordings, files: Files) -> None:
     """softmax-overflows needs large scores; it was said to make forward and backward wrong together."""
     page = open_page(files["attention"])
     switch(page, "softmax-overflows")
@@ -62,9 +60,7 @@ def test_a_mistake_leads_to_its_line_which_stands_below_the_right_one(open_page:
     assert page.locator("#result .cell.wrong").count() > 0
 
 
-def test_a_red_number_tells_the_right_one(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_a_red_number_tells_the_right_one(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["attention"])
     switch(page, "attention-not-scaled")
     right = readable(float(recordings["attention"].find("attention.factor")[1].value.array))
@@ -73,9 +69,7 @@ def test_a_red_number_tells_the_right_one(
     assert page.text_content("#sum-text").endswith(f", was {right}")
 
 
-def test_the_last_step_returns_all_gradients(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_the_last_step_returns_all_gradients(open_page: Open, recordings: Recordings, files: Files) -> None:
     """The page of attention ended at dk; at a return it said that the line computes nothing."""
     page = open_page(files["attention"])
     page.keyboard.press("End")
@@ -88,7 +82,7 @@ def test_the_last_step_returns_all_gradients(
     assert page.inner_text("#result-heading").lower() == "this line returns"
 
 
-def test_no_prediction_is_asked_whose_answer_is_always_the_same(open_page: Open, files: dict[str, Path]) -> None:
+def test_no_prediction_is_asked_whose_answer_is_always_the_same(open_page: Open, files: Files) -> None:
     """Whether an exponential is above zero, the shape of a gradient beside its value, and what has a new name only."""
     page = open_page(files["attention"])
     asked = page.evaluate(

@@ -21,7 +21,7 @@ from minitransformer.school.show.stepper.page_edits import followed
 from minitransformer.school.show.stepper.pairing import partners
 from minitransformer.school.show.stepper.terms import pretty, readable
 
-from .conftest import Open
+from .conftest import Files, Open, Recordings
 from .reading import FIGURES, at, chosen, go, numbers, shown_steps, switch
 from .test_random_edits import REFUSED, _inputs
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_edited_inputs_are_recomputed_as_python_computes_them(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     page = open_page(files["worked"])
     page.click("#edit")
@@ -61,7 +61,7 @@ def test_edited_inputs_are_recomputed_as_python_computes_them(
     assert page.is_hidden("#edited")
 
 
-def test_what_an_edit_cannot_reach_is_refused_by_name(open_page: Open, files: dict[str, Path]) -> None:
+def test_what_an_edit_cannot_reach_is_refused_by_name(open_page: Open, files: Files) -> None:
     """Dropout changed to 0.5 left `kept` as it was, under a banner that said that every number was recomputed."""
     page = open_page(files["attention"])
     page.click("#edit")
@@ -108,7 +108,7 @@ def checks(page: Page) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", ["worked", "attention", "softmax", "layer-norm"])
 def test_finite_differences_of_edited_inputs_are_those_of_python(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+    open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
     page = open_page(files[name])
     fresh = edited(page, recordings[name])
@@ -143,7 +143,7 @@ MADE = "playable().filter((bug) => editable(new Recording(data)).makes(bug)).map
     [*(pytest.param(name, marks=pytest.mark.sweep) for name in ("worked", "attention")), "softmax", "layer-norm"],
 )
 def test_a_mistake_opens_the_gap_with_edited_inputs_too(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+    open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
     page = open_page(files[name])
     fresh = edited(page, recordings[name])
@@ -174,9 +174,7 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
         assert page.locator(".cell.wrong, .large-gap").count() == 0 and page.is_visible("#edited")
 
 
-def test_edits_stay_where_the_fields_are_closed(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_edits_stay_where_the_fields_are_closed(open_page: Open, recordings: Recordings, files: Files) -> None:
     """Closing them showed the recorded numbers again without a word, under an address with the edit."""
     page = open_page(files["worked"], f"#step={at(recordings['worked'], 'attention.scores')}")
     page.click("#edit")
@@ -198,7 +196,7 @@ def test_edits_stay_where_the_fields_are_closed(
 
 
 def test_a_mistake_that_the_terms_cannot_make_ends_the_editing(
-    open_page: Open, recordings: dict[str, Recording], tmp_path: Path
+    open_page: Open, recordings: Recordings, tmp_path: Path
 ) -> None:
     to_html(recordings["softmax"], tmp_path / "other.html", bugs=["softmax-expects-cross-entropy", "softmax-no-sum"])
     page = open_page(tmp_path / "other.html", f"#step={at(recordings['softmax'], 'softmax.dx')}")
@@ -303,7 +301,7 @@ def test_what_the_terms_do_not_tell_cannot_be_edited(open_page: Open, tmp_path: 
 
 
 def test_a_number_that_python_refuses_is_refused_with_its_reason(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     """A temperature of 0 gave NaN everywhere, where Python raises ValueError; a word only turned its field red."""
     page = open_page(files["softmax"], f"#step={at(recordings['softmax'], 'softmax.y')}")
@@ -322,7 +320,7 @@ def test_a_number_that_python_refuses_is_refused_with_its_reason(
 
 
 def test_an_edit_counts_beside_a_refused_one_and_what_moved_tells_its_old_number(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     """One cell that was not a number held back all other edits, and nothing showed which numbers an edit had moved."""
     recording = recordings["softmax"]

@@ -10,7 +10,7 @@ from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.steps import Step
 
-from .conftest import Open
+from .conftest import Files, Open
 from .reading import arrives, at, current, go, stops, switch
 
 pytestmark = pytest.mark.browser
@@ -135,7 +135,7 @@ def test_the_map_is_the_figure_of_the_paper(open_page: Open, decoder_layer: tupl
     assert len({boxes.nth(i).evaluate(colour) for i in (0, 2, 6)}) == 3
 
 
-def test_the_map_names_alike_calls_by_their_results(open_page: Open, files: dict[str, Path]) -> None:
+def test_the_map_names_alike_calls_by_their_results(open_page: Open, files: Files) -> None:
     page = open_page(files["worked"])
     names = ["Linear Q", "Linear K", "Linear V", "Scaled Dot-Product Attention"]
     assert page.locator("#map button").all_text_contents() == ["Self-attention", *names]

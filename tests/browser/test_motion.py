@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from playwright.sync_api import Page
 
 from minitransformer.school.show.stepper import Recording
 
-from .conftest import Open
+from .conftest import Files, Open, Recordings
 from .reading import at, go, numbers, until
 
 pytestmark = pytest.mark.browser
@@ -54,7 +52,7 @@ def array(recording: Recording, title: str) -> np.ndarray:
 
 
 def test_a_row_meets_a_column_scores_become_weights_and_a_gradient_gathers_its_terms(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     recording = recordings["attention"]
     q, k, kept, doutput = (array(recording, f"attention.{name}") for name in ("q", "k", "kept", "doutput"))
@@ -81,7 +79,7 @@ def test_a_row_meets_a_column_scores_become_weights_and_a_gradient_gathers_its_t
 
 
 def test_motion_ends_with_the_next_step_with_a_key_and_where_the_system_asks_for_less(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     scores = at(recordings["attention"], "attention.scores")
     page = open_page(files["attention"], viewport=WIDE)
@@ -106,9 +104,7 @@ def test_motion_ends_with_the_next_step_with_a_key_and_where_the_system_asks_for
     assert calm.locator(".flying").count() == 0
 
 
-def test_copies_are_removed_when_they_have_arrived(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_copies_are_removed_when_they_have_arrived(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["attention"], viewport=WIDE)
     page.evaluate(PAUSED)
     go(page, at(recordings["attention"], "attention.scores"))
@@ -120,9 +116,7 @@ def test_copies_are_removed_when_they_have_arrived(
 # ---- Dragging, and where the inputs stand ----
 
 
-def test_dragging_a_value_moves_the_results(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_dragging_a_value_moves_the_results(open_page: Open, recordings: Recordings, files: Files) -> None:
     recording = recordings["worked"]
     page = open_page(files["worked"], f"#step={at(recording, 'attention.scores')}")
     page.click("#edit")
@@ -148,7 +142,7 @@ def test_dragging_a_value_moves_the_results(
 
 
 @pytest.mark.parametrize("name", ["worked", "unscaled", "attention", "softmax", "layer-norm"])
-def test_inputs_stand_beside_the_results_that_they_move(open_page: Open, files: dict[str, Path], name: str) -> None:
+def test_inputs_stand_beside_the_results_that_they_move(open_page: Open, files: Files, name: str) -> None:
     """At 1366 x 768 the inputs stood above the results, which began below the edge of the window."""
     page = open_page(files[name], viewport={"width": 1366, "height": 768})
     page.click("#edit")

@@ -8,7 +8,7 @@ import pytest
 
 from minitransformer.school.show.stepper.examples import EXAMPLES
 
-from .conftest import Open
+from .conftest import Files, Open
 from .reading import stops, switch
 
 pytestmark = pytest.mark.browser
@@ -55,7 +55,7 @@ def test_no_step_says_a_private_name_or_an_underscore(open_page: Open, tmp_path:
     assert page.locator("#links a").count() == len(stops(EXAMPLES[name].record()))
 
 
-def test_a_sentence_has_formulas_not_code(open_page: Open, files: dict[str, Path]) -> None:
+def test_a_sentence_has_formulas_not_code(open_page: Open, files: Files) -> None:
     """The banner said sum_i dy_i y_i; in large text a line ended between √ and d_k."""
     page = open_page(files["attention"])
     switch(page, "softmax-no-sum")

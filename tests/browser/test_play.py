@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.school.show.stepper import Recording
 
-from .conftest import Open
+from .conftest import Files, Open, Recordings
 from .reading import at, current, numbers, stops
 
 pytestmark = pytest.mark.browser
 READ = 12_000  # milliseconds: the longest time that play leaves for a step
 
 
-def test_play_leaves_time_to_read_and_ends_at_the_end(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_play_leaves_time_to_read_and_ends_at_the_end(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["softmax"])
     page.clock.install()
     page.reload()
@@ -36,9 +31,7 @@ def test_play_leaves_time_to_read_and_ends_at_the_end(
     assert current(page) == steps[-1] and page.get_attribute("#play", "aria-pressed") == "false"
 
 
-def test_play_has_a_pace_that_is_kept(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_play_has_a_pace_that_is_kept(open_page: Open, recordings: Recordings, files: Files) -> None:
     """Play had one speed, too fast for one and too slow for another."""
     page = open_page(files["softmax"])
     page.clock.install()
@@ -58,7 +51,7 @@ def test_play_has_a_pace_that_is_kept(
 
 
 def test_play_stops_at_a_question_and_when_the_reader_steps(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     page = open_page(files["softmax"])
     page.clock.install()
@@ -79,7 +72,7 @@ def test_play_stops_at_a_question_and_when_the_reader_steps(
 
 
 def test_an_address_carries_the_edits_with_the_step_and_the_mistake(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     recording = recordings["softmax"]
     step = at(recording, "softmax.y")
@@ -106,7 +99,7 @@ def test_an_address_carries_the_edits_with_the_step_and_the_mistake(
 
 
 def test_an_address_with_edits_that_are_no_numbers_shows_the_recorded_ones(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     recording = recordings["softmax"]
     page = open_page(files["softmax"], f"#step={at(recording, 'softmax.y')}&edit=x.0:two,nope.1:3,x.99:1,x.1:--,<b>")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper import step
 from minitransformer.school.show.stepper.page import to_html
 
-from .conftest import Open
+from .conftest import Files, Open, Recordings
 from .reading import at, current, go
 
 pytestmark = pytest.mark.browser
@@ -58,7 +58,7 @@ def test_each_kind_of_question_has_one_rule(open_page: Open, tmp_path: Path) -> 
 
 
 def test_the_sentence_does_not_tell_the_number_to_predict(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     page = open_page(files["attention"], f"#step={at(recordings['attention'], 'attention.factor')}")
     told = page.text_content("#sentence")
@@ -72,7 +72,7 @@ def test_the_sentence_does_not_tell_the_number_to_predict(
     assert page.text_content("#sentence") == told
 
 
-def test_a_choice_is_called_no_number(open_page: Open, files: dict[str, Path]) -> None:
+def test_a_choice_is_called_no_number(open_page: Open, files: Files) -> None:
     page = open_page(files["attention"])
     assert page.locator("#result [data-name=causal], #result [data-name=dropout]").count() == 0  # both are off
     page.check("#all")
@@ -82,7 +82,7 @@ def test_a_choice_is_called_no_number(open_page: Open, files: dict[str, Path]) -
 
 @pytest.mark.parametrize("name", ["worked", "attention"])
 def test_nothing_is_asked_that_is_always_so_or_on_show(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+    open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
     page, recording = open_page(files[name]), recordings[name]
     asked = {(q["text"].split("[")[0].split()[-1], q["kind"]) for q in page.evaluate(QUESTIONS, {})}
@@ -128,7 +128,7 @@ def test_a_wrong_place_is_repeated_and_escape_leaves_the_answer(open_page: Open,
 
 
 def test_predictions_begin_where_something_can_be_predicted(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     """The inputs were covered, and a number that one typed went nowhere."""
     page = open_page(files["attention"])

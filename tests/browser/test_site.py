@@ -301,6 +301,16 @@ def test_no_slide_is_empty_or_holds_a_stub(site_folder: Path) -> None:
             assert "**" not in re.sub(r"<pre.*?</pre>|<code>.*?</code>", "", slide, flags=re.DOTALL), (path, i)
 
 
+def test_no_slide_is_tiny(visit: Open, site_folder: Path) -> None:
+    """Four formulas and a picture on one slide were as small as the text of a page."""
+    sizes = "[...document.querySelectorAll('section.slide .body')].map((body) => parseFloat(body.style.zoom))"
+    for path in sorted((site_folder / "slides").glob("*.html")):
+        page = visit(f"slides/{path.name}")
+        page.wait_for_function(f"{sizes}.every((zoom) => zoom)")
+        assert min(page.evaluate(sizes)) >= 0.69, path.name
+        page.close()
+
+
 def test_the_current_slide_is_the_one_that_is_seen(visit: Open) -> None:
     """However the reader gets there: Home, End and the wheel scrolled, and the next key continued from elsewhere."""
     page = visit("slides/04_softmax_backward.html#11")

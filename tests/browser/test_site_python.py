@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from common import code_of
 from playwright.sync_api import Page, expect
 
 from minitransformer import cli
@@ -29,15 +29,7 @@ NOTEBOOKS = ROOT / "notebooks"
 MINUTES = 60_000.0  # milliseconds
 
 
-def _build() -> Any:
-    spec = importlib.util.spec_from_file_location("build_notebooks", NOTEBOOKS / "build.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build = _build()
+build = code_of(NOTEBOOKS / "build.py")
 WITH_THREADS = "23_many_machines"  # its ranks are threads, which Python in a browser does not have
 NAMES = [name for name in build.names() if name != WITH_THREADS]
 IN_THE_GATE = ("04_softmax_backward",)  # the others run in the sweep

@@ -51,6 +51,27 @@ def test_words_that_chapters_say_are_found(visit: Open, words: str, chapter: str
     assert any(link.startswith(f"chapters/{chapter}") for link in found(visit("search.html"), words))
 
 
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("KV cache", "14_kv_cache"),
+        ("positional encoding", "12_embeddings_and_positions"),
+        ("BPE", "12_embeddings_and_positions"),
+        ("keepdims", "02_vector_jacobian_products"),
+        ("multi head", "09_heads_and_memory"),
+        ("multi-head", "09_heads_and_memory"),
+    ],
+)
+def test_the_names_of_the_field_find_their_chapter(visit: Open, words: str, first: str) -> None:
+    page = visit("search.html")
+    links = found(page, words)
+    assert links[0] == f"chapters/{first}.html"
+    teachers = [link.startswith("teachers/") for link in links]
+    assert teachers == sorted(teachers)  # after all that students read
+    told = page.locator("#results").inner_text()
+    assert "$" not in told and "\\" not in told
+
+
 def test_with_no_place_for_all_words_those_with_the_most_are_shown(visit: Open) -> None:
     page = visit("search.html")
     assert any("chapters/18" in link for link in found(page, "backup heads zyxwv"))

@@ -10,14 +10,13 @@ import pytest
 from formula_reading import computed_at
 
 from minitransformer.check.verify.mistakes import MISTAKES
-from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.expansion import expand
 from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.stops import stops_of
 from minitransformer.school.show.stepper.terms import pretty, readable
 
-from .conftest import Open
+from .conftest import Files, Open, Recordings
 from .reading import (
     arrives,
     at,
@@ -38,7 +37,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.parametrize("name", ["worked", pytest.param("encoder", marks=pytest.mark.sweep)])
 def test_keys_lead_to_the_end_and_back_and_every_number_is_the_recorded_one(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+    open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
     page = open_page(files[name])
     steps = stops(recordings[name])
@@ -68,7 +67,7 @@ def test_keys_lead_to_the_end_and_back_and_every_number_is_the_recorded_one(
 
 
 def test_numbers_of_the_documents_and_every_gradient_can_be_read_off(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     recording = recordings["unscaled"]
     page = open_page(files["unscaled"])
@@ -109,7 +108,7 @@ CLICKS = """
 
 @pytest.mark.parametrize("name", ["worked", "layer-norm", "attention"])
 def test_a_clicked_cell_shows_its_expanded_sum_and_lights_what_it_came_from(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+    open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
     recording = recordings[name]
     page = open_page(files[name])
@@ -148,7 +147,7 @@ def test_a_clicked_cell_shows_its_expanded_sum_and_lights_what_it_came_from(
     assert checked > 100
 
 
-def test_links_lists_and_slider_jump(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
+def test_links_lists_and_slider_jump(open_page: Open, recordings: Recordings, files: Files) -> None:
     recording = recordings["worked"]
     scores = at(recording, "attention.scores")
     page = open_page(files["worked"], f"#step={scores}")
@@ -179,7 +178,7 @@ def test_links_lists_and_slider_jump(open_page: Open, recordings: dict[str, Reco
 
 
 def test_the_mistakes_stand_by_their_lines_and_the_inert_ones_are_left_out(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     page = open_page(files["attention"])
     page.click("#mistakes")
@@ -197,7 +196,7 @@ def test_the_mistakes_stand_by_their_lines_and_the_inert_ones_are_left_out(
     ]
 
 
-def test_what_goes_wrong_is_told_of_a_chosen_mistake_alone(open_page: Open, files: dict[str, Path]) -> None:
+def test_what_goes_wrong_is_told_of_a_chosen_mistake_alone(open_page: Open, files: Files) -> None:
     """The list of mistakes announced what each one does, before anybody had looked for it."""
     page = open_page(files["attention"])
     page.click("#mistakes")
@@ -207,12 +206,10 @@ def test_what_goes_wrong_is_told_of_a_chosen_mistake_alone(open_page: Open, file
     page.click("#mistakes")
     told = [told for told in sentences if told in page.inner_text("#game")]
     assert told == [set_in_type(MISTAKES["softmax-no-sum"].sentence)]
-    assert page.inner_text("#tally") == f"1 of {len(sentences)} known"
+    assert page.inner_text("#tally") == f"1 of {len(sentences)} mistakes seen"
 
 
-def test_a_surprise_is_found_by_its_line(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_a_surprise_is_found_by_its_line(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["attention"])
     names = page.evaluate("playable().map((bug) => bug.name)")
     page.evaluate("(share) => (Math.random = () => share)", (names.index("attention-not-scaled") + 0.5) / len(names))
@@ -258,15 +255,13 @@ NEVER_FOUND = """
 
 
 @pytest.mark.parametrize("name", ["attention", "worked", "encoder"])
-def test_every_surprise_can_be_found_at_a_step_that_is_shown(
-    open_page: Open, files: dict[str, Path], name: str
-) -> None:
+def test_every_surprise_can_be_found_at_a_step_that_is_shown(open_page: Open, files: Files, name: str) -> None:
     """The line with the factor 1/√d_k is none, and the step that reads it was called right."""
     assert open_page(files[name]).evaluate(NEVER_FOUND) == []
 
 
 def test_an_answer_that_is_wrong_is_about_this_line_and_true(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     page = open_page(files["attention"])
     names = page.evaluate("playable().map((bug) => bug.name)")
@@ -283,7 +278,7 @@ def test_an_answer_that_is_wrong_is_about_this_line_and_true(
 
 
 def test_dropouts_pullback_reads_nothing_when_nothing_is_dropped(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     """Its line is `return x, lambda dy: dy`, and x was shown as what dy is computed from."""
     recording = recordings["attention"]
@@ -293,9 +288,7 @@ def test_dropouts_pullback_reads_nothing_when_nothing_is_dropped(
     assert page.locator("#result figure").count() == 1 and page.locator("#operands figure").count() == 0
 
 
-def test_the_address_names_the_step_and_the_mistake(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_the_address_names_the_step_and_the_mistake(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["attention"])
     switch(page, "attention-dk-not-scaled")
     page.click("#next")
@@ -320,7 +313,7 @@ def test_the_address_names_the_step_and_the_mistake(
 
 
 def test_gap_to_the_finite_difference_opens_with_a_mistake(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+    open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     page = open_page(files["worked"], f"#step={at(recordings['worked'], 'softmax.dx')}")
     assert page.inner_text(".verdict").startswith("✓")

@@ -14,15 +14,13 @@ from minitransformer.school.show.stepper import Recording, step
 from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.sentences.glossary import GLOSSARY
 
-from .conftest import Open
+from .conftest import Files, Open, Recordings
 from .reading import FIGURES, at, current, go, stops, until
 
 pytestmark = pytest.mark.browser
 
 
-def test_predict_covers_each_new_matrix_until_asked(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_predict_covers_each_new_matrix_until_asked(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["worked"], f"#step={at(recordings['worked'], 'linear#1.product')}")
     page.keyboard.press("p")
     assert page.get_attribute("#predict", "aria-pressed") == "true"
@@ -63,7 +61,7 @@ def right_answer(recording: Recording, step: int, question: str) -> str:
 
 @pytest.mark.parametrize("name", [pytest.param("worked", marks=pytest.mark.sweep), "attention"])
 def test_predictions_are_marked_with_the_reason_and_counted(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+    open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
     recording = recordings[name]
     page = open_page(files[name])
@@ -105,9 +103,7 @@ def test_predictions_are_marked_with_the_reason_and_counted(
     assert page.is_hidden("#mark")
 
 
-def test_words_and_the_gap_are_explained(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_words_and_the_gap_are_explained(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["worked"])
     assert "Press Step, or the key →" in page.text_content("#intro")
     assert page.get_attribute("#sentence .word >> text=token", "title") == GLOSSARY["token"]
@@ -129,9 +125,7 @@ def test_words_and_the_gap_are_explained(
     assert page.text_content("#notes").startswith("All arrays are complete. Sums are written out ")
 
 
-def test_print_gives_a_hand_out_of_all_steps(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_print_gives_a_hand_out_of_all_steps(open_page: Open, recordings: Recordings, files: Files) -> None:
     page = open_page(files["worked"], color_scheme="dark")
     page.emulate_media(media="print")
     page.wait_for_selector("#handout article")
@@ -142,7 +136,7 @@ def test_print_gives_a_hand_out_of_all_steps(
     assert page.pdf()[:5] == b"%PDF-"
 
 
-def test_dark_light_large_and_heat(open_page: Open, files: dict[str, Path]) -> None:
+def test_dark_light_large_and_heat(open_page: Open, files: Files) -> None:
     def background(page: Page) -> str:
         return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
@@ -165,7 +159,7 @@ def test_dark_light_large_and_heat(open_page: Open, files: dict[str, Path]) -> N
     until(light, f"{colours} > 1")  # they fade in
 
 
-def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
+def test_keyboard_and_screen_reader(open_page: Open, recordings: Recordings, files: Files) -> None:
     scores = at(recordings["worked"], "attention.scores")
     page = open_page(files["worked"], f"#step={scores}")
     focused = "(({ activeElement: e }) => e.id || (!e.href && e.ariaLabel) || e.className || e.textContent)(document)"
@@ -251,7 +245,7 @@ async (key) => {
 
 
 @pytest.mark.parametrize("name", ["worked", "encoder"])
-def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, files: dict[str, Path], name: str) -> None:
+def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, files: Files, name: str) -> None:
     page = open_page(files[name])
     rounds = []
     for _ in range(3):
@@ -336,7 +330,7 @@ def test_what_recompute_runs_again_is_said_not_to_be_checked(open_page: Open, tm
     assert page.inner_text("#checks .verdict").startswith("✓ at most ")
 
 
-def test_page_works_inside_a_notebook_frame(open_page: Open, recordings: dict[str, Recording], tmp_path: Path) -> None:
+def test_page_works_inside_a_notebook_frame(open_page: Open, recordings: Recordings, tmp_path: Path) -> None:
     (tmp_path / "notebook.html").write_text(recordings["worked"]._repr_html_(), encoding="utf-8")
     page = open_page(tmp_path / "notebook.html")
     frame = page.frame_locator("iframe")

@@ -3,8 +3,6 @@
 Each function returns (y, backward) as an op does, so that `verify.gradients` checks the whole.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Parity with PyTorch: one way to compare, and a summary of the worst difference of each subject after the run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ PyTorch has no sinusoidal positions, no tied output and no language model of its
 together here from `torch.nn`, after the papers and not after our code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator

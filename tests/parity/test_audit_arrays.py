@@ -1,7 +1,5 @@
 """Audits of suites that test functions of PyTorch's tensors and of JAX's arrays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parity with Hugging Face's beam search: both rules of stopping, every text of a beam and its score."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What others' code meets first, in PyTorch and JAX."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +10,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from common import draw
 
 from minitransformer import verify
 from minitransformer.run.published_models import check_model
 
 pytestmark = pytest.mark.parity
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 class Attention(torch.autograd.Function):

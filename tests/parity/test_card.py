@@ -1,7 +1,5 @@
 """The benchmark of a graphics card, run small and on the processor: both programs take the same steps."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Code in the style of public code: the right one is right for its op, and one wrong line is named."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

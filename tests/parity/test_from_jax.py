@@ -1,7 +1,5 @@
 """verify.from_jax: functions of JAX before our checker, right and wrong ones."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 from all_ops import FIRST, assert_accepted_as, assert_rejected_as
 from all_ops import WRONG as WRONG_OPS
+from common import draw
 from foreign_functions import FUNCTIONS, JAX, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
 
 import minitransformer
@@ -19,10 +18,6 @@ from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_jax
 
 pytestmark = pytest.mark.parity
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 X = draw(3, 4)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from all_ops import FIRST, assert_accepted_as, assert_rejected_as
 from all_ops import WRONG as WRONG_OPS
+from common import draw
 from foreign_functions import FUNCTIONS, TORCH, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
 from torch.nn import functional as F
 
@@ -20,10 +21,6 @@ from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_torch
 
 pytestmark = pytest.mark.parity
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 X = draw(3, 4)
@@ -54,6 +51,12 @@ def test_wrong_functions_are_rejected_at_the_worst_entry(function: Function, wro
         assert "backward does not run: RuntimeError" in str(error) and "invalid gradient at index 0" in str(error)
         return
     assert_rejected_rightly(report, function, wrong)
+
+
+def autograd(name: str, forward: Any, backward: Any) -> Any:
+    """A torch.autograd.Function of two functions of a context and tensors."""
+    parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(name, (torch.autograd.Function,), parts)
 
 
 class Around(torch.autograd.Function):
@@ -348,18 +351,13 @@ def test_a_mistake_in_tiles_is_named_and_nothing_else_blamed(
 
 
 def test_a_mistake_that_nobody_knows_is_said_to_be_unknown() -> None:
-    class Cubed(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            ctx.save_for_backward(x)
-            return x**3
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**3
 
-        @staticmethod
-        def backward(ctx: Any, dy: Any) -> Any:
-            return 7.0 * ctx.saved_tensors[0] * dy
-
+    cubed = autograd("Cubed", forward, lambda ctx, dy: 7.0 * ctx.saved_tensors[0] * dy)
     with pytest.raises(AssertionError, match="It does what no known mistake of any op does"):
-        verify.check_gradients(Cubed.apply, torch.tensor(X))
+        verify.check_gradients(cubed.apply, torch.tensor(X))
 
 
 def test_a_right_backward_of_a_wrong_forward_is_refused_where_the_op_is_named() -> None:
@@ -416,37 +414,13 @@ def counting(x: Any) -> Any:
     return x * len(STATE)
 
 
-class Short(torch.autograd.Function):
-    """A gradient of another shape than its input."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2.0
-
-    @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
-        return dy[:2] * 2.0
+def twice(ctx: Any, x: Any) -> Any:
+    return x * 2.0
 
 
-class Noisy(torch.autograd.Function):
-    """A gradient with noise of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2.0
-
-    @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
-        return dy * torch.rand(())
-
-
-class Counting(Noisy):
-    """A gradient that changes with each call."""
-
-    @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
-        return counting(dy)
-
+Short = autograd("Short", twice, lambda ctx, dy: dy[:2] * 2.0)  # a gradient of another shape than its input
+Noisy = autograd("Noisy", twice, lambda ctx, dy: dy * torch.rand(()))  # a gradient with noise of its own
+Counting = autograd("Counting", twice, lambda ctx, dy: counting(dy))  # a gradient that changes with each call
 
 BAD: list[tuple[Any, str]] = [
     (torch.nn.Dropout(), "Dropout gives a different output .* it draws random numbers of its own"),

@@ -5,8 +5,6 @@ has no gradients, so these are compared with finite differences on the same inpu
 is out of scope for a reason; docs/referee.md has the table, and a test holds it to what happens here.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import warnings

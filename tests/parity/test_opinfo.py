@@ -5,8 +5,6 @@ gradient; values and all gradients are compared. What we cannot express is out o
 has the table, and a test holds it to what happens here.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import warnings

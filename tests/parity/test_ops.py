@@ -4,8 +4,6 @@ Each function below has the name of an op, takes the op's arguments by name, arr
 with PyTorch alone. The cases of the catalogue call it. What dropout multiplies with comes as `factors`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

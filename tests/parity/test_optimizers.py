@@ -1,7 +1,5 @@
 """Optimisers, clipping and schedules, each step by step against PyTorch in float64, to 1e-12."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Published models by name: as many parameters as Hugging Face's models of these sizes have, which allocate nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import transformers

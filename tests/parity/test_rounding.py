@@ -1,7 +1,5 @@
 """Code of others that computes in float32 inside, or in 16 bits alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ difference would grow. One table serves source, target and logits; both sides of
 lengths; labels are smoothed by 0.1; gradients are clipped and the rate follows the inverse square root.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

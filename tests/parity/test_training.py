@@ -1,7 +1,5 @@
 """AdamW, gradient clipping and whole training steps against PyTorch in float64."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any

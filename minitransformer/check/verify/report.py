@@ -57,6 +57,11 @@ class Row:
         """Whether the gradient is known to be wrong."""
         return not self.ok and not self.is_hidden
 
+    @property
+    def verdict(self) -> str:
+        """In a word: "ok", "WRONG" or "CANNOT BE SEEN"."""
+        return "ok" if self.ok else "WRONG" if self.is_wrong else "CANNOT BE SEEN"
+
     def entries(self) -> Entries:
         """The whole array and both its gradients. Raises ValueError if it was checked along directions only."""
         if self.full is None:
@@ -69,8 +74,7 @@ class Row:
 
     def cells(self) -> list[str]:
         """The row as a table shows it."""
-        failed = "WRONG" if self.is_wrong else "CANNOT BE SEEN"
-        verdict = (self.problem or "ok") if self.ok else ": ".join(filter(None, [failed, self.problem]))
+        verdict = (self.problem or "ok") if self.ok else ": ".join(filter(None, [self.verdict, self.problem]))
         if self.kinks:
             verdict += f" ({self.kinks} at a kink)"
         if self.hidden and not self.problem:
@@ -141,6 +145,13 @@ class Report:
             raise AssertionError(f"{self._verdict()}\n{self}")
         if everything and self.unchecked:
             raise AssertionError(f"{self.name}: not everything was checked: {', '.join(self.unchecked)}\n{self}")
+
+    @property
+    def verdict(self) -> str:
+        """In a word, as of a row: "WRONG" only if a gradient is known to be wrong."""
+        return (
+            "ok" if self.ok else "CANNOT BE SEEN" if self.rows and not any(r.is_wrong for r in self.rows) else "WRONG"
+        )
 
     def _verdict(self) -> str:
         return self._of_rows() + self.but

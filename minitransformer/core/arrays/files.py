@@ -56,8 +56,22 @@ def naming(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
+_POINTER = b"version https://git-lfs"
+
+
+def check_content(path: Path) -> None:
+    """Raise ValueError for a file that only points to its content: Git without LFS leaves such a file of 130 bytes.
+
+    Who reads the file says why it cannot be read at all.
+    """
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise ValueError(f"{path} is a Git LFS pointer in place of the file; `git lfs pull` fetches the file")
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ValueError that names the file, if it is damaged or longer than 64 MiB."""
+    check_content(path)
     try:
         if (size := path.stat().st_size) > _LONGEST_JSON:
             raise ValueError(f"it has {size:,} bytes, and {_LONGEST_JSON:,} is the most that is read")
@@ -90,6 +104,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    check_content(path)
     try:
         return load(path.read_bytes())
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
@@ -100,6 +115,7 @@ def forms_of(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The dtype, in safetensors' words, and the shape of each array in a file; only its header is read."""
     from safetensors import SafetensorError, safe_open
 
+    check_content(path)
     try:
         with safe_open(path, framework="numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dict

@@ -62,6 +62,6 @@ def recipe_of(path: Path, recipe: Any) -> type[Any]:
     inside = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
     if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", module) and inside.is_file():
         found = getattr(import_module(f"{PACKAGE}.{module}"), name, None)
-        if isinstance(found, type) and is_dataclass(found) and hasattr(found, "build"):
+        if isinstance(found, type) and is_dataclass(found) and (hasattr(found, "build") or hasattr(found, "parts")):
             return found
     raise ValueError(f'{path}: "recipe" names {str(recipe)[:60]!r}, which this version does not have')

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.files import forms_of, naming, read_arrays, read_json, write, write_arrays
+from ..layers.module import Module
 from ..layers.unread import Unread
 from ..text.tokenizer import Tokenizer, Tokenizers, read_tokenizer
 from .classifier import Classifier, ClassifierConfig
@@ -51,7 +53,7 @@ def save(
     not fit it, and for a published tokenizer, which `save_pretrained` writes.
     """
     name, made_by = type(model).__name__, type(getattr(model, "config", None))
-    if not hasattr(made_by, "build"):
+    if not hasattr(made_by, "parts") and not hasattr(made_by, "build"):
         raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, or made by a recipe; got {name}")
     recipe = f"{made_by.__module__}.{made_by.__qualname__}".removeprefix(f"{PACKAGE}.")
     config = {"format": _FORMAT, "model": name, "recipe": recipe, "config": asdict(model.config)}
@@ -123,7 +125,7 @@ def load(folder: Path) -> Model:
     or if the parameters are not finite floating-point numbers or do not fit the config. The fit is checked before
     memory is taken for them.
     """
-    config_class, config = _described(folder)
+    make, config_class, config = _described(folder)
     weights_path = folder / "model.safetensors"
     if not weights_path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: {weights_path.name} is missing")
@@ -134,7 +136,8 @@ def load(folder: Path) -> Model:
                 f"{weights_path}: {parameter} has dtype {stored}, but must have {', '.join(_DTYPES)}; convert it"
             )
     with naming(folder / "config.json"):
-        model = config_class(**config).build(Unread(at_most=4 * sum(math.prod(shape) for _, shape in forms.values())))
+        sizes = Unread(at_most=4 * sum(math.prod(shape) for _, shape in forms.values()))
+        model = make(config_class(**config), sizes)
     state = read_arrays(weights_path)
     for parameter, value in state.items():
         if not np.isfinite(value).all():
@@ -149,8 +152,8 @@ def load(folder: Path) -> Model:
     return model
 
 
-def _described(folder: Path) -> tuple[type[Any], dict[str, Any]]:
-    """The class of the config that a folder's config.json names, and its fields."""
+def _described(folder: Path) -> tuple[Callable[..., Any], type[Any], dict[str, Any]]:
+    """What a folder's config.json names: what makes a model of a config, the class of the config, and its fields."""
     if folder.is_file():
         raise ValueError(f"{folder} is a file; give the folder of the model")
     if not folder.is_dir():
@@ -173,4 +176,14 @@ def _described(folder: Path) -> tuple[type[Any], dict[str, Any]]:
     if not isinstance(document.get("config"), dict):
         raise ValueError(f'{path}: "config" must be an object')
     config_class = _KINDS[name] if recipe is None else recipe_of(path, recipe)
-    return config_class, known(path, config_class, document["config"])
+    return _maker(path, config_class, name), config_class, known(path, config_class, document["config"])
+
+
+def _maker(path: Path, config_class: type[Any], name: str) -> Callable[..., Any]:
+    """A config builds its model; where several kinds of models have the config, the class beside it does."""
+    if hasattr(config_class, "build"):
+        return config_class.build
+    found = getattr(sys.modules[config_class.__module__], name, None)
+    if not isinstance(found, type) or not issubclass(found, Module):
+        raise ValueError(f'{path}: "model" names {name[:60]!r}, which {config_class.__name__} does not make')
+    return found

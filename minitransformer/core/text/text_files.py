@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from ..arrays.files import check_content
+
 _MOST = 1 << 30  # bytes of a text; the text and its tokens are kept in memory
 _PIECE = 1 << 20
 
@@ -19,6 +21,7 @@ def read_text(path: Path) -> str:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    check_content(path)
     try:
         with path.open("rb") as file:
             content = _read(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, path)

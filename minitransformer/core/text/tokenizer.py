@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..arrays.boundary import check_sizes
+from ..arrays.boundary import check_flags, check_sizes
 from ..arrays.files import read_json, write
 from .vocabulary import END, PAD, START, Vocabulary, without_special
 
@@ -54,6 +54,10 @@ class Tokenizer:
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The ids of a text. special: with those that its model expects around it; a model of ours expects none."""
+        check_flags(f"{type(self).__name__}.encode", special=special)
+        return self._encode(text, special)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
         raise NotImplementedError
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -116,7 +120,7 @@ class WordTokenizer(Tokenizer):
         """A tokenizer of all words that occur in the texts."""
         return cls(Vocabulary(text.split() for text in _texts(cls, texts)))
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
+    def _encode(self, text: str, special: bool) -> list[int]:
         """The ids of the words. Raises ValueError for a word that is not in the vocabulary, or is a special token."""
         words = text.split()
         for token in self.tokens[: END + 1]:
@@ -161,7 +165,7 @@ class CharacterTokenizer(WordTokenizer):
         """A tokenizer of all characters that occur in the texts."""
         return cls(Vocabulary(_texts(cls, texts)))
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
+    def _encode(self, text: str, special: bool) -> list[int]:
         """The ids of the characters. Raises ValueError for a character that is not in the vocabulary."""
         return self.vocabulary.encode(text)
 
@@ -217,7 +221,7 @@ class BytePairTokenizer(Tokenizer):
             )
         return cls(model)
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
+    def _encode(self, text: str, special: bool) -> list[int]:
         """The ids of the pieces."""
         return self._model.encode(text, add_special_tokens=False).ids
 

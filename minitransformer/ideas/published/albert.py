@@ -17,7 +17,7 @@ from .text_encoder import TextEncoderConfig
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of ALBERT's config.json."""
     fields.only(num_hidden_groups=1, inner_group_num=1)
-    fields.document = {"hidden_act": "gelu_new"} | dict(fields.document)  # its default differs from BERT's
+    fields = fields.otherwise(hidden_act="gelu_new")
     config = bert.ours(fields, head, stored)
     width, pooler = fields.size("embedding_size", 128), "tanh" if "pooler.weight" in stored else None
     return dataclasses.replace(config, width=width, shared=True, pooler=pooler)
@@ -64,4 +64,5 @@ FAMILY = Family(
     recipe=TextEncoderConfig,
     adds="as BERT; one layer used many times, a narrow token table with a projection",
     small=bert.SMALL | {"embedding_size": 7, "num_hidden_layers": 3},
+    ignored="down_scale_factor gap_size net_structure_type num_memory_blocks layers_to_keep",
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and two related families.
+"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and three related families.
 
 Pegasus (Zhang et al. 2020) puts its norms before the sub-layers; Marian (Junczys-Dowmunt et al. 2018) puts them after,
-like BART. Both encode positions by sines and cosines: first all sines, then all cosines.
+like BART. Both encode positions by sines and cosines: first all sines, then all cosines. mBART (Liu et al. 2020) is a
+BART with the norms of Pegasus.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ tie_word_embeddings        flag        tie_output           true
 """
 # For each family in this file: the fields of our config that all its models share.
 _OF_BART: dict[str, Any] = {"positions": "learned", "position_offset": 2, "embedding_norm": True}
+_OF_MBART = _OF_BART | {"norm_order": "pre"}
 _OF_PEGASUS: dict[str, Any] = {"positions": "halves", "norm_order": "pre"}
 _OF_MARIAN: dict[str, Any] = {"positions": "halves"}
 
@@ -136,16 +138,18 @@ class BiasedOutput(Module):
 def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartConfig:
     fields.same("encoder_attention_heads", "decoder_attention_heads")
     fields.same("encoder_ffn_dim", "decoder_ffn_dim")
-    fields.only(normalize_before=particular.get("norm_order") == "pre", extra_pos_embeddings=2)
+    fields.only(normalize_before=particular.get("norm_order") == "pre", add_bias_logits=False)
+    fields.only(do_blenderbot_90_layernorm=False)
     fields.only(normalize_embedding=particular.get("embedding_norm", False))
     found = fields.read(FIELDS)
+    fields.only(num_hidden_layers=found["n_encoder_layers"])
     if particular["positions"] == "halves":
         _check_positions(stored, found["d_model"])
     return BartConfig(
         **found,
         **particular,
         target_vocabulary=fields.size("decoder_vocab_size", found["source_vocabulary"]),
-        share_embeddings=found["tie_output"] and fields.flag("share_encoder_decoder_embeddings", True),
+        share_embeddings=fields.flag("share_encoder_decoder_embeddings", True) and found["tie_output"],
         logit_bias="final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
     )
 
@@ -222,8 +226,19 @@ decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.no
 """
 
 
+def _positions(config: BartConfig) -> dict[str, Array]:
+    """The tables of sines and cosines, which a Pegasus has in its files."""
+    table = in_halves(ops.sinusoidal_positions(config.n_positions, config.d_model))
+    return {f"{side}.embed_positions.weight": table for side in ("encoder", "decoder")}
+
+
 def names(config: BartConfig) -> str:
-    """The table of names."""
+    """The table of names. All but a Marian keep a shared table also where nothing shares it."""
+    return marian_names(config) + ("" if config.share_embeddings else "shared + target_tokens")
+
+
+def marian_names(config: BartConfig) -> str:
+    """The table of names of a Marian."""
     tables = SHARED if config.share_embeddings else APART
     encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
     return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
@@ -236,31 +251,26 @@ _SMALL = {
 }  # fmt: skip
 
 
-def _family(
-    model_type: str, body: str, words: str, particular: dict[str, Any], adds: str, theirs: Any = _theirs
-) -> Family:
+def _family(model_type: str, words: str, particular: dict[str, Any], adds: str, **more: Any) -> Family:
+    body = words.replace("ForConditionalGeneration", "Model").replace("MTModel", "Model")
     return Family(
         model_type,
         "model",
         {body: BODY, words: WORDS},
         lambda fields, head, stored: _ours(fields, stored, particular),
-        theirs,
-        names,
         recipe=BartConfig,
         adds=adds,
         small=_SMALL,
+        ignored="is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
+        **{"theirs": _theirs, "names": names} | more,
     )
 
 
 _BIASED = "a bias of the logits"
+_WORDS = "ForConditionalGeneration"
 FAMILIES = (
-    _family(
-        "bart",
-        "BartModel",
-        "BartForConditionalGeneration",
-        _OF_BART,
-        f"learned positions, a norm after the embedding, {_BIASED}",
-    ),
-    _family("pegasus", "PegasusModel", "PegasusForConditionalGeneration", _OF_PEGASUS, f"pre-norm order, {_BIASED}"),
-    _family("marian", "MarianModel", "MarianMTModel", _OF_MARIAN, _BIASED, _marian_theirs),
+    _family("bart", f"Bart{_WORDS}", _OF_BART, f"learned positions, a norm after the embedding, {_BIASED}"),
+    _family("mbart", f"MBart{_WORDS}", _OF_MBART, f"as BART; pre-norm order, {_BIASED}"),
+    _family("pegasus", f"Pegasus{_WORDS}", _OF_PEGASUS, f"pre-norm order, {_BIASED}", computed=_positions),
+    _family("marian", "MarianMTModel", _OF_MARIAN, _BIASED, theirs=_marian_theirs, names=marian_names),
 )

@@ -69,7 +69,7 @@ TIED = """
 UNTIED = """
 /HEAD.decoder                                  =  output
 /HEAD.decoder.bias                             =  logit_bias
-/HEAD.bias                                     -
+/HEAD.bias                                     +  logit_bias
 """
 
 
@@ -92,4 +92,5 @@ FAMILY = Family(
     recipe=TextEncoderConfig,
     adds="learned positions, token types and a pooler",
     small=SMALL,
+    ignored="pooler_type pooler_*_size pooler_num_* pooler_size_per_head directionality",
 )  # fmt: skip

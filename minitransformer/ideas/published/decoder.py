@@ -37,8 +37,11 @@ def decoder(
     """The parts of a decoder. sizes: a config with the fields of LlamaConfig.
 
     norm(): of vectors of width d_model; mix(i): of layer i, from 0 on; turn(): a pair of Turn; residual(f): around a
-    sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits.
+    sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits. Raises ValueError for heads of odd
+    width.
     """
+    if sizes.d_head % 2:
+        raise ValueError(f"head_dim must be even, since rotary positions turn pairs of numbers; got {sizes.d_head}")
     d, heads = sizes.d_model, (sizes.n_heads, sizes.n_key_heads, sizes.d_head)
     tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     wrapped = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))

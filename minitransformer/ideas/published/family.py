@@ -33,6 +33,17 @@ def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class InGguf:
+    """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
+
+    more(metadata, stored, config) returns further fields of config.json, from these and from the other fields.
+    """
+
+    names: str
+    more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class Family:
     """One family. model_type: as in config.json. prefix: what precedes the body's names in a model with a head.
 
@@ -40,7 +51,9 @@ class Family:
     of a small model's config.json, with all that the family adds; checks and tests are drawn from it.
     architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
-    names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier.
+    names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier. ignored: fields
+    of config.json that change nothing in its models. computed(config): tensors of its files that we compute; they are
+    written. in_gguf: how it lies in a .gguf file, if that is read.
     """
 
     model_type: str
@@ -50,6 +63,9 @@ class Family:
     theirs: Callable[[Any], dict[str, Any]]
     names: str | Callable[[Any], str]
     class_pooler: str = "tanh"
+    ignored: str = field(default="", kw_only=True)
+    computed: Callable[[Any], dict[str, np.ndarray]] = field(default=lambda config: {}, kw_only=True)
+    in_gguf: InGguf | None = field(default=None, kw_only=True)
     recipe: type[Any] = field(kw_only=True)
     adds: str = field(kw_only=True)
     small: Mapping[str, Any] = field(kw_only=True)
@@ -62,6 +78,7 @@ class Family:
     def read(self, fields: Fields, head: str, stored: Stored) -> Config:
         """Our config of a config.json with this head. Raises ValueError for one that we cannot build."""
         config = self.ours(fields, head, stored)
+        fields.nothing_else(self.ignored)
         if head != CLASSES:
             return config
         name = next((name for name in _CLASSES if name in stored), _CLASSES[-1])

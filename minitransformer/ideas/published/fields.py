@@ -1,5 +1,7 @@
 """Reading the config.json of a published model, and writing one. Each field is checked; an error names the field.
 
+A field that nobody asks for is refused: it might change what the model computes. Known not to: those of `_HARMLESS`.
+
 A table states each field once, for reading and for writing: its name in config.json, its kind, and our name. An
 optional field also has a default: a JSON value, or the name of the field of ours whose value it takes. The kinds are
 methods of Fields.
@@ -11,19 +13,62 @@ methods of Fields.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _LARGEST = 1 << 40  # the largest size; before any allocation, the sizes are compared with the file
+# Fields of any model, or patterns of them, that change nothing in an output without dropout.
+_HARMLESS = """
+model_type architectures dtype torch_dtype transformers_version transformers.* _* unsloth_* tokenizer_class
+model_max_length max_seq_length extra_special_tokens id2label label2id num_labels problem_type task_specific_params
+finetuning_task total_flos prefix
+*drop *dropout *dropout_prob *layerdrop initializer_range initializer_factor init_std gradient_checkpointing save_step
+use_cache cache_implementation chunk_size_feed_forward return_dict output_attentions output_hidden_states
+output_past output_scores output_router_logits router_aux_loss_coef torchscript is_encoder_decoder
+*_token_id bad_words_ids force_bos_token_to_be_generated do_sample early_stopping num_beams num_beam_groups
+num_return_sequences diversity_penalty repetition_penalty length_penalty temperature top_k top_p typical_p
+*max_length *min_length *no_repeat_ngram_size remove_invalid_values suppress_tokens begin_suppress_tokens
+""".split()
 
 
 class Fields:
-    """The fields of a config.json. A missing field, a wrong type or a value out of range raises ValueError."""
+    """The fields of a config.json. A missing field, a wrong type or a value out of range raises ValueError.
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
+    asked: the names of the fields that were read.
+    """
+
+    def __init__(self, document: Mapping[str, Any], asked: set[str] | None = None) -> None:
         self.document = document
+        self.asked: set[str] = set() if asked is None else asked
+
+    def otherwise(self, **defaults: Any) -> Fields:
+        """These fields, with defaults for missing ones."""
+        return Fields({**defaults, **self.document}, self.asked)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field as it stands there."""
+        self.asked.add(name)
+        return self.document.get(name, default)
+
+    def nothing_else(self, ignored: str = "", place: str = "config.json") -> None:
+        """Require that nothing is there that was not read: null, empty, harmless and ignored fields aside."""
+        harmless = [*_HARMLESS, *ignored.split()]
+        rest = {
+            name: value
+            for name, value in self.document.items()
+            if name not in self.asked
+            and value not in (None, [], {})
+            and not any(fnmatch.fnmatchcase(name, pattern) for pattern in harmless)
+        }
+        if rest:
+            shown = ", ".join(f"{name[:60]} = {_short(value)}" for name, value in list(rest.items())[:5])
+            raise ValueError(
+                f"not understood in {place}: {shown}; it may change what the model computes. If you know that it "
+                "changes nothing, delete it from the file"
+            )
 
     def read(self, table: str) -> dict[str, Any]:
         """{our name: value} for all fields in a table: see above."""
@@ -38,7 +83,7 @@ class Fields:
 
     def size_or_none(self, name: str) -> int | None:
         """An integer of at least 1, or None where the field is null or missing."""
-        return None if self.document.get(name) is None else self.size(name)
+        return None if self.get(name) is None else self.size(name)
 
     def rate(self, name: str, default: float | None = None) -> float:
         """A dropout rate: at least 0 and below 1; 0 where the field is missing."""
@@ -72,7 +117,7 @@ class Fields:
     def only(self, **allowed: Any) -> None:
         """Require that a field has this value, or is null: any other value would change the mathematics."""
         for name, value in allowed.items():
-            if (found := self.document.get(name)) is not None and found != value:
+            if (found := self.get(name)) is not None and found != value:
                 raise ValueError(f"{name} {_short(found)} is not supported, only {_short(value)} is")
 
     def same(self, *names: str) -> None:
@@ -81,7 +126,7 @@ class Fields:
             raise ValueError(f"{' and '.join(names)} must be equal, got {[self.size(name) for name in names]}")
 
     def _get(self, name: str, default: Any) -> Any:
-        value = self.document.get(name)
+        value = self.get(name)
         if value is None and default is None:
             raise ValueError(f"{name} is missing")
         return default if value is None else value
@@ -114,7 +159,7 @@ def their_activation(ours: str) -> str:
 def every_second(fields: Fields, n_layers: int) -> None:
     """Require a window in every second layer, starting with the first. A config without layer_types means this too."""
     kinds = [("sliding_attention", "full_attention")[i % 2] for i in range(n_layers)]
-    if fields.document.get("layer_types") not in (None, kinds):
+    if fields.get("layer_types") not in (None, kinds):
         raise ValueError("layer_types must be 'sliding_attention' and 'full_attention' in turn, or missing")
 
 

@@ -5,6 +5,7 @@ Capped scores and logits, norms before and after each sub-layer, a window in lay
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..after.sandwich import Normed, OffsetRMSNorm
 from ..after.softcap import CappedOutput, SoftCapped
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, every_second, written
 
 
@@ -72,13 +73,13 @@ _CAPS = {"attn_logit_softcapping": ("score_cap", 50.0), "final_logit_softcapping
 
 def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
     """The config of Gemma 2's config.json."""
-    fields = Fields({**_DEFAULTS, **fields.document})
+    fields = fields.otherwise(**_DEFAULTS)
     fields.only(use_bidirectional_attention=False)
     sizes = llama.sizes(fields, head)
     every_second(fields, sizes["n_layers"])
     own = fields.read(FIELDS)
     for their, (our, default) in _CAPS.items():  # null is no cap
-        own[our] = fields.positive(their, default) if fields.document.get(their, default) is not None else None
+        own[our] = fields.positive(their, default) if fields.get(their, default) is not None else None
     return Gemma2Config(**(sizes | own))
 
 
@@ -109,6 +110,34 @@ norm                                   =  stack.final_norm
 /lm_head                               ~  tokens
 """
 
+GGUF = """
+token_embd                 =      embed_tokens
+output_norm                plus1  norm
+output                     =      /lm_head
+blk.*.attn_norm            plus1  layers.*.input_layernorm
+blk.*.attn_q               =      layers.*.self_attn.q_proj
+blk.*.attn_k               =      layers.*.self_attn.k_proj
+blk.*.attn_v               =      layers.*.self_attn.v_proj
+blk.*.attn_output          =      layers.*.self_attn.o_proj
+blk.*.post_attention_norm  plus1  layers.*.post_attention_layernorm
+blk.*.ffn_norm             plus1  layers.*.pre_feedforward_layernorm
+blk.*.ffn_gate             =      layers.*.mlp.gate_proj
+blk.*.ffn_up               =      layers.*.mlp.up_proj
+blk.*.ffn_down             =      layers.*.mlp.down_proj
+blk.*.post_ffw_norm        plus1  layers.*.post_feedforward_layernorm
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The window, the caps, and what the scores are divided by: llama.cpp knows the model of 27B by its 46 layers."""
+    by_model = config["hidden_size"] // config["num_attention_heads"]
+    return {
+        "sliding_window": fields.size("gemma2.attention.sliding_window", _DEFAULTS["sliding_window"]),
+        "attn_logit_softcapping": fields.positive("gemma2.attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": fields.positive("gemma2.final_logit_softcapping", 30.0),
+        "query_pre_attn_scalar": by_model if config["num_hidden_layers"] == 46 else config["head_dim"],
+    }
+
 
 FAMILY = Family(
     "gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES,
@@ -118,4 +147,6 @@ FAMILY = Family(
         "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
         "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5,
     },
+    ignored="sliding_window_size",
+    in_gguf=InGguf(GGUF, in_gguf),
 )  # fmt: skip

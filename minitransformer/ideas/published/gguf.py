@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ...core.arrays.files import check_content
 from ...core.text.tokenizer import load_library
 from .weight_files import Tensor
 
@@ -70,6 +71,7 @@ def open_file(path: str | os.PathLike[str]) -> File:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     library = load_library("a .gguf file", "models", "gguf")
+    check_content(path)
     try:
         with path.open("rb") as file:
             reader = _Reader(file, path.stat().st_size)

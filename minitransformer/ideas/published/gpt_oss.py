@@ -66,12 +66,24 @@ swiglu_limit           positive  gate_limit
 
 def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
     """The config of gpt-oss's config.json. Scaled angles (yarn) and packed experts are refused."""
-    if "quantization_config" in fields.document:
-        raise ValueError("quantization_config is not supported: unpack the experts first")
-    fields = Fields({**_DEFAULTS, **fields.document})
+    fields = fields.otherwise(**_DEFAULTS)
+    _check_published(fields)
     sizes = llama.sizes(fields, head)
     every_second(fields, sizes["n_layers"])
     return GptOssConfig(**sizes, **fields.read(FIELDS))
+
+
+def _check_published(fields: Fields) -> None:
+    """Say at once all that is missing for the files that OpenAI published."""
+    turn, missing = fields.get("rope_scaling") or fields.get("rope_parameters"), []
+    if isinstance(turn, dict) and "yarn" in (turn.get("rope_type"), turn.get("type")):
+        missing.append("rotary angles that YaRN scales (rope_scaling or rope_parameters of type 'yarn')")
+    packed = fields.get("quantization_config")
+    if packed is not None:
+        kind = packed.get("quant_method") if isinstance(packed, dict) else packed
+        missing.append(f"experts whose numbers are packed (quantization_config, {str(kind)[:40]})")
+    if missing:
+        raise ValueError(f"what is missing here for this gpt-oss: {', and '.join(missing)}")
 
 
 def theirs(config: GptOssConfig) -> dict[str, Any]:
@@ -98,5 +110,6 @@ FAMILY = Family(
     "gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES,
     recipe=GptOssConfig,
     adds="a sink in each head, a window in every second layer, experts; no scaled angles (yarn), no packed experts",
+    ignored="experts_per_token initial_context_length",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
 )  # fmt: skip

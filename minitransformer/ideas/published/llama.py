@@ -16,7 +16,7 @@ from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.rotary import rotary_turn
 from .decoder import decoder, within
-from .family import BODY, WRITERS, Family, Stored, classes
+from .family import BODY, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 
 FIELDS = """
@@ -91,16 +91,17 @@ def _rotary_base(fields: Fields) -> float:
     """The base of the angles; configs have kept it in three different places."""
     base = fields.positive("rope_theta", 10000.0)
     for name in ("rope_parameters", "rope_scaling"):
-        found = fields.document.get(name)
+        found = fields.get(name)
         if found is None:
             continue
         if not isinstance(found, dict):
             raise ValueError(f"{name} must be an object, got {type(found).__name__}")
-        kind = found.get("rope_type", found.get("type", "default"))
+        inside = Fields(found)
+        kind = inside.get("rope_type", inside.get("type", "default"))
         if kind != "default":
             raise ValueError(f"{name} of type {str(kind)[:40]!r} is not supported, only 'default' is")
-        if "rope_theta" in found:
-            base = Fields(found).positive("rope_theta")
+        base = inside.positive("rope_theta", base)
+        inside.nothing_else(place=name)
     return base
 
 
@@ -116,7 +117,7 @@ def written_sizes(config: LlamaConfig) -> dict[str, Any]:
 
 def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     """The config of Llama's config.json."""
-    fields.only(pretraining_tp=1)
+    fields.only(pretraining_tp=1, rope_interleaved=False)
     bias = fields.flag("attention_bias", False)
     if bias != fields.flag("mlp_bias", False):
         raise ValueError("attention_bias and mlp_bias must be equal: here either all maps have biases or none do")
@@ -140,13 +141,14 @@ def mistral_theirs(config: LlamaConfig) -> dict[str, Any]:
 
 def window_of_qwen(fields: Fields) -> int | None:
     """The window of all layers of a Qwen, if it has one."""
-    window = None
-    if fields.flag("use_sliding_window", False):
-        window = fields.size_or_none("sliding_window")
-        if window is not None and fields.document.get("max_window_layers", 28) != 0:
-            raise ValueError("use_sliding_window needs max_window_layers 0: here all layers have the window")
+    fields.only(use_mrope=False)
+    window, whole = fields.size_or_none("sliding_window"), fields.get("max_window_layers", 28)
+    if not fields.flag("use_sliding_window", False):
+        window = None
+    if window is not None and whole != 0:
+        raise ValueError("use_sliding_window needs max_window_layers 0: here all layers have the window")
     kind = "full_attention" if window is None else "sliding_attention"
-    if any(layer != kind for layer in fields.document.get("layer_types") or ()):
+    if any(layer != kind for layer in fields.get("layer_types") or ()):
         raise ValueError(f"layer_types must all be {kind!r}")
     return window
 
@@ -168,6 +170,30 @@ def qwen2_theirs(config: LlamaConfig) -> dict[str, Any]:
     }
 
 
+# llama.cpp, gguf-py/gguf/constants.py. TURNED: the mark of queries and keys.
+GGUF = """
+token_embd         =  embed_tokens
+output_norm        =  norm
+output             =  /lm_head
+blk.*.attn_norm    =  layers.*.input_layernorm
+blk.*.attn_q  TURNED  layers.*.self_attn.q_proj
+blk.*.attn_k  TURNED  layers.*.self_attn.k_proj
+blk.*.attn_v       =  layers.*.self_attn.v_proj
+blk.*.attn_output  =  layers.*.self_attn.o_proj
+blk.*.ffn_norm     =  layers.*.post_attention_layernorm
+blk.*.ffn_gate     =  layers.*.mlp.gate_proj
+blk.*.ffn_up       =  layers.*.mlp.up_proj
+blk.*.ffn_down     =  layers.*.mlp.down_proj
+"""
+
+
+def biases_in_gguf(fields: Fields, stored: Stored, config: Any) -> dict[str, Any]:
+    """Which maps have biases: only the tensors show it."""
+    found = {"attention_bias": "blk.0.attn_output.bias", "mlp_bias": "blk.0.ffn_up.bias"}
+    return {field: name in stored for field, name in found.items()}
+
+
+IGNORED = "is_llama_config max_sequence_length"
 NAMES = """
 embed_tokens                           =  tokens
 layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
@@ -198,6 +224,8 @@ FAMILIES = (
         recipe=LlamaConfig,
         adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
         small=SMALL,
+        ignored=IGNORED,
+        in_gguf=InGguf(GGUF.replace("TURNED", "halves"), biases_in_gguf),
     ),
     Family(
         "mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES,
@@ -210,5 +238,6 @@ FAMILIES = (
         recipe=LlamaConfig,
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
+        in_gguf=InGguf(GGUF.replace("TURNED", "="), lambda fields, stored, config: {}),
     ),
 )  # fmt: skip

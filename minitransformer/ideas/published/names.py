@@ -7,6 +7,7 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
     row   a vector, stored as a matrix of one row
     ~     a second copy of the tensor; if the file has it, it must be equal
     -     not used here: a buffer that can be computed, or a head that is not read
+    +     not used in their model either, which has it nevertheless: written as a copy of ours, and not read
 
 A name with / before it lies outside the body: in a model with a head, the prefix of the body does not precede it.
 query|key|value on our side means that one of their tensors holds the three side by side. A line is skipped if the model
@@ -63,11 +64,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model lies in a file. again: {the name of a copy: the place it copies}; unread: patterns of names."""
+    """How a model lies in a file. again: {the name of a copy: the place it copies}; unread: patterns of names.
+
+    unused: copies that are written, and not read.
+    """
 
     places: list[Place]
     again: dict[str, Place]
     unread: list[str]
+    unused: list[Place]
 
     def ignores(self, name: str) -> bool:
         """Whether a tensor of this name is one that our model does not use."""
@@ -86,15 +91,17 @@ def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, s
     places: dict[str, Place] = {}
     again: dict[str, Place] = {}
     unread: list[str] = []
+    unused: list[Place] = []
     known: set[str] = set()
     of_parameter: dict[str, Place] = {}
     for theirs, mark, ours in rows:
-        if mark == "-":
+        if mark in "-+":
             unread += [theirs, f"{theirs}.weight", f"{theirs}.bias"]
-            continue
         for number, leaf, found in _matches(parameters, ours):
             place = Place(_their_name(theirs, number, leaf), mark, tuple(found))
-            if mark != "~":
+            if mark == "+":
+                unused.append(place)
+            elif mark != "~":
                 places[place.theirs] = place
                 known |= {name for name, _ in found}
                 of_parameter |= {name: place for name, _ in found}
@@ -102,7 +109,8 @@ def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, s
                 again[place.theirs] = of_parameter[found[0][0]]
     if missing := [name for name in parameters if name not in known]:
         raise ValueError(f"this family has no place for {', '.join(missing[:3])}")
-    return Layout(list(places.values()), {name: p for name, p in again.items() if name not in places}, unread)
+    again = {name: place for name, place in again.items() if name not in places}
+    return Layout(list(places.values()), again, unread, unused)
 
 
 def _matches(parameters: Mapping[str, Parameter], ours: str) -> Iterator[tuple[str, str, list[tuple[str, Parameter]]]]:

@@ -49,7 +49,7 @@ class Olmo2Config(llama.LlamaConfig):
 def ours(fields: Fields, head: str, stored: Stored) -> Olmo2Config:
     """The config of OLMo 2's config.json."""
     fields.only(sliding_window=None)
-    sizes = llama.sizes(Fields({"rms_norm_eps": 1e-5, **fields.document}), head)
+    sizes = llama.sizes(fields.otherwise(rms_norm_eps=1e-5), head)
     return Olmo2Config(**sizes, bias=fields.flag("attention_bias", False))
 
 

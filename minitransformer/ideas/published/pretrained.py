@@ -27,14 +27,14 @@ from ...core.layers.unread import Unread
 from ...core.models.folder import fitting
 from ...core.models.transformer import Transformer, TransformerConfig
 from ...core.text.tokenizer import Tokenizers
-from . import gguf, llama_gguf
+from . import gguf, gguf_models
 from .bart import BartConfig
 from .families import FAMILIES, Family
 from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
 from .fields import Fields
 from .names import Layout
 from .tokenizers import TARGET_TOKENIZER, TOKENIZER
-from .unknown import UNKNOWN
+from .unknown import missing
 from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
 
 _MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
@@ -83,8 +83,8 @@ def of_file(path: Path) -> Pretrained:
         raise ValueError(f"{path} is a file; give the folder of the model, or a .gguf file")
     file = gguf.open_file(path)
     with naming(path):
-        document = llama_gguf.document(file)
-        found = llama_gguf.tensors(file, document)
+        document = gguf_models.document(file)
+        found = gguf_models.tensors(file, document)
         family, head = _family(document)
         stored = _named(found, family.prefix)
     return _filled(family, head, document, stored, path, path)
@@ -94,9 +94,7 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     """The family and the head that a config.json names."""
     name = document.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        look = "if its layers are those of one of these, write that name there, and its class into architectures"
-        why = f"what is missing here: {UNKNOWN[name]}" if isinstance(name, str) and name in UNKNOWN else look
-        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {why}")
+        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {missing(name)}")
     family = FAMILIES[name]
     found = document.get("architectures")
     if found is None:
@@ -310,12 +308,14 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     if differ or misplaced:
         raise _Unlike(family, differ, misplaced)
     prefix = f"{family.prefix}." if family.prefix and head != BODY else ""
-    arrays = {place.theirs: place.read() for place in family.layout(model, prefix).places}
+    layout = family.layout(model, prefix)
+    arrays = {place.theirs: place.read() for place in (*layout.places, *layout.unused)}
     names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type} | _NO_TOKENS
     if head == CLASSES:
         labels = [f"LABEL_{i}" for i in range(again.n_classes)]
         names |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     dtype = str(next(model.parameters())[1].value.dtype)
+    arrays |= {f"{prefix}{name}": x.astype(dtype) for name, x in family.computed(model.config).items()}
     return names | document | {"dtype": dtype}, arrays
 
 

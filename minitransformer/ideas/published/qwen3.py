@@ -16,7 +16,7 @@ from ..after.gated import GatedFeedForward
 from ..after.qk_norm import qk_norm
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 
 
@@ -38,7 +38,7 @@ class Qwen3Config(llama.LlamaConfig):
 
 def ours(fields: Fields, head: str, stored: Stored) -> Qwen3Config:
     """The config of Qwen3's config.json."""
-    sizes = llama.sizes(Fields({"head_dim": 128, **fields.document}), head)
+    sizes = llama.sizes(fields.otherwise(head_dim=128), head)
     return Qwen3Config(**sizes, bias=fields.flag("attention_bias", False), window=llama.window_of_qwen(fields))
 
 
@@ -55,10 +55,19 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 """
 )
 
+GGUF = (
+    llama.GGUF.replace("TURNED", "=")
+    + """
+blk.*.attn_q_norm  =  layers.*.self_attn.q_norm
+blk.*.attn_k_norm  =  layers.*.self_attn.k_norm
+"""
+)
+
 
 FAMILY = Family(
     "qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES,
     recipe=Qwen3Config,
     adds="as Llama; norms of queries and keys",
     small=llama.SMALL | llama.WINDOW_OF_QWEN,
+    in_gguf=InGguf(GGUF, lambda fields, stored, config: {"attention_bias": "blk.0.attn_output.bias" in stored}),
 )  # fmt: skip

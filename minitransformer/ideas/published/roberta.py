@@ -1,7 +1,7 @@
 """RoBERTa: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
 
 It is BERT with other data and other heads. Positions count only the real tokens: the first is in row padding id + 1 of
-the position table.
+the position table. CamemBERT (Martin et al. 2020) and XLM-R (Conneau et al. 2020) are RoBERTas of other languages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .text_encoder import TextClassifierConfig, TextEncoderConfig
 
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of RoBERTa's config.json."""
-    padding = fields.document.get("pad_token_id", 1)
+    padding = fields.get("pad_token_id", 1)
     if type(padding) is not int or not 0 <= padding < fields.size("max_position_embeddings") - 1:
         raise ValueError(f"pad_token_id must be a row of the position table, but not the last; got {padding!r}")
     config = bert.ours(fields, head, stored)
@@ -59,9 +59,18 @@ def names(config: TextEncoderConfig) -> str:
     return bert.NAMES + own + bert.masked(config, "lm_head", MASKED_NAMES)
 
 
-FAMILY = Family(
+_ROBERTA = Family(
     "roberta", "roberta", classes("Roberta", ENCODERS), ours, theirs, names,
     recipe=TextEncoderConfig,
     adds="as BERT; positions that count the real tokens, from the padding's id + 1",
     small=bert.SMALL,
 )  # fmt: skip
+FAMILIES = (
+    _ROBERTA,
+    *(
+        dataclasses.replace(
+            _ROBERTA, model_type=name, architectures=classes(stem, ENCODERS), adds="as RoBERTa; other languages"
+        )
+        for name, stem in (("camembert", "Camembert"), ("xlm-roberta", "XLMRoberta"))
+    ),
+)

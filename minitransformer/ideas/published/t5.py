@@ -1,6 +1,7 @@
 """T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
 
-Version 1.1 has a gated feed-forward network and a separate table for the logits, which are then not scaled.
+Version 1.1 has a gated feed-forward network and a separate table for the logits, which are then not scaled. mT5 (Xue
+et al. 2021) is version 1.1 trained on many languages.
 """
 
 from __future__ import annotations
@@ -136,16 +137,30 @@ class ScaledOutput(Module):
 
 def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
     """The config of T5's config.json. The file's tensors show whether the table is tied; the field means the scale."""
-    found = fields.read(FIELDS)
-    activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, "relu")
     scaled = fields.flag("tie_word_embeddings", True)
+    if head == WORDS and not scaled and "lm_head.weight" not in stored:
+        raise ValueError("lm_head.weight is missing, though tie_word_embeddings is false")
+    return _sizes(fields, stored, "relu", fields.flag("scale_decoder_outputs", scaled))
+
+
+def mt5_ours(fields: Fields, head: str, stored: Stored) -> T5Config:
+    """The config of mT5's config.json, in which tie_word_embeddings means nothing: published files contradict it."""
+    fields.get("tie_word_embeddings")
+    return _sizes(fields, stored, "gated-gelu", scale_logits=False)
+
+
+def _sizes(fields: Fields, stored: Stored, feed_forward: str, scale_logits: bool) -> T5Config:
+    found = fields.read(FIELDS)
+    activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, feed_forward)
+    if fields.get("dense_act_fn") is not None:  # it goes before what feed_forward_proj says
+        activation = fields.activation("dense_act_fn", "relu")
     table, output = stored.get("shared.weight"), stored.get("lm_head.weight")
     return T5Config(
         **found,
         target_vocabulary=found["source_vocabulary"],
         activation=activation,
-        gated=gated,
-        scale_logits=fields.flag("scale_decoder_outputs", scaled),
+        gated=fields.flag("is_gated_act", gated),
+        scale_logits=scale_logits,
         tie_output=output is None or (table is not None and np.array_equal(output.read(), table.read())),
     )
 
@@ -209,13 +224,24 @@ def names(config: T5Config) -> str:
     return NAMES + encoder + decoder + MEMORY
 
 
-FAMILY = Family(
-    "t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names,
-    recipe=T5Config,
-    adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
-    small={
-        "vocab_size": 13, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 8, "num_layers": 2, "pad_token_id": 1,
-        "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 12,
-    },
+_SMALL = {
+    "vocab_size": 13, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 8, "num_layers": 2, "pad_token_id": 1,
+    "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+}  # fmt: skip
+FAMILIES = (
+    Family(
+        "t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names,
+        recipe=T5Config,
+        adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
+        small=_SMALL,
+        ignored="n_positions is_decoder",
+    ),
+    Family(
+        "mt5", "", {"MT5Model": BODY, "MT5ForConditionalGeneration": WORDS}, mt5_ours, theirs, names,
+        recipe=T5Config,
+        adds="as T5 v1.1",
+        small=_SMALL,
+        ignored="n_positions is_decoder",
+    ),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.boundary import check_flags
-from ...core.arrays.files import naming, write
+from ...core.arrays.files import check_content, naming, write
 from ...core.text.tokenizer import Tokenizer, load_library
 from . import chat, gguf
 from .weight_files import read_object
@@ -69,9 +69,8 @@ class PublishedTokenizer(Tokenizer):
     def __len__(self) -> int:
         return max(self._model.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
+    def _encode(self, text: str, special: bool) -> list[int]:
         """The ids of a text. special: add the tokens that the model expects around it, such as [CLS] and [SEP]."""
-        check_flags("PublishedTokenizer.encode", special=special)
         with _caught("the tokenizer fails on this text"):
             return self._model.encode(text, add_special_tokens=special).ids
 
@@ -149,6 +148,7 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
         )
     if path.stat().st_size > _LONGEST:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes, but may have at most {_LONGEST:,}")
+    check_content(path)
     with _caught(f"{path} cannot be read as a tokenizer"):
         model = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     about = _object(folder / "tokenizer_config.json")
@@ -229,6 +229,10 @@ def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any
         "smollm": [split.Digits(individual_digits=True), split.ByteLevel(add_prefix_space=False)],
         "llama-bpe": [
             split.Split(library.Regex(_LLAMA_3), "isolated"),
+            split.ByteLevel(add_prefix_space=False, use_regex=False),
+        ],
+        "qwen2": [
+            split.Split(library.Regex(_LLAMA_3.replace("{1,3}", "")), "isolated"),  # each digit alone
             split.ByteLevel(add_prefix_space=False, use_regex=False),
         ],
     }

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.files import read_json
+from ...core.arrays.files import check_content, read_json
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -80,6 +80,7 @@ def of_file(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name. Raises ValueError where it cannot be read."""
     from safetensors import SafetensorError, safe_open  # here, because it is missing in a browser
 
+    check_content(path)
     try:
         with safe_open(path, framework="numpy"):
             pass  # opening checks the header against the file

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,10 +16,14 @@ import numpy as np
 
 from ...check.verify.mistakes import Mistake
 from ...core.arrays.backend import to_numpy
+from .advice import advice
 from .collecting import Answer, collect, described
 from .comparison import close, differing, of_one_kind, scales, unchanged
 from .exercise import Exercise
-from .remarks import remark
+from .formulas import off_by_multiples
+from .properties import failing
+from .recognition import recognised
+from .remarks import changing_factor, remark
 from .result import Entry, Output, Result
 
 _SHOWN_ENTRIES = 4
@@ -31,22 +36,33 @@ def check(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> Result:
     return judge(exercise, collect(exercise, f, seed, to_numpy), seed)
 
 
-def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
-    """Compare the answers from `collect` for this seed with the reference and with the known mistakes."""
+def judge(exercise: Exercise, answers: list[Answer], seed: int = 0, explain: bool = True) -> Result:
+    """Compare the answers from `collect` for this seed with the reference, and look for what explains wrong ones.
+
+    explain: whether to look; without it the verdict alone is right.
+    """
     trials = exercise.trials(seed)
-    for answer in answers:
+    for answer, trial in zip(answers, trials, strict=False):
         if answer.problem:
-            return _without_outputs(exercise, answer.problem, answer.error)
+            stops = answer.problem.endswith(":")  # if not, it says why
+            told = advice(answer.error, described(exercise, trial)) if answer.error and stops else ""
+            problem = f"{answer.problem}\n{told}" if told else answer.problem
+            return _without_outputs(exercise, problem, answer.error)
     if len(answers) != len(trials) or any(len(answer.outputs) != len(exercise.outputs) for answer in answers):
         return _without_outputs(exercise, f"There must be one answer for each of the {len(trials)} trials.")
-    attempt = _Attempt(exercise, trials, answers)
+    attempt = Attempt(exercise, trials, answers)
     wrong = [i for i in range(len(exercise.outputs)) if not attempt.equals(i, attempt.expected[i])]
-    explained = _explain(attempt, wrong)
+    explained = _explain(attempt, wrong, 1) if explain else {}
     order = _order(attempt, wrong)
     if explained and len({explained.get(i) for i in wrong}) == 1:
         order = {}  # one known mistake explains all of them better
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = _said(attempt, wrong, explained) if explain and not order else {}
     outputs = tuple(
-        _wrong_output(attempt, i, explained.get(i, ()), bool(order)) if i in wrong else Output(name, True)
+        _wrong_output(attempt, i, explained.get(i, ()), said.get(i, ""), bool(order))
+        if i in wrong
+        else Output(name, True)
         for i, name in enumerate(exercise.outputs)
     )
     changed = [
@@ -64,12 +80,13 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
     )
 
 
-class _Attempt:
+class Attempt:
     """A student's answers and the right ones, by output and trial."""
 
     def __init__(self, exercise: Exercise, trials: Trials, answers: list[Answer]) -> None:
         self.exercise = exercise
-        self.trials = trials
+        self.last = len(trials) - 1  # in which the numbers are extreme
+        self.trials = [tuple(map(_locked, trial)) for trial in trials]
         self.got = [[answer.outputs[i] for answer in answers] for i in range(len(exercise.outputs))]
         self.expected = _run(exercise.reference, trials)
         self.scales = [scales(values) for values in self.expected]
@@ -78,30 +95,40 @@ class _Attempt:
         """Whether output i equals these values in all trials."""
         return all(map(close, self.got[i], values, self.scales[i]))
 
+    def finite(self, i: int, trial: int) -> bool:
+        """Whether output i is an array of finite numbers in this trial, of whatever shape."""
+        got = self.got[i][trial]
+        return not isinstance(got, str) and bool(np.isfinite(got).all())
+
+    def comparable(self, i: int, trial: int) -> bool:
+        """Whether output i is an array of finite numbers of the right shape in this trial."""
+        got = self.got[i][trial]
+        if isinstance(got, str) or got.shape != self.expected[i][trial].shape:
+            return False
+        return got.dtype.kind == "f" and bool(np.isfinite(got).all())
+
     def places(self, i: int) -> list[int]:
         """The trials in which output i is wrong."""
         rights = list(map(close, self.got[i], self.expected[i], self.scales[i]))
         return [trial for trial, right in enumerate(rights) if not right]
 
-    def unchanged_input(self, i: int) -> str:
-        """The remark on output i if it equals one of the inputs in all trials."""
-        for name, *given in zip(self.exercise.arguments, *self.trials, strict=True):
-            if all(isinstance(x, np.ndarray) for x in given) and self.equals(i, given):
-                return f"It is the input {name}, unchanged."
-        return ""
+    def alike(self, i: int, trial: int, value: np.ndarray) -> bool:
+        """Whether output i is this in one trial. Most values differ in the last entry already."""
+        got, scale = self.got[i][trial], self.scales[i][trial]
+        if isinstance(got, str) or got.shape != value.shape:
+            return False
+        if got.dtype.kind == "f" and got.size and abs(got.flat[-1] - value.flat[-1]) > 0.01 * scale:
+            return False
+        return close(got, value, scale)
 
-    def exchanged(self, i: int) -> str:
-        """The remark on output i if it is right for two inputs in each other's place."""
-        names = self.exercise.arguments
-        for a, b in itertools.combinations(range(len(names)), 2):
-            order = [b if j == a else a if j == b else j for j in range(len(names))]
-            try:
-                values = _run(self.exercise.reference, [tuple(trial[j] for j in order) for trial in self.trials])
-            except Exception:  # these two are not of one kind
-                continue
-            if self.equals(i, values[i]):
-                return f"It is right with {names[a]} and {names[b]} exchanged: the order is {', '.join(names)}."
-        return ""
+
+def _locked(x: Any) -> Any:
+    """The same input, whose arrays can no longer be changed: the solution with a mistake in it may try to."""
+    if isinstance(x, dict):
+        return {name: _locked(one) for name, one in x.items()}
+    if isinstance(x, np.ndarray):
+        x.flags.writeable = False
+    return x
 
 
 def _run(f: Callable[..., Any], trials: Trials) -> Values:
@@ -117,7 +144,7 @@ def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Resul
     return Result(exercise.name, tuple(Output(name, False) for name in exercise.outputs), problem=problem, error=error)
 
 
-def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_order: bool) -> Output:
+def _wrong_output(attempt: Attempt, i: int, mistakes: tuple[Mistake, ...], said: str, in_order: bool) -> Output:
     """The report on output i. in_order: right values, wrong order; this is reported once for all outputs."""
     wrong_trials = attempt.places(i)
     trial = wrong_trials[0]
@@ -126,9 +153,7 @@ def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_o
     entries, wrong = _wrong_entries(got, right, attempt.scales[i][trial])
     mistakes = () if in_order else mistakes
     problem = got if isinstance(got, str) else _problem(got, right)
-    said = "" if mistakes or in_order else remark(attempt.got[i], attempt.expected[i], attempt.scales[i], inputs)
-    if not (said or mistakes or in_order):
-        said = attempt.unchanged_input(i) or attempt.exchanged(i)
+    said = "" if mistakes else said
     return Output(
         attempt.exercise.outputs[i],
         False,
@@ -180,28 +205,47 @@ def _wrong_entries(got: np.ndarray | str, right: np.ndarray, scale: float) -> tu
     return tuple(Entry(place, number(right[place]), number(got[place])) for place in shown), len(places)
 
 
-def _explain(attempt: _Attempt, wrong: list[int]) -> dict[int, tuple[Mistake, ...]]:
-    """For each wrong output the mistake that reproduces it on every trial, or two mistakes if it takes both.
+def _said(attempt: Attempt, wrong: list[int], explained: dict[int, tuple[Mistake, ...]]) -> dict[int, str]:
+    """A sentence on each wrong output that no known mistake explains. Adds to `explained` where two of these do."""
+    inputs = [described(attempt.exercise, trial) for trial in attempt.trials]
+    arguments = dict(zip(attempt.exercise.arguments, map(list, zip(*attempt.trials, strict=True)), strict=True))
 
-    If several mistakes do, choose the one that explains most of the wrong outputs and contradicts fewest outputs.
+    def left() -> list[int]:
+        return [i for i in comparable if i not in explained and not said.get(i)]
+
+    pairs = [list(zip(attempt.got[i], attempt.expected[i], strict=True)) for i in wrong]
+    comparable = [
+        i for i, xs in zip(wrong, pairs, strict=True) if all(isinstance(a, str) or of_one_kind(a, b) for a, b in xs)
+    ]
+    said: dict[int, str] = {}
+    said |= {i: remark(attempt.got[i], attempt.expected[i], attempt.scales[i]) for i in left()}
+    said |= recognised(attempt, left())
+    explained |= _explain(attempt, left(), 2)
+    said |= recognised(attempt, left(), twice=True)
+    said |= {i: changing_factor(attempt.got[i], attempt.expected[i], attempt.scales[i], inputs) for i in left()}
+    said |= {i: failing(attempt.got[i], attempt.expected[i], attempt.scales[i], arguments) for i in left()}
+    said |= {i: off_by_multiples(attempt, i) for i in left()}
+    return said
+
+
+def _explain(attempt: Attempt, wrong: list[int], count: int) -> dict[int, tuple[Mistake, ...]]:
+    """For each wrong output the `count` mistakes that reproduce it together on every trial.
+
+    If several do, choose those that explain most of the wrong outputs and contradict fewest outputs.
     """
     explained: dict[int, tuple[Mistake, ...]] = {}
-    for count in (1, 2):  # pairs of mistakes for the rest
-        left = {i for i in wrong if i not in explained}
-        if not left:
-            break
-        found = []
-        for mistakes, f in _mistaken(attempt.exercise, count):
-            alike = _reproduced(f, attempt, left)
-            if alike & left:
-                found.append((len(alike & left), len(alike), alike & left, mistakes))
-        for _, _, outputs, mistakes in sorted(found, key=lambda one: one[:2], reverse=True):
-            for i in outputs:
-                explained.setdefault(i, mistakes)
+    found = []
+    for mistakes, f in _mistaken(attempt.exercise, count) if wrong else ():
+        alike = _reproduced(f, attempt, set(wrong))
+        if alike & set(wrong):
+            found.append((len(alike & set(wrong)), len(alike), alike & set(wrong), mistakes))
+    for _, _, outputs, mistakes in sorted(found, key=lambda one: one[:2], reverse=True):
+        for i in outputs:
+            explained.setdefault(i, mistakes)
     return explained
 
 
-def _reproduced(f: Callable[..., Any], attempt: _Attempt, left: set[int]) -> set[int]:
+def _reproduced(f: Callable[..., Any], attempt: Attempt, left: set[int]) -> set[int]:
     """The outputs that f, a mistaken reference, shares with the answers; empty if it shares none of `left`."""
     try:
         first = _run(f, attempt.trials[:1])
@@ -227,7 +271,7 @@ def _mistaken(exercise: Exercise, count: int) -> Iterator[tuple[tuple[Mistake, .
             break
 
 
-def _order(attempt: _Attempt, wrong: list[int]) -> dict[int, int]:
+def _order(attempt: Attempt, wrong: list[int]) -> dict[int, int]:
     """If the wrong outputs are the right ones in another order: for each, which one it is. Otherwise nothing."""
     order: dict[int, int] = {}
     for i in wrong:

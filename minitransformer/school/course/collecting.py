@@ -22,10 +22,7 @@ if TYPE_CHECKING:  # a hand-in runs without the exercises and the rest of the pa
 _NOT_THE_STUDENTS = (str(Path(__file__).parent), str(Path(np.__file__).parent), "<__array_function__")
 
 NOT_WRITTEN = "Your function is not written yet."
-_ON_SHAPES = (
-    "In a product a @ b the last axis of a must be as long as the second-to-last of b: compare their shapes.\n"
-    "Is a transpose missing? For a matrix it is x.T; for each matrix of a batch it is x.swapaxes(-1, -2)."
-)
+_OTHER_LIBRARIES = ("torch", "jax", "jaxlib", "tensorflow")
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,7 @@ def _answer(
         return Answer(problem=NOT_WRITTEN)
     except (Exception, SystemExit) as error:
         problem = f"Your function stops with an error for {described(exercise, inputs)}:"
-        if isinstance(error, ValueError) and "matmul" in str(error):
-            problem = f"{problem[:-1]}.\n{_ON_SHAPES}"
-        return Answer(problem=problem, error=_students_traceback(error))
+        return Answer(problem=reordered(exercise.arguments, f) or problem, error=_students_traceback(error))
     problem = _not_the_outputs(exercise.outputs, returned)
     if problem:
         return Answer(problem=problem)
@@ -127,6 +122,20 @@ def signature_misfit(arguments: tuple[str, ...], f: Callable[..., Any]) -> str:
     except TypeError:
         return f"Your function is called with ({', '.join(arguments)}), but it takes {signature}."
     return ""
+
+
+def reordered(arguments: tuple[str, ...], f: Callable[..., Any]) -> str:
+    """What to say if f takes the arguments in another order, which its own names for them show; otherwise ""."""
+    try:
+        names = tuple(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        return ""
+    if names == arguments or sorted(names) != sorted(arguments):
+        return ""
+    return (
+        f"Your function takes its arguments in another order, {', '.join(names)}, and stops with an error. It is "
+        f"called with {', '.join(arguments)}: write def ...({', '.join(arguments)})."
+    )
 
 
 def _students_traceback(error: BaseException) -> str:
@@ -172,6 +181,9 @@ def _as_array(value: Any, to_numpy: Callable[[Any], np.ndarray]) -> np.ndarray |
     try:
         return np.array(to_numpy(value))  # computed on a GPU
     except TypeError:
+        library = type(value).__module__.partition(".")[0]
+        if library in _OTHER_LIBRARIES:
+            return f"it is a {type(value).__name__} of {library}; the exercises are in NumPy: write all of it with np"
         return f"it is a {type(value).__name__}, but must be an array"
 
 

@@ -6,13 +6,36 @@ import numpy as np
 
 from .comparison import TOLERANCE, close, of_one_kind
 
+Answers = list[np.ndarray | str]  # one for each trial
 
-def remark(got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float], inputs: list[str]) -> str:
-    """A sentence on an output that is wrong in some trial, or "". inputs: those of each trial, in words.
 
-    The remark must hold in every trial: the output is transposed, always the same, or wrong by a factor or a summand.
+def remark(got: Answers, expected: list[np.ndarray], scales: list[float]) -> str:
+    """A sentence on an output that is wrong in some trial, or "".
+
+    It must hold in every trial: the output is transposed, always the same, or wrong by one factor or summand.
     """
-    return _transposed(got, expected, scales) or _constant(got) or _by_factor_or_summand(got, expected, scales, inputs)
+    said = _transposed(got, expected, scales) or _constant(got) or _by_summand(got, expected, scales)
+    factors = [] if said else [factor for factor, _, _ in _factors(got, expected, scales, [""] * len(got))]
+    if not factors or not np.allclose(factors, factors[0], rtol=10.0 * TOLERANCE):
+        return said
+    if abs(factors[0] + 1.0) < 10.0 * TOLERANCE:
+        return "It has the wrong sign but is otherwise right."
+    return f"It is {factors[0]:.6g} times what it should be."
+
+
+def changing_factor(got: Answers, expected: list[np.ndarray], scales: list[float], inputs: list[str]) -> str:
+    """A sentence on an output that is wrong by a factor which is not the same for all inputs, or "".
+
+    inputs: those of each trial, in words.
+    """
+    telling = [(factor, where) for factor, where, size in _factors(got, expected, scales, inputs) if size > 1]
+    (least, here), (most, there) = min(telling, default=(0.0, "")), max(telling, default=(0.0, ""))
+    if np.isclose(least, most):
+        return ""
+    return (
+        "It is what it should be times a factor that depends on the inputs. "
+        f"The factor is {least:.6g} for {here}, and {most:.6g} for {there}."
+    )
 
 
 def _transposed(got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float]) -> str:
@@ -35,38 +58,40 @@ def _constant(got: list[np.ndarray | str]) -> str:
     )
 
 
-def _by_factor_or_summand(
-    got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float], inputs: list[str]
-) -> str:
+def _pairs(got: Answers, expected: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Both as numbers, for each trial; nothing unless they can be compared in all."""
     pairs = []
-    for one, right, scale in zip(got, expected, scales, strict=True):
+    for one, right in zip(got, expected, strict=True):
         if isinstance(one, str) or one.shape != right.shape or not of_one_kind(one, right) or right.dtype.kind != "f":
-            return ""
+            return []
         if not (np.isfinite(one).all() and np.isfinite(right).all()):
-            return ""
-        pairs.append((one.astype(np.float64), right, scale))
-    summands = [float((one - right).mean()) for one, right, _ in pairs]
-    if all(close(one - summands[0], right, scale) for one, right, scale in pairs):
-        everywhere = " everywhere" if any(right.size > 1 for right in expected) else ""
-        return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{everywhere}."
-    factors: list[float] = []
-    telling: list[tuple[float, str]] = []  # without outputs of one entry: any number is a multiple of any other
-    for (one, right, scale), where in zip(pairs, inputs, strict=True):
+            return []
+        pairs.append((one.astype(np.float64), right))
+    return pairs
+
+
+def _by_summand(got: Answers, expected: list[np.ndarray], scales: list[float]) -> str:
+    pairs = _pairs(got, expected)
+    summands = [float((one - right).mean()) for one, right in pairs]
+    if not pairs or not all(close(x - summands[0], y, scale) for (x, y), scale in zip(pairs, scales, strict=True)):
+        return ""
+    everywhere = " everywhere" if any(right.size > 1 for right in expected) else ""
+    return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{everywhere}."
+
+
+def _factors(
+    got: Answers, expected: list[np.ndarray], scales: list[float], inputs: list[str]
+) -> list[tuple[float, str, int]]:
+    """For each trial the factor by which it is off, the inputs and the number of entries; nothing if one is not.
+
+    Of one entry a factor says nothing: any number is a multiple of any other. Of zeros neither.
+    """
+    factors = []
+    for (one, right), scale, where in zip(_pairs(got, expected), scales, inputs, strict=False):
         norm = float((right * right).sum())
         factor = float((one * right).sum()) / norm if norm else 1.0
         if not close(one, factor * right, scale):
-            return ""
-        if abs(right).max() > TOLERANCE * scale:  # an output of nearly zero shows no factor
-            factors.append(factor)
-            telling += [(factor, where)] if right.size > 1 else []
-    if np.allclose(factors, factors[0], rtol=10.0 * TOLERANCE):
-        if abs(factors[0] + 1.0) < 10.0 * TOLERANCE:
-            return "It has the wrong sign but is otherwise right."
-        return f"It is {factors[0]:.6g} times what it should be."
-    (least, here), (most, there) = min(telling, default=(0.0, "")), max(telling, default=(0.0, ""))
-    if np.isclose(least, most):
-        return ""
-    return (
-        "It is what it should be times a factor that depends on the inputs. "
-        f"The factor is {least:.6g} for {here}, and {most:.6g} for {there}."
-    )
+            return []
+        if abs(right).max() > TOLERANCE * scale:
+            factors.append((factor, where, right.size))
+    return factors

@@ -164,7 +164,8 @@ class Result:
             of = f" in {_listed([output.name for output in alike])}" if len(self.outputs) > 1 else ""
             what = "Two mistakes" if " + " in mistake else "The mistake"
             said.append(f"{what}{of}: {alike[0].explanation}")
-        said += [f"{output.name}: {output.remark}" for output in wrong if output.remark]
+        for remark in dict.fromkeys(output.remark for output in wrong if output.remark):
+            said.append(f"{_listed([output.name for output in wrong if output.remark == remark])}: {remark}")
         unknown = [output.name for output in wrong if output.unknown]
         if unknown:
             which = f"this {unknown[0]}" if len(unknown) == 1 else f"these {_listed(unknown)}"

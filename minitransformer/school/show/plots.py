@@ -6,6 +6,8 @@ Each function returns a matplotlib Figure, which a notebook shows as a picture; 
 from __future__ import annotations
 
 import io
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +21,10 @@ from ...core.arrays.backend import Array, to_numpy
 from ...run.machines.parallel.pipeline import Turn
 from .colours import ABOVE, BELOW
 
+_PER_COLUMN = 6.5  # letters of a title above a column of a matrix
+_INDEX = re.compile(r"^([A-Za-z])_([A-Za-z])$")
+_LABELS = 64  # tokens along an axis for which there is room; a longer text has labels for some
+_WIDEST = 300.0  # inches: a wider picture cannot be drawn at 150 pixels an inch
 _SIGNED = LinearSegmentedColormap.from_list("signed", [BELOW, "white", ABOVE])
 
 
@@ -43,24 +49,36 @@ class Picture(Figure):
 def matrices(**named: Array) -> Figure:
     """Small matrices side by side, each under its name: positive numbers blue, negative ones orange. A vector is a row.
 
+    A name is written as in mathematics: q_times_k_transposed is q kᵀ, W_Q has an index, after_reordering is two words.
+
     >>> figure = matrices(W=np.ones((2, 3)), b=np.zeros(3))
     """
     if not named or any(not 1 <= x.ndim <= 2 or not x.size for x in named.values()):
         shapes = ", ".join(f"{name} {x.shape}" for name, x in named.items())
         raise ValueError(f"matrices: give matrices or vectors by name, none of them empty; got {shapes or 'none'}")
-    arrays = {name: np.atleast_2d(to_numpy(x)) for name, x in named.items()}
-    widths = [x.shape[1] for x in arrays.values()]
-    height = max(x.shape[0] for x in arrays.values())
+    arrays = {_title(name): np.atleast_2d(to_numpy(x)) for name, x in named.items()}
+    longest = [max(map(len, name.split())) for name in arrays]
+    widths = [max(x.shape[1], n / _PER_COLUMN) for x, n in zip(arrays.values(), longest, strict=True)]
+    told = [textwrap.fill(name, int(_PER_COLUMN * n)) for name, n in zip(arrays, widths, strict=True)]
+    height = max(x.shape[0] for x in arrays.values()) + 0.4 * max(title.count("\n") for title in told)
     figure = Picture(figsize=(0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4))
     all_axes = figure.subplots(1, len(arrays), width_ratios=widths, squeeze=False)[0]
-    for axes, (name, x) in zip(all_axes, arrays.items(), strict=True):
+    for axes, title, x in zip(all_axes, told, arrays.values(), strict=True):
         limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers are readable on the deepest colour
         axes.imshow(x, cmap=_SIGNED, vmin=-limit, vmax=limit)
         for i, j in np.ndindex(x.shape):
             axes.text(j, i, _short(float(x[i, j])), ha="center", va="center")
-        axes.set(title=name, xticks=[], yticks=[])
+        axes.set(title=_INDEX.sub(r"$\1_\2$", title), xticks=[], yticks=[])
     figure.words = "\n".join(f"{name} ({len(x)} × {x.shape[1]}): {_in_words(x.tolist())}" for name, x in arrays.items())
     return figure
+
+
+def _title(name: str) -> str:
+    """What stands above a matrix."""
+    if _INDEX.fullmatch(name):
+        return name
+    words = name.replace("_transposed", "ᵀ").replace("_times_", "_")
+    return words.replace("_", " ")
 
 
 def _in_words(rows: list[list[float]]) -> str:
@@ -74,22 +92,33 @@ def _short(number: float) -> str:
 def attention_maps(
     weights: np.ndarray, queries: Sequence[str], keys: Sequence[str], titles: Sequence[str] | None = None
 ) -> Figure:
-    """Heat maps side by side, one for each head: row i shows where query i looks. weights: (H, T_q, T_k)."""
-    n_heads, t_q, t_k = wanted = (len(weights) if titles is None else len(titles), len(queries), len(keys))
+    """Heat maps, one for each head: row i shows where query i looks. weights: (H, T_q, T_k)."""
+    n_heads, *_ = wanted = (len(weights) if titles is None else len(titles), len(queries), len(keys))
     if weights.shape != wanted:
         raise ValueError(f"attention_maps: weights must be (heads, queries, keys), here {wanted}, got {weights.shape}")
-    width, height = 0.36 * t_k + 0.2, 0.36 * t_q
-    figure = Picture(figsize=(n_heads * width + 1.6, height + 1.6), layout="constrained")
-    all_axes = figure.subplots(1, n_heads, sharey=True, squeeze=False)[0]
-    for head, axes in enumerate(all_axes):
+    (at_q, names_q), (at_k, names_k) = _labels(queries), _labels(keys)
+    width, height = 0.36 * len(at_k) + 0.2, 0.36 * len(at_q)
+    columns = max(1, min(n_heads, int(_WIDEST / width)))
+    rows = -(-n_heads // columns)
+    figure = Picture(figsize=(columns * width + 1.6, rows * (height + 1.6)), layout="constrained")
+    all_axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for axes in all_axes[n_heads:]:
+        axes.remove()
+    for head, axes in enumerate(all_axes[:n_heads]):
         image = axes.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
         axes.set_title(titles[head] if titles else f"head {head + 1}")
-        axes.set_xticks(range(t_k), keys, rotation=90)
-        axes.set_yticks(range(t_q), queries)
+        axes.set_xticks(at_k, names_k, rotation=90)
+        axes.set_yticks(at_q, names_q)
     all_axes[0].set_ylabel("query")
     figure.supxlabel("key", fontsize="medium")
-    figure.colorbar(image, ax=all_axes, label="attention weight", shrink=0.8)
+    figure.colorbar(image, ax=all_axes[:n_heads], label="attention weight", shrink=0.8)
     return figure
+
+
+def _labels(tokens: Sequence[str]) -> tuple[range, Sequence[str]]:
+    """Which places get a label, and the labels: of a long text, only every n-th."""
+    every = 1 if len(tokens) <= _LABELS else -(-2 * len(tokens) // _LABELS)
+    return range(0, len(tokens), every), tokens[::every]
 
 
 def _curves(x: str, y: str) -> tuple[Figure, Axes]:

@@ -10,6 +10,14 @@ from ..worksheets.html import document
 from ..worksheets.numbers import Draw
 from .question import QUESTIONS, Question
 
+_CELL, _MTD = re.compile(r"\S+ ?"), r"<mtd><mn>\g<0></mn></mtd>"
+# x, d, W, h′, x₁, dx: a letter on its own, a gradient's with its d; "a", "A" and "I" only beside a sign.
+_LETTER = re.compile(
+    r"(?<![\w<&;/])(?!do\b(?! ?[=·]))(?:d?[b-zB-HJ-Zα-ωΓ-Ω]|[aAI](?=[₀-₉′²]| ?[=·+−]))[′ᵀ²³₀-₉]*(?![\w;>’'])"
+    r"|(?<=[·+−] )[aA](?!\w)"
+)
+_NAMED = re.compile(r"\S+ = \[")
+
 
 def chosen(weeks: Iterable[int], count: int, seed: int) -> list[Question]:
     """`count` questions of these weeks, in the order of the term; each week gets about as many as the others.
@@ -63,9 +71,28 @@ def _blocks(text: str) -> str:
         elif level and part[level] == " ":
             out.append(f"<h{level}>{html.escape(part[level + 1 :])}</h{level}>\n")
         elif part.startswith("    "):
-            lines = "\n".join(line.removeprefix("    ") for line in part.split("\n"))
-            out.append(f"<pre>{html.escape(lines)}</pre>\n")
+            out.append(_matrices([line.removeprefix("    ") for line in part.split("\n")]))
         else:
-            written = [html.escape(line) for line in part.split("\n")]
-            out.append(f"<p>{'<br>'.join(written)}</p>\n")
+            out.append(f"<p>{'<br>'.join(map(_typeset, part.split(chr(10))))}</p>\n")
     return "".join(out)
+
+
+def _typeset(line: str) -> str:
+    """A line of text: its letters of mathematics in italics, and code as code."""
+    pieces = html.escape(line, quote=False).split("`")
+    pieces[::2] = [_LETTER.sub(r"<var>\g<0></var>", piece) for piece in pieces[::2]]
+    pieces[1::2] = [f"<code>{piece}</code>" for piece in pieces[1::2]]
+    return "".join(pieces)
+
+
+def _matrices(lines: list[str]) -> str:
+    """The matrices that `block` drew side by side, as a formula."""
+    starts = [match.start() for match in _NAMED.finditer(lines[0])]
+    out = []
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        name = lines[0][start:end].partition(" = ")[0]
+        drawn = [line[start:end].partition("[")[2].partition("]")[0].replace("-", "−").split() for line in lines]
+        rows = "".join(f"<mtr>{_CELL.sub(_MTD, ' '.join(row))}</mtr>" for row in drawn if row)
+        bracketed = f"<mo>[</mo><mtable>{rows}</mtable><mo>]</mo>"
+        out.append(f"<math><mi>{html.escape(name)}</mi><mo>=</mo>{bracketed}</math>")
+    return f'<p class="matrices">{"".join(out)}</p>\n'

@@ -15,6 +15,7 @@ A name in braces becomes the number, or the vector, of this name; a paragraph of
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -89,8 +90,18 @@ def _said(template: str, numbers: Mapping[str, Any]) -> str:
         if all(name in numbers for name in names):
             parts.append(block(**{name: numbers[name] for name in names}))
         else:
-            parts.append(_Formatter().vformat(part.replace("\n", " "), (), numbers))
+            parts.append(as_written(_Formatter().vformat(part.replace("\n", " "), (), numbers)))
     return "\n\n".join(parts)
+
+
+def as_written(text: str) -> str:
+    """A text whose formulas are as one writes them: x + -1·y is x − y. Code in backticks stays."""
+    pieces = text.split("`")
+    for i in range(0, len(pieces), 2):
+        piece = re.sub(r"(?<![\w)\]])-(?=[\d.])", "−", pieces[i])
+        piece = re.sub(r"(?<![\w.·])([−]?)1·(?=[^\W\d])", r"\1", piece)
+        pieces[i] = piece.replace("− −", "+ ").replace("+ −", "− ")
+    return "`".join(pieces)
 
 
 def n(x: Number) -> str:

@@ -1,7 +1,7 @@
 """Compare the answers of a sheet with two things that are independent of the library: the printed formulas, and finite
 differences of the forward formulas.
 
-Every backward step is the derivative of L = sum(upstream ∘ output) along some displacement of a forward value. The step
+Every backward step is the derivative of L = sum(upstream ⊙ output) along some displacement of a forward value. The step
 `dname` displaces each entry of `name`; the others (row sums, means) use the displacement that the step names.
 """
 

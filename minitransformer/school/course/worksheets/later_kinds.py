@@ -74,40 +74,40 @@ def lstm_backward(draw: Draw, size: int) -> Task:
 
     def gates(t: int) -> tuple[Step, ...]:
         return (
-            Step(f"do{t} = row {t} of dh ∘ s{t}", lambda dh, s: dh[t - 1 : t] * s, of=("dh", f"s{t}")),
-            Step(f"df{t} = dc{t} ∘ c{t - 1}", np.multiply, unit="ln 2", of=(f"dc{t}", f"c{t - 1}")),
-            Step(f"di{t} = dc{t} ∘ g{t}", np.multiply, unit="ln 2", of=(f"dc{t}", f"g{t}")),
-            Step(f"dg{t} = dc{t} ∘ i{t}", np.multiply, of=(f"dc{t}", f"i{t}")),
+            Step(f"do{t} = row {t} of dh ⊙ s{t}", lambda dh, s: dh[t - 1 : t] * s, of=("dh", f"s{t}")),
+            Step(f"df{t} = dc{t} ⊙ c{t - 1}", np.multiply, unit="ln 2", of=(f"dc{t}", f"c{t - 1}")),
+            Step(f"di{t} = dc{t} ⊙ g{t}", np.multiply, unit="ln 2", of=(f"dc{t}", f"g{t}")),
+            Step(f"dg{t} = dc{t} ⊙ i{t}", np.multiply, of=(f"dc{t}", f"i{t}")),
         )
 
     return Task(
         title="An LSTM, backward through two steps",
         notes=(
             "f, i, o are the gates after σ, g the candidate after tanh, as computed from the inputs; c0 is the "
-            "initial cell. ∘ multiplies entry by entry.",
+            "initial cell. ⊙ multiplies entry by entry.",
             "Cells are multiples of ln 2; the boxes hold the factor. tanh(ln 2) = 0.6 and tanh(−ln 2) = −0.6.",
             "The gradient of c1 arrives along two paths: from c2, and from h1.",
         ),
         given=(*(Given(name, values[name], units[name]) for name in values), Given("dh", dh)),
         steps=(
-            Step("c1 = f1 ∘ c0 + i1 ∘ g1", lambda f1, c0, i1, g1: f1 * c0 + i1 * g1, "lstm_cell.new_cell", "ln 2"),
+            Step("c1 = f1 ⊙ c0 + i1 ⊙ g1", lambda f1, c0, i1, g1: f1 * c0 + i1 * g1, "lstm_cell.new_cell", "ln 2"),
             Step("s1 = tanh(c1)", lambda c1: np.tanh(c1), "lstm_cell.shown"),
-            Step("c2 = f2 ∘ c1 + i2 ∘ g2", lambda f2, c1, i2, g2: f2 * c1 + i2 * g2, "lstm_cell#2.new_cell", "ln 2"),
+            Step("c2 = f2 ⊙ c1 + i2 ⊙ g2", lambda f2, c1, i2, g2: f2 * c1 + i2 * g2, "lstm_cell#2.new_cell", "ln 2"),
             Step("s2 = tanh(c2)", lambda c2: np.tanh(c2), "lstm_cell#2.shown"),
             Step(
-                "h = o1 ∘ s1 in row 1, o2 ∘ s2 in row 2",
+                "h = o1 ⊙ s1 in row 1, o2 ⊙ s2 in row 2",
                 lambda o1, s1, o2, s2: np.concatenate([o1 * s1, o2 * s2]),
                 "two_lstm_steps.h",
             ),
-            Step("dc2 = row 2 of dh ∘ o2 ∘ (1 − s2²)", lambda dh, o2, s2: dh[1:] * o2 * (1.0 - s2**2)),
+            Step("dc2 = row 2 of dh ⊙ o2 ⊙ (1 − s2²)", lambda dh, o2, s2: dh[1:] * o2 * (1.0 - s2**2)),
             *gates(2),
             Step(
-                "dc1 = dc2 ∘ f2 + row 1 of dh ∘ o1 ∘ (1 − s1²)",
+                "dc1 = dc2 ⊙ f2 + row 1 of dh ⊙ o1 ⊙ (1 − s1²)",
                 lambda dc2, f2, dh, o1, s1: dc2 * f2 + dh[:1] * o1 * (1.0 - s1**2),
                 "lstm_cell.dnew_cell",
             ),
             *gates(1),
-            Step("dc0 = dc1 ∘ f1", lambda dc1, f1: dc1 * f1, "lstm_cell.dcell"),
+            Step("dc0 = dc1 ⊙ f1", lambda dc1, f1: dc1 * f1, "lstm_cell.dcell"),
         ),
         output="h",
         run=lambda: (*two_lstm_steps(*values.values()), dh),
@@ -216,27 +216,27 @@ def routing(draw: Draw, size: int) -> Task:
             "Each row is a token, each column an expert, whose output is one number. "
             "The two largest logits of a row are chosen.",
             "Logits are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8.",
-            "Before e^, subtract the smaller of the two chosen logits of the row. ∘ multiplies entry by entry.",
+            "Before e^, subtract the smaller of the two chosen logits of the row. ⊙ multiplies entry by entry.",
         ),
         given=(Given("logits", logits, "ln 2"), Given("outputs", outputs), Given("dy", dy)),
         steps=(
             Step("chosen = 1 for the two largest of the row, else 0", lambda logits: 1.0 * (logits >= smaller(logits))),
             Step(
-                "E = chosen ∘ e^(logits − smaller of the chosen)",
+                "E = chosen ⊙ e^(logits − smaller of the chosen)",
                 lambda chosen, logits: chosen * np.exp(logits - smaller(logits)),
             ),
             Step("total = sum of the row of E", lambda E: E.sum(axis=1, keepdims=True)),
             Step("gates = E / total", lambda E, total: E / total, "top_k_gates.gates"),
             Step(
-                "y = row sums of gates ∘ outputs",
+                "y = row sums of gates ⊙ outputs",
                 lambda gates, outputs: (gates * outputs).sum(axis=1, keepdims=True),
                 "two_of_many.y",
             ),
-            Step("doutputs = gates ∘ dy", lambda gates, dy: gates * dy, "two_of_many.doutputs"),
-            Step("dgates = outputs ∘ dy", lambda outputs, dy: outputs * dy, "two_of_many.dgates"),
+            Step("doutputs = gates ⊙ dy", lambda gates, dy: gates * dy, "two_of_many.doutputs"),
+            Step("dgates = outputs ⊙ dy", lambda outputs, dy: outputs * dy, "two_of_many.dgates"),
             row_sum_step("gates"),
             Step(
-                "dlogits = gates ∘ (dgates − r)", lambda gates, dgates, r: gates * (dgates - r), "top_k_gates.dlogits"
+                "dlogits = gates ⊙ (dgates − r)", lambda gates, dgates, r: gates * (dgates - r), "top_k_gates.dlogits"
             ),
         ),
         output="y",

@@ -111,7 +111,7 @@ def residual_backward(draw: Draw, size: int) -> Task:
         title="A residual block, backward",
         notes=(
             "A feed-forward network with a residual connection: y = x + (relu(x W1 + b1) W2 + b2).",
-            "∘ multiplies entry by entry; [h > 0] is 1 where h is positive, and 0 elsewhere.",
+            "⊙ multiplies entry by entry; [h > 0] is 1 where h is positive, and 0 elsewhere.",
         ),
         given=(Given("x", x), Given("W1", w1), Given("b1", b1), Given("W2", w2), Given("b2", b2), Given("dy", dy)),
         steps=(
@@ -122,7 +122,7 @@ def residual_backward(draw: Draw, size: int) -> Task:
             Step("dW2 = aᵀ dy", lambda a, dy: a.T @ dy, "linear#2.dweight"),
             Step("db2 = sum over rows of dy", lambda dy: dy.sum(0), "linear#2.dbias"),
             Step("da = dy W2ᵀ", lambda dy, W2: dy @ W2.T, "linear#2.dx"),
-            Step("dh = da ∘ [h > 0]", lambda da, h: da * (h > 0), "relu.dx"),
+            Step("dh = da ⊙ [h > 0]", lambda da, h: da * (h > 0), "relu.dx"),
             Step("dW1 = xᵀ dh", lambda x, dh: x.T @ dh, "linear.dweight"),
             Step("db1 = sum over rows of dh", lambda dh: dh.sum(0), "linear.dbias"),
             Step("dx = dy + dh W1ᵀ", lambda dy, dh, W1: dy + dh @ W1.T, "residual_feed_forward.dx"),
@@ -145,7 +145,7 @@ def _shifted(n: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 
 def _stretched(n: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """n with each row stretched by the factor 1 + mean(t ∘ n): the displacement for `stretch`."""
+    """n with each row stretched by the factor 1 + mean(t ⊙ n): the displacement for `stretch`."""
     return n * (1.0 + _mean(t * n))
 
 
@@ -160,7 +160,7 @@ def layer_norm_backward(draw: Draw, size: int) -> Task:
         title="LayerNorm, backward",
         notes=(
             "Mean and standard deviation are taken over a row; ε is negligible. Divide by 5, not by 4.",
-            "∘ multiplies entry by entry. Nothing has to be rounded.",
+            "⊙ multiplies entry by entry. Nothing has to be rounded.",
         ),
         given=(Given("x", x), Given("γ", gamma), Given("β", beta), Given("dy", dy)),
         steps=(
@@ -172,13 +172,13 @@ def layer_norm_backward(draw: Draw, size: int) -> Task:
                 lambda r: 1.0 / r["layer_norm.inverse_std"],
             ),
             Step("n = c / s", lambda c, s: c / s, "layer_norm.normalized"),
-            Step("y = γ ∘ n + β", lambda γ, n, β: γ * n + β, "layer_norm.y"),
-            Step("dγ = sum over rows of dy ∘ n", lambda dy, n: (dy * n).sum(axis=0), "layer_norm.dgamma"),
+            Step("y = γ ⊙ n + β", lambda γ, n, β: γ * n + β, "layer_norm.y"),
+            Step("dγ = sum over rows of dy ⊙ n", lambda dy, n: (dy * n).sum(axis=0), "layer_norm.dgamma"),
             Step("dβ = sum over rows of dy", lambda dy: dy.sum(axis=0), "layer_norm.dbeta"),
-            Step("dn = dy ∘ γ", lambda dy, γ: dy * γ, "layer_norm.dnormalized"),
+            Step("dn = dy ⊙ γ", lambda dy, γ: dy * γ, "layer_norm.dnormalized"),
             Step("shift = mean of the row of dn", lambda dn: _mean(dn), "layer_norm.shift", moves=("n", _shifted)),
             Step(
-                "stretch = n · mean of the row of dn ∘ n",
+                "stretch = n · mean of the row of dn ⊙ n",
                 lambda n, dn: n * _mean(dn * n),
                 "layer_norm.stretch",
                 moves=("n", _stretched),

@@ -41,7 +41,7 @@ def _softmax_steps(scores: str, weights: str) -> tuple[Step, ...]:
 def row_sum_step(weights: str) -> Step:
     """r, the weighted mean of the gradient: the derivative of L when a whole row of weights grows by a factor 1 + t."""
     return Step(
-        f"r = row sums of d{weights} ∘ {weights}",
+        f"r = row sums of d{weights} ⊙ {weights}",
         lambda dw, w: (dw * w).sum(axis=-1, keepdims=True),
         moves=(weights, lambda w, t: w * (1.0 + t)),
         of=(f"d{weights}", weights),
@@ -54,12 +54,12 @@ def softmax_backward(draw: Draw, size: int) -> Task:
     dy = draw.matrix(-5, 6, size - 1, size)
     return Task(
         title="Softmax, backward",
-        notes=("y is the softmax of x, row by row. ∘ multiplies entry by entry.", _POWERS_OF_TWO, _SHIFT),
+        notes=("y is the softmax of x, row by row. ⊙ multiplies entry by entry.", _POWERS_OF_TWO, _SHIFT),
         given=(Given("x", x, "ln 2"), Given("dy", dy)),
         steps=(
             *_softmax_steps("x", "y"),
             row_sum_step("y"),
-            Step("dx = y ∘ (dy − r)", lambda y, dy, r: y * (dy - r), "softmax.dx"),
+            Step("dx = y ⊙ (dy − r)", lambda y, dy, r: y * (dy - r), "softmax.dx"),
         ),
         output="y",
         run=lambda: (*ops.softmax(x), dy),
@@ -155,7 +155,7 @@ def attention_backward(draw: Draw, size: int) -> Task:
     doutput = draw.matrix(-3, 4, size - 1, 2)
     return Task(
         title="Attention, backward",
-        notes=(*notes, "dX is the gradient of the loss with respect to X. ∘ multiplies entry by entry."),
+        notes=(*notes, "dX is the gradient of the loss with respect to X. ⊙ multiplies entry by entry."),
         given=(Given("q", q), Given("k", k), Given("v", v), Given("doutput", doutput)),
         steps=(
             *steps,
@@ -163,7 +163,7 @@ def attention_backward(draw: Draw, size: int) -> Task:
             Step("dweights = doutput vᵀ", lambda doutput, v: doutput @ v.T, "attention.dweights"),
             row_sum_step("weights"),
             Step(
-                "dscores = weights ∘ (dweights − r)",
+                "dscores = weights ⊙ (dweights − r)",
                 lambda weights, dweights, r: weights * (dweights - r),
                 "attention.dscores",
             ),

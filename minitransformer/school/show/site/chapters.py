@@ -21,6 +21,28 @@ _THREADS = (
     "there. Read the outputs below, and run the notebook in Python on a computer. The pages of its exercises "
     "run here.</p>\n"
 )
+# What the field calls the subjects of a chapter, where the chapter itself says it otherwise or only in its code.
+_NAMES = {
+    1: "gradient check, gradcheck, numerical gradient",
+    2: "VJP, backpropagation, chain rule, keepdims, einsum",
+    5: "NLL, negative log-likelihood, cross-entropy loss",
+    6: "self-attention, scaled dot-product attention, QKV",
+    8: "causal mask, padding mask, look-ahead mask",
+    9: "multi-head attention, MHA, cross-attention",
+    10: "layer normalization, RMSNorm, LayerNorm",
+    11: "MLP, FFN, skip connection, residual stream, pre-norm, post-norm",
+    12: "positional encoding, positional embedding, sinusoidal encoding, token embedding, BPE, byte-pair encoding",
+    13: "BERT, GPT, T5, Adam, encoder-decoder",
+    14: "KV cache, key-value cache, incremental decoding, inference",
+    15: "FlashAttention, activation checkpointing, gradient checkpointing, FLOPs",
+    17: "induction heads, logit lens, mechanistic interpretability",
+    18: "ablation, activation patching, causal tracing, attribution",
+    19: "RNN, LSTM, vanishing gradient, convolution",
+    20: "RoPE, rotary embedding, ALiBi, relative positions",
+    21: "GQA, MQA, MLA, grouped-query attention, sliding window, attention sinks, linear attention, FlashAttention",
+    22: "MoE, mixture of experts, router, load balancing",
+    23: "data parallel, tensor parallel, all-reduce, distributed training",
+}
 _WHEN_RIGHT = "When it is right"  # so begins a text after a check that tells the answer
 
 
@@ -32,7 +54,8 @@ def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> N
         near = listed(siblings.links(siblings.about(chapter), leave_out=address)) + in_turn(addresses, address)
         used = scripts if chapter.number else ()  # the page of an idea has nothing to run or to answer
         site.page(address, title, "".join(_page(site, chapter, near)), used, text=None)
-        site.index_sections(address, title, [source_of(c) for c in chapter.cells if c["cell_type"] == "markdown"])
+        texts, code = ([source_of(c) for c in chapter.cells if c["cell_type"] == kind] for kind in ("markdown", "code"))
+        site.index_sections(address, title, texts, _NAMES.get(chapter.number, ""), "\n".join(code))
 
 
 def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:

@@ -39,7 +39,7 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         del links["Chapter"]  # its own is above
         body = _page(place, listed(links) + in_turn(addresses, path), site)
         site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
-        site.index(path, f"{place.exercise.title} (exercise)", place.exercise.statement)
+        site.index(path, f"{place.exercise.title} (exercise)", markdown.shown(place.exercise.statement))
     groups = ""
     for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
         items = "".join(

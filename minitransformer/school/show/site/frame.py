@@ -44,7 +44,7 @@ class Site:
     wheel: str
     instructor: bool = False
     sizes: Mapping[str, int] = field(default_factory=lambda: {**PUBLIC_SIZES, "minitransformer": 1})
-    found: list[list[str]] = field(default_factory=list)  # for the search: address, title, text
+    found: list[list[str]] = field(default_factory=list)  # for the search: address, title, text, other names, code
 
     def needs(self, *packages: str) -> str:
         """What a page with code says before its Python is loaded. packages: that its code imports beside NumPy."""
@@ -71,14 +71,17 @@ class Site:
         if text is not None:
             self.index(path, title, text)
 
-    def index(self, address: str, title: str, text: str) -> None:
-        """Let the search find an address."""
-        self.found.append([address, title, " ".join(text.split())])
+    def index(self, address: str, title: str, text: str, names: str = "", code: str = "") -> None:
+        """Let the search find an address. names: what else its subject is called; code: what it shows."""
+        self.found.append([address, title, *(" ".join(part.split()) for part in (text, names, code))])
 
-    def index_sections(self, address: str, title: str, texts: Iterable[str]) -> None:
-        """Let the search find each section of a page, made from texts of Markdown."""
+    def index_sections(self, address: str, title: str, texts: Iterable[str], names: str = "", code: str = "") -> None:
+        """Let the search find a page and each of its sections, made from texts of Markdown."""
         for name, heading, text in markdown.sections(texts):
-            self.index(f"{address}#{name}" if name else address, f"{heading} ({title})" if name else title, text)
+            if name:
+                self.index(f"{address}#{name}", f"{heading} ({title})", text)
+            else:
+                self.index(address, title, text, names, code)
 
     def made(self, path: str) -> Path:
         """The path of a file of the site; its folder exists."""

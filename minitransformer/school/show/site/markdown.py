@@ -59,13 +59,19 @@ def sections(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def plain(text: str) -> str:
-    """The text without its marks."""
+    """The text without its marks, with the letters of its formulas."""
     inline = (token.children or [] for token in _parser().parse(text) if token.type == "inline")
     return " ".join(_plain(children) for children in inline)
 
 
 def _plain(children: list[Any]) -> str:
-    return "".join(" " if child.type == "softbreak" else child.content for child in children)
+    return "".join(map(_text, children))
+
+
+def _text(child: Any) -> str:
+    if child.type.startswith("math"):
+        return html.unescape(_TAGS.sub("", formula(child.content, False)))
+    return " " if child.type == "softbreak" else child.content
 
 
 @functools.cache

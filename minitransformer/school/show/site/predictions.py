@@ -25,7 +25,7 @@ def question(name: str, answer: str) -> str:
     """The box. Without an answer it has room only for words, which the reader compares."""
     fields = "".join(map(_field, answer.split("; "))) if answer else ""
     ask = f" {ASK}" if 'class="options"' in fields else ""
-    words = "In words (you compare them yourself)" if fields else "Your prediction"
+    words = "In your own words; compare them with what follows" if fields else "Your prediction"
     return (
         f'<form class="predict" data-question="{name}" hidden>\n<div class="fields">{fields}</div>\n'
         f'<label>{words}<textarea rows="2"></textarea></label>\n'
@@ -51,7 +51,7 @@ def _field(part: str) -> str:
         hint, box = "", f"<select {_data(name, what, answer.split(' | ')[0])}>{options}</select>"
         letters = lettered(choices, hidden=True)  # for a class
     else:
-        hint = {"signs": "signs as + - 0", "number": "a number"}.get(what) or _several(answer)
+        hint = {"signs": "signs, such as + - 0", "number": "a number"}.get(what) or _several(answer)
         if places := max((len(digits) for digits in _PLACES.findall(answer)), default=0):
             hint += f", to {places} place{'s' if places > 1 else ''}"
         box = f'<input {_data(name, what, answer)} autocomplete="off" spellcheck="false">'
@@ -62,7 +62,9 @@ def _several(answer: str) -> str:
     """The hint for several numbers: how many, with an example as long that tells nothing of the answer."""
     count = answer.count(",") + 1
     example = ("7", "5", "9") if re.fullmatch(r"[-\d, ()]+", answer) else ("0.1", "0.2", "0.7")
-    return f"{_COUNTS.get(count, count)} numbers, as {', '.join(itertools.islice(itertools.cycle(example), count))}"
+    return (
+        f"{_COUNTS.get(count, count)} numbers, such as {', '.join(itertools.islice(itertools.cycle(example), count))}"
+    )
 
 
 def _data(*values: str) -> str:

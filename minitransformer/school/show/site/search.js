@@ -1,5 +1,6 @@
-// The search, while one types: places with all words first, then those with the most; words in a title count most, then
-// words of a chapter. Chapters come before exercises and steppers, and these before code.
+// The search, while one types: places with all words first, then those with the most; words in a title, or in another name
+// of its subject, count most, then words of a chapter, then words of its code. Chapters come before exercises and steppers,
+// these before code, and all that students read before the pages of teachers.
 "use strict";
 
 { // names of its own, whatever the other scripts of a page are
@@ -7,8 +8,11 @@
   const AROUND = 90; // characters of a text on each side of a word that was found
   const WHOLE = 20; // points for the words in a row
   const KINDS = { chapters: 1.5, exercises: 1.3, steppers: 1.3 }; // by how much points of titles count more
-  const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll("_", " ");
-  const rows = INDEX.map(([address, title, text]) => ({ address, title, text, head: norm(title), body: norm(text) }));
+  const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll(/[_\p{Pd}]/gu, " "); // multi-head is multi head
+  const rows = INDEX.map(([address, title, text, names, code]) => ({
+    address, title, text, head: norm(`${title} ${names}`), body: norm(text), code: norm(code), last: address.startsWith("teachers/"),
+  }));
+  const says = (row, word) => row.head.includes(word) || row.body.includes(word) || row.code.includes(word);
   const wordsOf = (text) => [...new Set(norm(text).split(/\s+/).map((word) => word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "")).filter(Boolean))];
 
   // Show in a list what is typed into a field, at most so many places, and say in an element how many there are. pages: show
@@ -18,17 +22,17 @@
       const words = wordsOf(field.value);
       // A word that is in few places says more about the place that is meant.
       const whole = words.length > 1 && norm(field.value).trim();
-      const rarity = new Map(words.map((word) => [word, Math.log(1 + rows.length / (1 + rows.filter((row) => row.head.includes(word) || row.body.includes(word)).length))]));
+      const rarity = new Map(words.map((word) => [word, Math.log(1 + rows.length / (1 + rows.filter((row) => says(row, word)).length))]));
       const judged = rows.map((row) => {
-        const has = words.filter((word) => row.head.includes(word) || row.body.includes(word));
-        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word ? 9 : row.head.includes(word) ? 4 * (KINDS[row.address.split("/")[0]] ?? 1) : 1), 0);
+        const has = words.filter((word) => says(row, word));
+        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word ? 9 : row.head.includes(word) ? 4 * (KINDS[row.address.split("/")[0]] ?? 1) : row.body.includes(word) ? 1 : 0.5), 0);
         if (whole && (row.body.includes(whole) || row.head.includes(whole))) points += WHOLE;
         return { row, n: has.length, points, weight: has.reduce((sum, word) => sum + rarity.get(word), 0) };
       });
       const all = judged.filter(({ n }) => words.length && n === words.length);
       const part = judged.filter(({ n }) => n && n >= words.length / 2);
       const found = all.length ? all : part;
-      found.sort((a, b) => (all.length ? b.points - a.points : b.weight - a.weight || b.points - a.points) || a.row.title.length - b.row.title.length);
+      found.sort((a, b) => a.row.last - b.row.last || (all.length ? b.points - a.points : b.weight - a.weight || b.points - a.points) || a.row.title.length - b.row.title.length);
       const best = new Map([...found].reverse().map((one) => [one.row.address.split("#")[0], one]));
       const shown = (pages ? found.filter((one) => best.get(one.row.address.split("#")[0]) === one) : found).slice(0, most);
       const told = found.length > shown.length ? `${found.length} found, the best ${shown.length} shown` : `${found.length} found`;

@@ -2,7 +2,7 @@
 
 A mark in a notebook's source (notebooks/build.py says how) puts a piece of its text or the output of a cell on a slide.
 The heading above is the title. A question ends its slide, so that nothing answers it; a slide that has text and an
-output is full.
+output is full. What a question asks about stands with it: an output that is given, or the code that will answer.
 """
 
 from __future__ import annotations
@@ -19,24 +19,48 @@ from .frame import Site
 
 MOST = 25  # slides of a chapter: two minutes for each
 MOST_WORDS = 60  # of the text of a slide
+GIVEN, ASKED = {"slide-given", "slide-given-code"}, "slide-asked"  # a cell that a question is about, and one it asks of
+_WITH_CODE = {"slide-code", "slide-given-code"}
+# Words of a question that need what they point at, and words of any slide for what only the chapter has.
+_POINTS = re.compile(
+    r"\b(these|those(?! of)|all three|of the three(?! terms)|order the three|like this|that loss|for each:|will each|"
+    r"both(?! (?:heads|masked|ways|directions)))",
+    re.IGNORECASE,
+)
+_ELSEWHERE = re.compile(
+    r"\b(above(?! zero)|below:|before you run|(?:the|this) cells? (?:above|after|before|below)|that check)",
+    re.IGNORECASE,
+)
+_OBJECT = re.compile(r"\$\$|^[-*|] |`|\(a\)", re.MULTILINE)  # a formula, a list, a table, code
 _TITLE = re.compile(r"^#{2,3} (?:\d+\.\d+ )?(.+)$", re.MULTILINE)
 _ID = re.compile(r'(<h\d) id="[^"]*"')
 
 
 @dataclass
 class Slide:
-    """title; kind: "title", "question" or "idea"; texts: Markdown; output: HTML, or ""."""
+    """title; kind: "title", "question" or "idea"; texts: Markdown; output: HTML, or ""; given: whether that is what a
+    question is about.
+    """
 
     title: str
     kind: str = "idea"
     texts: list[str] = field(default_factory=list)
     output: str = ""
+    given: bool = False
 
     def has_room(self, text: str) -> bool:
-        """Whether this text fits beside what is there: a question has no output, since that would answer it."""
+        """Whether this text fits beside what is there: a question has no output that would answer it."""
         words = sum(len(markdown.plain(each).split()) for each in (*self.texts, text))
-        full = bool(self.output) and (bool(self.texts) or markdown.PREDICT in text)
+        full = bool(self.output) and not self.given and (bool(self.texts) or markdown.PREDICT in text)
         return self.kind == "idea" and words <= MOST_WORDS and not full
+
+    def points_at_nothing(self) -> str:
+        """A word of its text that points at what the slide does not show, or ""."""
+        text = "\n".join(self.texts)
+        if (found := _ELSEWHERE.search(text)) is not None:
+            return found[0]
+        pointing = _POINTS.search(text) if self.kind == "question" else None
+        return pointing[0] if pointing is not None and not self.output and not _OBJECT.search(text) else ""
 
 
 def write_slides(site: Site, chapters: list[Chapter]) -> None:
@@ -46,7 +70,7 @@ def write_slides(site: Site, chapters: list[Chapter]) -> None:
         link = f'<a href="../chapters/{chapter.stem}.html">Chapter</a>'
         body = "".join(
             f'<section class="slide {slide.kind}" id="{i}" tabindex="-1" '
-            f'aria-label="Slide {i}: {html.escape(slide.title, quote=True)}">{_shown(slide)}'
+            f'aria-label="Slide {i}: {html.escape(markdown.plain(slide.title), quote=True)}">{_shown(slide)}'
             f'<p class="number">{link} {i} / {len(slides)}</p></section>\n'
             for i, slide in enumerate(slides, 1)
         )
@@ -54,7 +78,10 @@ def write_slides(site: Site, chapters: list[Chapter]) -> None:
 
 
 def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
-    """The slides of a chapter: its title and goals, what is marked, its exercises."""
+    """The slides of a chapter: its title and goals, what is marked, its exercises.
+
+    Raises ValueError for a question without what it asks about.
+    """
     goals = re.search(r"^[-*] .*?(?=\n\n|\Z)", source_of(chapter.cells[0]), re.MULTILINE | re.DOTALL)
     slides = [Slide(chapter.title, "title", [goals[0]] if goals else [])]
     title = chapter.title
@@ -69,10 +96,17 @@ def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
                 slides[-1].texts.append(text)
                 if markdown.PREDICT in text:
                     slides[-1].kind = "question"
-        elif {"slide", "slide-code"} & set(cell["metadata"].get("tags", [])):
-            if slides[-1].kind != "idea" or slides[-1].output or slides[-1].title != title:
-                slides.append(Slide(title))
+            continue
+        tags = set(cell["metadata"].get("tags", []))
+        if ASKED in tags:
+            slides[-1].output, slides[-1].given = _code(cell), True
+        if {"slide", "slide-code", *GIVEN} & tags:
+            if slides[-1].kind != "idea" or slides[-1].output or slides[-1].title != title or GIVEN & tags:
+                slides.append(Slide(title, given=bool(GIVEN & tags)))
             slides[-1].output = _output(site, chapter, cell)
+    for i, slide in enumerate(slides, 1):
+        if word := slide.points_at_nothing():
+            raise ValueError(f"slide {i} of {chapter.stem}, {slide.title!r}: {word!r} is not on it: {slide.texts}")
     numbers = chapter.numbered()
     items = "".join(
         f'<li>{number} <a href="../exercises/{name}.html">{html.escape(EXERCISES[name].title)}</a></li>\n'
@@ -94,9 +128,12 @@ def _marked(cell: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _output(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
-    with_code = "slide-code" in cell["metadata"]["tags"]
-    code = f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>' if with_code else ""
+    code = _code(cell) if _WITH_CODE & set(cell["metadata"]["tags"]) else ""
     return (code + outputs_html(site, chapter, cell)).replace(' loading="lazy"', "")
+
+
+def _code(cell: dict[str, Any]) -> str:
+    return f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>'
 
 
 def _shown(slide: Slide) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ....check.trace.calls import Binding, Call
-from .naming import GROUPS, in_words, is_named
+from .naming import GROUPS, is_named
 from .steps import Steps
 
 
@@ -46,14 +46,14 @@ class Boxes:
         helper that papers have no name for, only this name; "" for a group, which is drawn as what is in it.
         """
         call = self._call(box)
-        if _plain(call.name) in GROUPS:
+        if call.name in GROUPS or _plain(call.name) in GROUPS:
             return ""
         bound = self._result(call) if self.recording.is_one_of_several(call) else None
         if bound is None:
-            return in_words(call.name)
+            return self.recording.words_for(call)
         result = bound.name.upper() if len(bound.name) == 1 else bound.name.replace("_", " ")
         is_plain = self.recording.is_helper(call) and not is_named(call.name)
-        return result if is_plain else f"{in_words(call.name)} {result}"
+        return result if is_plain else f"{self.recording.words_for(call)} {result}"
 
     def _call(self, index: int) -> Call:
         return self.recording.calls[index]

@@ -13,7 +13,8 @@ what they mean); source: a list of lines, the first of which is line first_line 
 executed statement, in order; call: the index of its call. bound: what the statement bound. values: nested lists, or
 null if the array was above the limit; it then has only the summary, a sentence. JSON has no NaN and no infinity, so
 these are the strings "NaN", "Infinity" and "-Infinity". of: for a gradient, {"step", "name", "title"} of the value that
-it belongs to, else null. check: for a gradient, its row in the report of finite differences, else null. report: as
+it belongs to, else null. check: for a gradient, its row in the report of finite differences with its verdict, "ok",
+"WRONG" or "CANNOT BE SEEN", else null. report: as
 `minitransformer check --json` gives it for one case.
 """
 
@@ -68,7 +69,7 @@ def _bound(recording: Steps, step: Step, bound: Binding) -> dict[str, Any]:
         "values": None if array is None else _finite(array.tolist()),
         "summary": bound.value.summary or None,
         "of": of,
-        "check": None if row is None else row.as_dict(),
+        "check": None if row is None else row.as_dict() | {"verdict": row.verdict},
     }
 
 

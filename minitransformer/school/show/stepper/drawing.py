@@ -1,4 +1,7 @@
-"""A recording as text: each step with its calls, its source line, and the arrays that it bound."""
+"""A recording as text: each step with its calls, its source line, and the arrays that it bound.
+
+The steps are those of the page, and have its numbers; so do all lines, if these are asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ....check.trace.values import Value, copied
 from ....check.verify import Row
 from .document import short_path
 from .steps import Step, Steps
+from .stops import stops_of
 
 
 @dataclass(frozen=True)
@@ -36,27 +40,37 @@ RUN_AGAIN = (
 
 
 def plain(recording: Steps, everything: bool = False, style: Style = PLAIN) -> str:
-    """Every step of the recording, in order; quiet steps only if `everything` is true."""
-    chosen = [step for step in recording.steps if everything or not step.quiet]
-    parts = [f"{recording.name}: {len(recording.steps)} steps in {len(recording.calls)} calls"]
-    if not everything:
-        parts[0] += f"; the {len(recording.steps) - len(chosen)} steps that bind no number are left out"
-    parts += ["\n".join(draw(recording, step, style)) for step in chosen]
+    """The steps of the recording, in order; with `everything` all its lines."""
+    n_lines, n_calls, stops = len(recording.steps), len(recording.calls), stops_of(recording).found
+    parts = [f"{recording.name}: {len(stops)} steps; with all lines {n_lines}, in {n_calls} calls"]
+    chosen = recording.steps if everything else [recording.steps[index] for index in stops]
+    parts += ["\n".join(draw(recording, step, style, everything)) for step in chosen]
     if recording.report is not None:
         parts.append(str(recording.report))
     return "\n\n".join(parts)
 
 
-def draw(recording: Steps, step: Step, style: Style = PLAIN) -> list[str]:
+def draw(recording: Steps, step: Step, style: Style = PLAIN, everything: bool = False) -> list[str]:
     """The lines for one step."""
-    return [heading(recording, step, style), *source(step, style, recording), *numbers(recording, step, style)]
+    return [
+        heading(recording, step, style, everything),
+        *source(step, style, recording),
+        *numbers(recording, step, style),
+    ]
 
 
-def heading(recording: Steps, step: Step, style: Style) -> str:
-    """Which step it is, in which pass, and in which calls."""
+def heading(recording: Steps, step: Step, style: Style, everything: bool = False) -> str:
+    """Which step it is, in which pass, and in which calls; of a line that is no step, and of all lines, its number."""
+    stops = list(stops_of(recording).found)
+    is_step = step.index in stops and not everything
+    place = (
+        f"step {stops.index(step.index) + 1}/{len(stops)}"
+        if is_step
+        else f"line {step.index}/{len(recording.steps) - 1}"
+    )
     direction = style(_GRADIENT, "backward") if recording.calls[step.call].in_backward else "forward "
     path = " › ".join(call.label for call in recording.path(step))
-    return f"step {step.index + 1}/{len(recording.steps)}  {direction}  {path}"
+    return f"{place}  {direction}  {path}"
 
 
 def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[str]:
@@ -76,8 +90,11 @@ def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[
 
 
 def numbers(recording: Steps, step: Step, style: Style) -> list[str]:
-    """What the step bound, each below an empty line."""
-    return [line for bound in step.bound for line in ("", *_bound(recording, step, bound, style))]
+    """What the step bound or returns, with the gradients of parameters on its way, each below an empty line."""
+    stop = stops_of(recording).found.get(step.index)
+    also = () if stop is None else (*recording.returned(step), *stop.also)
+    shown = [(step, bound) for bound in step.bound] + [recording.binding(bound.serial) for bound in also]
+    return [line for at, bound in shown for line in ("", *_bound(recording, at, bound, style))]
 
 
 def _bound(recording: Steps, step: Step, bound: Binding, style: Style) -> list[str]:
@@ -111,7 +128,8 @@ def _found(row: Row, style: Style) -> str:
         return row.problem  # "not checked", and why
     if row.problem:
         verdict = "they cannot see it" if row.is_hidden else "WRONG"
-        return style(_WRONG, f"finite differences: {verdict}, {row.problem}")
+        told = f"finite differences: {verdict}, {row.problem}"
+        return told if row.is_hidden else style(_WRONG, told)
     where = "" if row.where is None else f" at [{', '.join(map(str, row.where))}]"
     told = f"{row.hand:.6g} by hand, {row.numerical:.6g} by finite differences{where}, error {row.error:.0e}"
     return f"checked: {told}, ok" if row.ok else style(_WRONG, f"WRONG: {told}")

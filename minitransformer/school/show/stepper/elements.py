@@ -72,6 +72,14 @@ def indexed(base: Element, index: Element) -> Element:
     return element("msub", base, index)
 
 
+def indexed_too(base: Element, index: Element) -> Element:
+    """The same for what may have an index already: then it has both."""
+    if base.tag != "msub":
+        return indexed(base, index)
+    letter, before = base
+    return indexed(letter, row([before, sign(","), index]))
+
+
 def raised(base: Element, mark: str) -> Element:
     """X with a mark at its upper right, as in σ²."""
     return element("msup", base, number(mark))

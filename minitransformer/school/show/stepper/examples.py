@@ -22,18 +22,22 @@ from .recording import Recording, step
 
 @dataclass(frozen=True)
 class Example:
-    """A function with its arguments, made from a seed; upstream: the gradient of its output, unless it is random."""
+    """A function with its arguments, made from a seed. upstream: the gradient of its output, unless it is random.
+    tokens: the words behind the rows, if these are of a text.
+    """
 
     title: str
     build: Callable[[Random], Setup]
     upstream: Array | None = None
+    tokens: tuple[str, ...] = ()
 
     def record(self, seed: int = 0, device: str = "numpy", **options: Any) -> Recording:
         """Run the example on a device and return the recording of it. options: those of `step`."""
         setup = self.build(np.random.default_rng(seed)).on(device)  # `step` draws the upstream from (seed, 1)
         upstream = None if self.upstream is None else to_device(self.upstream, device)
         given: dict[str, Any] = {"upstream": upstream, "parameters": setup.module, "seed": seed}
-        return dataclasses.replace(step(setup.f, *setup.inputs, **given, **options, **setup.options), about=self.title)
+        recording = step(setup.f, *setup.inputs, **given, **options, **setup.options)
+        return dataclasses.replace(recording, about=self.title, tokens=self.tokens)
 
 
 def _tenths(rng: Random, *shape: int) -> Array:
@@ -158,7 +162,9 @@ EXAMPLES: dict[str, Example] = {
         "Mixture of experts: each of 2 tokens goes to 2 of 4 experts, weighed by gates", op(ideas.top_k_gates, (2, 4))
     ),
     "gpt": Example(
-        "GPT: a token sees only itself and those before it, and there is no encoder. One layer, 2 heads", _gpt
+        "GPT reads “the dog the”, and says after each token how probable each of 5 is as the next. One layer, 2 heads",
+        _gpt,
+        tokens=("the", "dog", "the"),
     ),
 }
 

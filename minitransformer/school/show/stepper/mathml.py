@@ -215,11 +215,12 @@ class Formula:
             return [ml.element("msup", ml.letter("e"), self.expression(first))], TIGHT
         if len(parts) == 1 and called == "abs":
             return [ml.element("mrow", ml.sign("|"), self.expression(first), ml.sign("|"))], TIGHT
-        if len(parts) == 1 and is_pullback(called):
-            op = called.removesuffix("pullback").removesuffix("backward").strip("_")
-            j = ml.letter("J")
-            jacobian = ml.element("msubsup", j, name(op), ml.word("T")) if op else ml.transposed(j)
-            return [jacobian, ml.space(), self.expression(first, MATRICES)], MATRICES
+        if parts and is_pullback(called):
+            index, j = map_of(called), ml.letter("J")
+            jacobian = ml.transposed(j) if index is None else ml.element("msubsup", j, index, ml.word("T"))
+            several = ml.bracketed(*ml.separated([self.expression(ex.unstarred(part)) for part in parts]))
+            given = self.expression(first, MATRICES) if len(parts) == 1 else several
+            return [jacobian, ml.space(), given], MATRICES
         if library and called in _JOINS and ex.is_joined(first, ","):
             within = list(map(self._joined, ex.inner(first)))
         else:
@@ -272,6 +273,14 @@ class Formula:
 def is_pullback(identifier: str) -> bool:
     """Whether a name is that of a pullback: softmax_backward, pullback."""
     return identifier.endswith(("backward", "pullback"))
+
+
+def map_of(pullback: str) -> Element | None:
+    """Of which map it is the pullback, as the index of a Jacobian: norm, feed forward; None if it has no name."""
+    words = pullback.removesuffix("pullback").removesuffix("backward").strip("_")
+    written = name(words) if words else None
+    is_word = written is not None and written.tag == "mi" and "_" in words
+    return ml.word(words.replace("_", _NBSP)) if is_word else written
 
 
 def _two_numbers(left: ex.Expression, right: ex.Expression) -> bool:

@@ -444,6 +444,8 @@ function start() {
 
   const words = Object.entries(data.glossary).flatMap(([word, meaning]) => [make("dt", {}, word), make("dd", {}, meaning)]);
   byId("notes").before(make("h2", {}, "Words"), make("dl", { id: "words" }, ...words));
+  const names = () => data.dictionary.flatMap(([name, symbol], i, { length }) => [i ? " " : " In code and chapters ", math(["math", {}, symbol]), ` is ${name}${i + 1 < length ? "," : "."}`]);
+  byId("notes").before(make("p", {}, ...names()));
   const complete = data.arrays.some(({ summary }) => summary !== undefined)
     ? `Arrays of up to ${data.limits.array} numbers are complete; larger ones show a corner and the range.`
     : "All arrays are complete.";
@@ -472,7 +474,7 @@ function start() {
   const passes =
     `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each ` +
     "number. The formula says what a step does, the coloured box has its numbers. ";
-  byId("intro").textContent = telephone.matches ? see : passes + see;
+  byId("intro").replaceChildren(telephone.matches ? see : passes + see, ...names());
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
   byId("title").append(make("span", { class: "about" }, ...withIndices(data.about)));

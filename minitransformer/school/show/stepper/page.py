@@ -37,12 +37,16 @@ def to_html(
     bugs: names of verify.mistakes.MISTAKES that can be switched on in the page. By default, the page has the mistakes
     in every function that was called, as many as fit, but none for a recording of more than 40,000 numbers. To find
     what a mistake changes, the recorded call runs once more for each. tokens: labels for the rows of arrays with one
-    row per token. memory: those of the tokens that a cross-attention reads, if there are more or fewer. told: a
-    sentence about what the rows are, above all steps. start: the index of the step to begin at. progress: as in
-    verify.gradients, for the mistakes. links: (address, text) of pages of the site that has this page. Raises
-    ValueError for an unknown bug, and if the recorded call gives other numbers when run again.
+    row per token, else those of the recording. memory: those of the tokens that a cross-attention reads, if there are
+    more or fewer. told: a sentence about what the rows are, above all steps. start: the index of the step to begin at.
+    progress: as in verify.gradients, for the mistakes. links: (address, text) of pages of the site that has this page.
+    Raises ValueError for an unknown bug, and if the recorded call gives other numbers when run again.
     """
-    data = page_data(recording, tokens, memory) | {"told": told, "start": start, "about": recording.about}
+    data = page_data(recording, tokens or recording.tokens, memory) | {
+        "told": told,
+        "start": start,
+        "about": recording.about,
+    }
     data["followed"] = followed(recording, data)
     data["bugs"] = bugs_data(recording, bugs, data, progress)
     name = recording.calls[0].name

@@ -32,7 +32,7 @@ from .sentences.glossary import GLOSSARY
 from .sources import parse
 from .steps import Step, Steps, counts, is_float
 from .stops import stops_of
-from .symbols import symbols_of
+from .symbols import LETTERS, symbols_of
 from .terms import Term
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
@@ -81,7 +81,16 @@ class _Page:
             "map": map_data(self.recording, shown),
             "verified": self.recording.report is not None,
             "glossary": GLOSSARY,
+            "dictionary": self._dictionary(),
         }
+
+    def _dictionary(self) -> list[tuple[str, list[Any]]]:
+        """What the code and the chapters call a value that has a letter here: scores, which is S."""
+        written = {
+            b.name: b for s, b in self.recording.bindings if is_shown(s) and b.value.shape and not b.call.in_backward
+        }
+        named = [(name, symbols_of(self.recording).of(written[name])) for name in LETTERS if name in written]
+        return [(name, mathml.as_lists(symbol)) for name, symbol in named if symbol.text in LETTERS.values()][:6]
 
     def _call(self, call: Call) -> dict[str, Any]:
         forward = self.recording.calls[call.forward_call]
@@ -95,7 +104,8 @@ class _Page:
 
     def _step(self, step: Step) -> dict[str, Any]:
         stop = self.stops.found.get(step.index)
-        told: dict[str, Any] = {"given": self._given(step) if is_shown(step) else [], "returned": self._returned(step)}
+        returned = [self.number_of[bound.serial] for bound in self.recording.returned(step)]
+        told: dict[str, Any] = {"given": self._given(step) if is_shown(step) else [], "returned": returned}
         if stop is not None:
             told |= {"stop": True, "into": stop.into, "also": [self.number_of[bound.serial] for bound in stop.also]}
         return {
@@ -122,23 +132,12 @@ class _Page:
                 found += filter(None, map(symbols_of(self.recording).outside, read))
         return [self.number_of[bound.serial] for bound in found if is_float(bound)]
 
-    def _returned(self, step: Step) -> list[int]:
-        """The named arrays that a return statement returns; pullbacks are skipped."""
-        waiting = [self.recording.calls[step.call].results] if step.source.startswith("return ") else []
-        found = []
-        while waiting:
-            result = waiting.pop(0)
-            if isinstance(result, tuple):
-                waiting = [*result, *waiting]
-            elif result is not None and result.value.shape and result.serial in self.number_of:
-                found.append(self.number_of[result.serial])
-        return found
-
     def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
         """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the
         finite differences to compare them with. symbol: the index of what papers call it; outside: of what the caller
         calls it. origin, pair: numbers of bindings: of this very array under another name, and of the value whose
-        gradient this is. told: the result of a gradient's check, if it lacks a finite difference for some number.
+        gradient this is. told: the result of a gradient's check, if it lacks a finite difference for some number, or
+        rounding hides one.
         """
         symbols = symbols_of(self.recording)
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.hold(bound.value)}
@@ -157,8 +156,9 @@ class _Page:
         if value is not None:
             out["pair"] = self.number_of[value.serial]
         row = self.recording.check_of(step, bound)
-        if row is not None and row.full is not None and row.full.numerical.shape == bound.value.shape:
-            out["numerical"] = self.arrays.hold(copied(row.full.numerical))
+        full = None if row is None or row.hidden else row.full  # the gap of an entry that rounding hides says nothing
+        if full is not None and full.numerical.shape == bound.value.shape:
+            out["numerical"] = self.arrays.hold(copied(full.numerical))
         elif told := verdict(self.recording, step, bound):
             out["told"] = told
         return out

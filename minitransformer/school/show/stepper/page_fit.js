@@ -35,10 +35,11 @@ function layouts() {
   const own = isLarge() ? LARGE : 1;
   const of = (how, zooms) => zooms.map((zoom) => ({ zoom, tight: true, ...how }));
   const below = isLarge() ? [1.3, 1.2, 1.1, 1] : [0.85, 0.75];
+  const loose = { pairs: true, tight: false };
   return [
-    ...of({ pairs: true, tight: false }, [2.5, 2, 1.7, 1.45, 1.2, 1].filter((zoom) => zoom >= own)),
-    ...(isLarge() ? [own, ...below].flatMap((zoom) => [...of({ pairs: true }, [zoom]), ...of({}, [zoom])]) : []), // size first
-    ...(isLarge() ? [] : [...of({ pairs: true }, [own, 0.85]), ...of({}, [own, ...below])]),
+    ...(isLarge()
+      ? [3.4, 2.8, 2.3, 2, 1.7, 1.5, own, ...below].flatMap((zoom) => [loose, { pairs: true }, {}].flatMap((how) => of(how, [zoom])))
+      : [...of(loose, [2.5, 2, 1.7, 1.45, 1.2, 1]), ...of({ pairs: true }, [own, 0.85]), ...of({}, [own, ...below])]),
     ...of({ rounded: true }, [own, ...below]),
     ...(byId("result").querySelector(".more-results") ? of({ rounded: true, less: true }, below) : []),
   ];

@@ -29,7 +29,7 @@ function fillGame(recording, known) {
   others.sort((a, b) => first(a) - first(b));
   const part = (heading, bugs) => (bugs.length ? [make("h3", {}, heading), list(bugs)] : []);
   byId("bugs").replaceChildren(...part("Classics", classics), ...part(classics.length ? "Other lines" : "Lines", others));
-  byId("tally").textContent = `${known.size} of ${playable().length} known`;
+  byId("tally").textContent = `${known.size} of ${playable().length} mistakes seen`;
   byId("mistakes").hidden = playable().length === 0;
 }
 

@@ -19,7 +19,9 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     take_along_axis(x, ids, axis=-1)[..., 0]  x with the index i, ids_i
     concatenate((x, y)), stack((x, y))        Concat(x, y)
     x.reshape(...)                            vec(x) with fewer axes, else split(x); not written where it is done last
-    x[..., :t, :]                             x with the index "first t rows"
+    x[..., :t, :]                             x with the index "first 3 rows"
+    arange(n)                                 (0, 1, 2)
+    x tableᵀ, which a method computes         x Eᵀ
     causal_mask(t_q, t_k)                     j ≤ i
     zeros(n) + x                              x
     arange(n) == ids                          j = ids_i
@@ -47,6 +49,7 @@ from .walk import walk_of
 
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v"}  # papers call their weights W_Q, W_K and W_V
 _SAME = ("ascontiguousarray", "asarray", "copy", "_as_tuple")
+SHORT = 8  # numbers of a count that are written out
 
 
 def inlined(recording: Steps, step: Step) -> Element | None:
@@ -259,7 +262,7 @@ class PaperFormula(LinearFormula):
                 return [ml.bracketed(ml.letter("j"), compared, self.expression(ids, mathml.SUM))], mathml.TIGHT
             case ex.Operation("+", (ex.Applied("zeros" | "zeros_like"), added)):
                 return [self.expression(added, mathml.SUM)], mathml.SUM
-            case ex.Operation("[]", (array, at)) if told := part_in_words(at.text):
+            case ex.Operation("[]", (array, at)) if told := part_in_words(at.text, self.walk.names):
                 return [ml.indexed(self.expression(unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
         return super()._operation(whole)
 
@@ -299,6 +302,11 @@ class PaperFormula(LinearFormula):
         if whole.of_library and whole.name in ("concatenate", "stack"):
             parts = ex.inner(whole.parts[0]) if ex.is_joined(whole.parts[0], ",") else whole.parts[:1]
             return [ml.word("Concat"), ml.bracketed(*ml.separated(list(map(self.expression, parts))))], mathml.TIGHT
+        counted = self._value(whole) if whole.of_library and whole.name == "arange" else None
+        if counted is not None and 0 < np.size(counted) <= SHORT:
+            return [ml.bracketed(*ml.separated([ml.number(str(n)) for n in counted]))], mathml.TIGHT
+        if whole.of_library and whole.name == "tril":
+            return [ml.word(as_function(whole.name)), ml.bracketed(self.expression(whole.parts[0]))], mathml.TIGHT
         if whole.name == "causal_mask":  # queries are the last of the positions
             t_q, t_k = (self._value(part) for part in whole.parts[:2])
             last = [ml.sign("+"), ml.number(str(t_k - t_q))] if t_k != t_q else []

@@ -1,7 +1,11 @@
-"""Linear maps as papers write them: X W + b, its gradients dX = dY Wᵀ, dW = Xᵀ dY, db = Σ dY, and projections."""
+"""Linear maps as papers write them: X W + b, its gradients dX = dY Wᵀ, dW = Xᵀ dY, db = Σ dY, and projections.
+
+So, too, the gradient of a cross-entropy: probability minus target.
+"""
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -36,7 +40,11 @@ class LinearFormula(mathml.Formula):
 
     def _linear(self, whole: ex.Expression) -> ex.Expression | None:
         call = self.walk.call_of(whole)
-        if not isinstance(whole, ex.Applied) or call is None or call.backward or call.name not in _LINEAR:
+        if not isinstance(whole, ex.Applied) or call is None or call.backward:
+            return None
+        if call.name == "Embedding.unembed":
+            return ex.Operation("@", (whole.parts[0], ex.Member(self._table(whole), "T")))
+        if call.name not in _LINEAR:
             return None
         x, weight, *bias = [*whole.parts, *(self._parameters(whole) if call.name == "Linear" else [])]
         product = ex.Operation("@", (x, weight))
@@ -47,6 +55,12 @@ class LinearFormula(mathml.Formula):
         """The weight and the bias of the layer that is called."""
         assert layer.function is not None
         return [ex.member(layer.function, name, "value") for name in ("weight", "bias")]
+
+    @staticmethod
+    def _table(made: ex.Applied) -> ex.Expression:
+        """The table of the embedding whose method is called."""
+        assert isinstance(made.function, ex.Member)
+        return ex.member(made.function.of, "table", "value")
 
     def _linear_gradients(self, line: ex.Statement) -> list[Element] | None:
         """dX = dY Wᵀ, dW = Xᵀ dY, db = Σ dY for the pullback of a linear map that this call's forward pass made."""
@@ -86,6 +100,11 @@ class LinearFormula(mathml.Formula):
         maker, made = self._made(call)
         if maker is None or made is None:
             return None
+        if maker.name == "Embedding.unembed":
+            table = self.expression(self._table(made), mathml.MATRICES)
+            return [self.expression(whole.parts[0], mathml.MATRICES), ml.space(), table]
+        if maker.name == "cross_entropy":
+            return self._surprised(whole, made)
         if maker.name == "Linear":
             dy, weight = self.expression(whole.parts[0], mathml.MATRICES), self._parameters(made)[0]
         elif maker.name == "MultiHeadAttention.project" and self._is_unturned(made):
@@ -94,6 +113,19 @@ class LinearFormula(mathml.Formula):
         else:
             return None
         return [dy, ml.space(), ml.transposed(self.expression(weight, mathml.TIGHT))]
+
+    def _surprised(self, whole: ex.Applied, made: ex.Applied) -> list[Element] | None:
+        """(softmax(logits) − (j = wanted_i)) dℒ / n, for a mean over n positions that all count."""
+        logits, wanted, *rest = made.parts
+        given = dict(zip(("ignored", "smoothing"), map(self._value, rest), strict=False))
+        ids, scores = self._value(wanted), self._value(logits)
+        if made.options or given.get("smoothing", 0.0) != 0.0 or ids is None or scores is None:
+            return None
+        if (ids == given.get("ignored", -100)).any():
+            return None
+        hit = f"(xp.arange({scores.shape[-1]}) == {wanted.text}[..., None])"
+        source = f"(softmax({logits.text}) - {hit}) * ({whole.parts[0].text} / {ids.size})"
+        return [self.expression(ex.expression(ast.parse(source, mode="eval").body))]
 
     def _is_unturned(self, made: ex.Applied) -> bool:
         """Whether a projection is not turned by its position."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
@@ -31,28 +31,40 @@ def new_axis(at: str) -> str | None:
     return kept[0] if len(slots) > 1 and kept else "i" if len(slots) == 1 else "h"
 
 
-def part_in_words(at: str) -> str:
-    """Which part an index takes, "first t rows" for (..., :t, :); "" for an index by numbers of its own."""
+def part_in_words(at: str, known: Mapping[str, Any]) -> str:
+    """Which part an index takes, "first 3 rows" for (..., :t, :); "" for an index by numbers of its own. known: the
+    names of the line, by which sizes become numbers.
+    """
     slots = [slot for slot in at.strip("()").split(", ") if slot not in ("None", "...")]
     if not slots or ("..." not in at and ":" not in at):
         return ""
     told = []
     axes = ("columns", "rows", "", "", "") if "..." in at else ("rows",)
     for slot, lines in zip(reversed(slots), axes, strict=False):
-        start, colon, end = slot.partition(":")
+        start, colon, end = map(str.strip, slot.partition(":"))
+        first, last = _size(start, known), _size(end, known)
         if slot == "::-1":
             told.append(f"{lines} in reverse")
         elif colon and end == "-1" and not start:
             told.append(f"all {lines} but the last")
         elif colon and end and not start:
-            told.append(f"first {lines}"[:-1] if end == "1" else f"first {end} {lines}")
-        elif colon and end.startswith(f"{start} + "):
-            told.append(f"{end.removeprefix(start)[3:]} {lines} from {start}")
-        elif colon and (start or end):
-            told.append(f"{lines} {start} to {end}" if end else f"{lines} from {start}")
+            told.append(f"first {lines}"[:-1] if end == "1" else f"first {last} {lines}")
+        elif colon and end:
+            told.append(f"{lines} {first} to {int(last) - 1 if last.isdigit() else last}")
+        elif colon and start:
+            told.append(f"{lines} from {first}")
         elif not colon:
-            told.append({"-1": f"last {lines}"[:-1]}.get(slot, slot))
+            told.append({"-1": f"last {lines}"[:-1]}.get(slot, _size(slot, known)))
     return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())
+
+
+def _size(text: str, known: Mapping[str, Any]) -> str:
+    """A size or a place as a number, if it is one of those that the line knows."""
+    try:
+        value = eval(text, dict(known)) if text else None
+    except Exception:  # it calls something, or reads what was not recorded
+        return text
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else text
 
 
 def text_of(element: Element) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from ....check.trace.calls import Binding, Call, partners_of
 from ....check.trace.values import Value
 from ....check.verify import Report, Row
+from .naming import in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,7 @@ class Steps:
     report: Report | None = None
     again: Callable[[], Steps] | None = field(default=None, repr=False, compare=False)
     about: str = ""  # what is recorded, in a few words
+    tokens: tuple[str, ...] = ()  # the words behind the rows
 
     def find(self, title: str) -> tuple[Step, Binding]:
         """The last step that bound the given title, such as "attention.scores" or "attention.dscores"."""
@@ -103,6 +105,14 @@ class Steps:
             index = self.calls[index].parent
         return tuple(path)
 
+    def words_for(self, call: Call) -> str:
+        """What papers call what is called."""
+        return in_words(call.name, self._without_encoder)
+
+    @functools.cached_property
+    def _without_encoder(self) -> bool:
+        return any(call.name.partition(".")[0] == "LanguageModel" for call in self.calls)
+
     def is_helper(self, call: Call) -> bool:
         """Whether it is a part of its caller: a private function, or a method of the layer that calls it."""
         owner, _, name = call.name.rpartition(".")
@@ -115,6 +125,18 @@ class Steps:
     def binding(self, serial: int) -> tuple[Step, Binding]:
         """The step that made the binding of this serial number, and the binding."""
         return self._by_serial[serial]
+
+    def returned(self, step: Step) -> list[Binding]:
+        """The named arrays that a return statement returns; pullbacks are skipped."""
+        waiting = [self.calls[step.call].results] if step.source.startswith("return ") else []
+        found = []
+        while waiting:
+            result = waiting.pop(0)
+            if isinstance(result, tuple):
+                waiting = [*result, *waiting]
+            elif result is not None and result.value.shape and result.serial in self._by_serial:
+                found.append(self._by_serial[result.serial][1])
+        return found
 
     def first(self, bound: Binding) -> Binding:
         """The first name of the very array."""

@@ -3,12 +3,13 @@
 They leave out what only gives an array another name, hands it on or reshapes it, and a number that formulas write out,
 such as 1/√d_k. A call that shows one array alone is one step: its caller's line. So is a function without calls of its
 own, such as a linear map or a softmax, after its first time; and from its first time on where that would be more than
-LONG steps. A pullback is one step if the call that made it is, or if its one formula can be written in the symbols of
-its caller.
+LONG steps, if it is called again. A pullback is one step if the call that made it is, or if its one formula can be
+written in the symbols of its caller; but not where its caller gives the gradient no name, as for a table's.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ class Stops:
         self.met: set[object] = set()  # the code of functions that were shown line by line, or rearranged an array
         self.folded: set[int] = set()  # calls that are one step
         self.idle: set[int] = set()  # calls that hand back what they are given, such as dropout that is switched off
+        self.times = Counter(call.code for call in recording.calls if not call.in_backward)
         self.moving: list[int] = []  # calls since the last one began that put numbers into another order
         steps = [s for call in recording.calls if call.parent is None for s in self._visit(call)]
         last = recording.steps[-1]
@@ -61,17 +63,18 @@ class Stops:
 
     def _within(self, call: Call, around: Step) -> list[Step]:
         before, self.moving = set(self.known), []
-        stops = [] if call.forward_call in self.folded and call.backward else self._visit(call)
+        named = self._names_result(around, call)
+        stops = [] if call.forward_call in self.folded and call.backward and named else self._visit(call)
         is_leaf = self._is_leaf(call)
-        repeated = is_leaf and (call.code in self.met or self.folds)
+        repeated = is_leaf and (call.code in self.met or (self.folds and self.times[call.code] > 1))
         if not stops and not any(call.index <= moving for moving in self.moving):
             self.idle.add(call.index)
         one = inlined(self.recording, around) is not None if call.backward else len(stops) <= 1 or repeated
-        if one and self._names_result(around, call):
+        if one and named:
             self.folded.add(call.index)
         if is_leaf and len(stops) > 1 and not call.backward:
             self.met.add(call.code)
-        if self.is_folded(call) and self._names_result(around, call):
+        if self.is_folded(call) and named:
             self.known = before
             return []
         return stops
@@ -142,7 +145,7 @@ class Stops:
                 waiting += self.recording.calls_in(inner)
                 for bound in inner.bound:
                     if (
-                        bound.name in ("dweight", "dbias", "dgamma", "dbeta")
+                        bound.name in ("dweight", "dbias", "dgamma", "dbeta", "dtable", "dtransposed")
                         and self.recording.first(bound).serial not in own
                     ):
                         own.add(self.recording.first(bound).serial)

@@ -1,6 +1,8 @@
 """What papers call the values of a recording: scores is S, inverse_std is σ⁻¹, dscores is dS.
 
-A name of one letter is a capital if it holds a matrix or more, as Q does. A name that only passes another's array on
+A name of one letter is a capital if it holds a matrix or more, as Q does. Of a name of several words one is the symbol
+and the others its index: near_k is K with the index "near", scores_1 is S₁. of_scores, what comes back to the scores on
+its way to other gradients, is δ with the index S. A name that only passes another's array on
 has the other's symbol: without dropout, kept is A because weights is. A helper that its caller calls several times,
 as MultiHeadAttention does for Q, K and V, works for the name that the caller gives its result.
 """
@@ -19,13 +21,16 @@ from . import mathml
 from .steps import Steps
 from .walk import walk_of
 
-_LETTERS = {
+LETTERS = {
     "output": "O", "scores": "S", "weights": "A", "weight": "W", "bias": "b", "mask": "M", "loss": "ℒ", "hidden": "h",
-    "temperature": "τ", "label_smoothing": "ε", "cumulative": "Φ", "density": "φ", "sigmoid": "σ",
+    "temperature": "τ", "label_smoothing": "ε", "cumulative": "Φ", "density": "φ", "sigmoid": "σ", "log_sums": "L",
+    "loss_at": "ℓ", "table": "E",
 }  # fmt: skip
 _MARKED = {  # the letter, and what stands at its upper right
     "inverse_std": ("σ", "−1"), "variance": ("σ", "2"), "inverse_rms": ("ρ", "−1"), "normalized": ("x", "^"),
+    "transposed": ("E", "T"),
 }  # fmt: skip
+_PAIRED = {"dya": "a", "dyb": "b"}  # the gradient of y, taken in pairs (a, b)
 
 
 def symbols_of(recording: Steps) -> Symbols:
@@ -96,7 +101,7 @@ class Symbols:
             return self.of(subject)
         if subject is None or is_known(bound.name) or not bound.value.shape:
             return plain
-        return ml.indexed(self.of(subject), plain)
+        return ml.indexed_too(self.of(subject), plain)
 
     def _is(self, bound: Binding, result: Binding) -> bool:
         """Whether the caller's result is this very array."""
@@ -121,7 +126,7 @@ class Symbols:
 
 def is_known(name: str) -> bool:
     """Whether a name is a letter or has one."""
-    return len(name) == 1 or name in _LETTERS or name in _MARKED or mathml.is_greek(name)
+    return len(name) == 1 or name in LETTERS or name in _MARKED or mathml.is_greek(name)
 
 
 def symbol(name: str, axes: int) -> Element:
@@ -131,18 +136,31 @@ def symbol(name: str, axes: int) -> Element:
         if mark == "^":
             return ml.hat(ml.letter(letter.upper() if axes > 1 else letter))
         return ml.raised(ml.letter(letter), mark)
+    if name in _PAIRED:
+        return ml.indexed(ml.gradient(symbol("y", axes)), ml.letter(_PAIRED[name]))
     if name == "log_p":
         return ml.row([ml.word("log"), ml.space(), ml.letter("P" if axes > 1 else "p")])
-    letter = _LETTERS.get(name, name)
+    letter = LETTERS.get(name, name)
     if len(letter) == 1:
         return ml.letter(letter.upper() if axes > 1 and letter.isascii() else letter)
-    first, _, last = name.rpartition("_")
-    if axes > 0 and len(last) == 1 and first not in ("w", "dw"):
-        inner = first.removesuffix("_by")
-        if inner != first:  # dx_by_q
-            return ml.indexed(symbol(inner, axes), symbol(last, axes))
-        return ml.indexed(symbol(last, axes), ml.word(first.replace("_", " ")))
-    if axes > 0 and len(name) == 2 and name[0] == "d":
-        return ml.gradient(symbol(name[1], axes))
-    written = mathml.name(name)
-    return ml.word(name.replace("_", " ")) if written.tag == "mi" and "_" in name else written
+    written, words = mathml.name(name), name.split("_")
+    if len(words) > 1 and words[0] not in ("w", "dw") and (axes or written.tag == "mi"):  # not d_k, w_q
+        return _of_words(words, axes)
+    is_gradient = axes > 0 and len(name) == 2 and name[0] == "d"
+    return ml.gradient(symbol(name[1], axes)) if is_gradient else written
+
+
+def _of_words(words: list[str], axes: int) -> Element:
+    """The symbol of a name of several words."""
+    first, *rest = words
+    if first == "of":  # of_scores
+        return ml.indexed(ml.letter("δ"), symbol("_".join(rest), axes))
+    if rest[-1].isdigit():  # scores_1
+        return ml.indexed(symbol("_".join(words[:-1]), axes), ml.number(rest[-1]))
+    if len(words) > 2 and words[-2] == "by":  # dx_by_q
+        return ml.indexed(symbol("_".join(words[:-2]), axes), symbol(words[-1], axes))
+    if first[0] == "d" and is_known(first[1:]):  # dh_carried
+        return ml.indexed(ml.gradient(symbol(first[1:], axes)), ml.word("\u00a0".join(rest)))
+    if is_known(first) and not is_known(words[-1]):  # n_counted
+        return ml.indexed(symbol(first, axes), ml.word("\u00a0".join(rest)))
+    return ml.indexed(symbol(words[-1], axes), ml.word("\u00a0".join(words[:-1])))

@@ -19,6 +19,7 @@ from .drawing import PLAIN, Style, heading, numbers, source
 from .expansion import NotExpandable, expand
 from .sentences import outside_of, sentence_of
 from .steps import Steps
+from .stops import stops_of
 
 try:
     import termios
@@ -87,7 +88,7 @@ class Viewer:
         self._scrolled = 0
         self._asking = ""  # "go" or "cell" while an answer is being typed
         self._typed = ""
-        self.at = next((s.index for s in recording.steps if not s.quiet), 0)
+        self.at = next(iter(stops_of(recording).found), 0)
 
     def screen(self, columns: int, lines: int) -> list[str]:
         """The screen: a list of lines of at most `columns` characters."""
@@ -95,7 +96,7 @@ class Viewer:
         context = source(step, self.style, self.recording, around=3)
         sentences = sentence_of(self.recording, step) + outside_of(self.recording, step)
         told = textwrap.wrap(sentences.replace("`", ""), max(columns, 20))
-        body = [heading(self.recording, step, self.style), *told, "", *context]
+        body = [heading(self.recording, step, self.style, self.everything), *told, "", *context]
         body += numbers(self.recording, step, self.style)
         room = max(lines - 2, 1)
         self._scrolled = max(0, min(self._scrolled, len(body) - room))
@@ -117,7 +118,7 @@ class Viewer:
 
     def _do(self, action: str) -> None:
         self.message = _HELP
-        visible = [step.index for step in self.recording.steps if self.everything or not step.quiet]
+        visible = list(range(len(self.recording.steps)) if self.everything else stops_of(self.recording).found)
         if action == "next":
             self._go(next((i for i in visible if i > self.at), self.at))
         elif action == "back":
@@ -135,7 +136,7 @@ class Viewer:
             self._scrolled += 1 if action == "down" else -1
         elif action == "all":
             self.everything = not self.everything
-            self.message = "all lines" if self.everything else "only the lines that bind a number"
+            self.message = "all lines" if self.everything else "only the steps"
         elif action in ("go", "cell"):
             self._asking, self._typed = action, ""
         elif action == "quit":
@@ -164,10 +165,12 @@ class Viewer:
             self._typed = self._typed[:-1] if key in "\x7f\b" else self._typed + key
 
     def _jump(self, typed: str) -> str:
-        count = len(self.recording.steps)
-        if not typed.strip().isdigit() or not 1 <= int(typed) <= count:
-            return f"there are steps 1 to {count}, no {typed.strip() or 'other'}"
-        self._go(int(typed) - 1)
+        stops = list(stops_of(self.recording).found)
+        numbered = dict(enumerate(range(len(self.recording.steps)))) if self.everything else dict(enumerate(stops, 1))
+        if not typed.strip().isdigit() or int(typed) not in numbered:
+            kind = "lines" if self.everything else "steps"
+            return f"there are {kind} {min(numbered)} to {max(numbered)}, no {typed.strip() or 'other'}"
+        self._go(numbered[int(typed)])
         return _HELP
 
     def _where_from(self, typed: str) -> str:

@@ -17,10 +17,10 @@ function buildOverview() {
     const box = make("div", { class: many ? "kind many" : "kind", role: "group", "aria-label": maps.name });
     box.append(make("h2", {}, maps.name), make("div", { class: "row heads", "aria-hidden": "true" }, make("span"), ...heads));
     for (let layer = 0; layer < maps.layers; layer++) {
-      const row = make("div", { class: "row" }, make("span", { "aria-hidden": "true" }, `layer ${layer + 1}`));
+      const row = make("div", { class: "row" }, make("span", { "aria-hidden": "true" }, `layer ${maps.which[layer]}`));
       for (let head = 0; head < maps.heads; head++) {
         const canvas = make("canvas", { width: maps.columns.length, height: maps.rows.length });
-        const label = `${maps.name}, layer ${layer + 1}, head ${head + 1}`;
+        const label = `${maps.name}, layer ${maps.which[layer]}, head ${head + 1}`;
         const button = make("button", { type: "button", class: "map", "aria-label": label, title: label }, canvas);
         button.addEventListener("click", () => select(kind, layer, head));
         buttons.set(keyOf(kind, layer, head), button);
@@ -258,7 +258,7 @@ function release() {
 
 function show() {
   const maps = data.maps[state.kind];
-  byId("map-title").textContent = `${maps.name}, layer ${state.layer + 1}, head ${state.head + 1}`;
+  byId("map-title").textContent = `${maps.name}, layer ${maps.which[state.layer]}, head ${state.head + 1}`;
   for (const [key, button] of buttons) {
     const current = key === keyOf(state.kind, state.layer, state.head);
     button.setAttribute("aria-current", String(current));

@@ -25,8 +25,8 @@ from ....core.layers.unread import Discarded, Unread
 from ....core.models import Classifier, LanguageModel, Transformer
 from ....ideas.published import MaskedLanguageModel
 from ..page import build, frame, packed
-from ..reading import LONGEST
 
+MOST_TOKENS = 256  # of a sequence: the page has a button for each weight of a head
 _MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
 
 Model = Transformer | LanguageModel | MaskedLanguageModel | Classifier
@@ -54,8 +54,9 @@ class Kind:
 
 @dataclass(frozen=True)
 class Maps(Kind):
-    """weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
+    """which: the layers, counted from 1. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, ...)."""
 
+    which: tuple[int, ...]
     weights: np.ndarray
     gradients: np.ndarray
 
@@ -91,12 +92,19 @@ def _maps_data(maps: Maps) -> dict[str, Any]:
     return vars(maps) | {"layers": layers, "heads": heads} | packs
 
 
-def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: str = "Attention") -> AttentionView:
+def view(
+    model: Model,
+    *ids: Any,
+    names: Sequence[Sequence[str]] = (),
+    title: str = "Attention",
+    layers: Sequence[int] | None = None,
+) -> AttentionView:
     """Run the model forward and backward, and return its attention weights and the gradients of logits.
 
-    ids: sequences of at most 64 token ids: source and target for a Transformer, one sequence for the other models.
+    ids: sequences of at most 256 token ids: source and target for a Transformer, one sequence for the other models.
     names: for each of these sequences, the names of all tokens by id, as in Vocabulary.tokens; for a Classifier also,
-    as the last list, the names of its classes. Without names, the ids are shown.
+    as the last list, the names of its classes. Without names, the ids are shown. layers: only these are shown, by their
+    indices from 0, so that a page holds a longer text; `inspect.heads` returns the weights of any text.
 
     Each position has a choice, the token predicted there; a Classifier has one for each class, the most likely first.
     If that makes more than a million gradients, only the last positions or the first classes have choices. The model
@@ -108,10 +116,15 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
     tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
     kinds = _kinds(model)
-    shapes = [(*shape, len(tokens[kind.queries]), len(tokens[kind.keys])) for kind, shape, _ in kinds]
-    size = sum(map(math.prod, shapes))
+    which = _which(layers, [n for _, n, _ in kinds])
+    n_maps = [len(shown) * model.config.n_heads for shown in which]
+    areas = [len(tokens[kind.queries]) * len(tokens[kind.keys]) for kind, _, _ in kinds]
+    size = sum(n * area for n, area in zip(n_maps, areas, strict=True))
     if size > _MOST:
-        raise ValueError(f"view: there are {size:,} attention weights, but a page holds {_MOST:,}; give a shorter text")
+        raise ValueError(
+            f"view: there are {size:,} attention weights, but a page holds {_MOST:,}; show fewer layers, or a shorter "
+            "text; inspect.heads returns them all"
+        )
 
     copy = _copy(model)
     logits = np.atleast_2d(_run(copy, sequences, 1)[0][0])  # (T, vocabulary), or (1, classes)
@@ -140,25 +153,39 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
         tuple(_choice(model, logits, naming, position, token) for position, token in wanted),
         0 if isinstance(model, Classifier) else len(wanted) - 1,
         tuple(
-            Maps(**vars(kind), weights=np.stack(weights[calls]), gradients=np.stack(gradients[calls], axis=1))
-            for kind, _, calls in kinds
+            Maps(
+                **vars(kind),
+                which=tuple(i + 1 for i in shown),
+                weights=np.stack([weights[calls][i] for i in shown]),
+                gradients=np.stack([gradients[calls][i] for i in shown], axis=1),
+            )
+            for (kind, _, calls), shown in zip(kinds, which, strict=True)
+            if shown
         ),
     )
 
 
-def _kinds(model: Model) -> list[tuple[Kind, tuple[int, int], slice]]:
-    """Each kind of attention, with (layers, heads) and which of the calls of attention, in order, are of it."""
-    n_heads = model.config.n_heads
+def _which(layers: Sequence[int] | None, n_layers: Sequence[int]) -> list[list[int]]:
+    """The indices of the layers to be shown, for each kind of attention."""
+    if layers is None:
+        return [list(range(n)) for n in n_layers]
+    wanted = list(dict.fromkeys(layers))
+    if not wanted or not all(type(i) is int and 0 <= i < max(n_layers) for i in wanted):
+        raise ValueError(f"view: layers must be indices from 0 to {max(n_layers) - 1}, got {layers!r}")
+    return [[i for i in wanted if i < n] for n in n_layers]
+
+
+def _kinds(model: Model) -> list[tuple[Kind, int, slice]]:
+    """Each kind of attention, the number of its layers, and which of the calls of attention, in order, are of it."""
     if isinstance(model, Transformer):
         n_encoder, n_decoder = len(model.encoder.layers), len(model.decoder.layers)
-        decoder = (n_decoder, n_heads)  # each layer attends to the target and then to the memory
-        return [
-            (Kind("Encoder self-attention", 0, 0, False), (n_encoder, n_heads), slice(0, n_encoder)),
-            (Kind("Decoder self-attention", 1, 1, True), decoder, slice(n_encoder, None, 2)),
-            (Kind("Cross-attention", 1, 0, False), decoder, slice(n_encoder + 1, None, 2)),
+        return [  # each layer of the decoder attends to the target and then to the memory
+            (Kind("Encoder self-attention", 0, 0, False), n_encoder, slice(0, n_encoder)),
+            (Kind("Decoder self-attention", 1, 1, True), n_decoder, slice(n_encoder, None, 2)),
+            (Kind("Cross-attention", 1, 0, False), n_decoder, slice(n_encoder + 1, None, 2)),
         ]
     causal = isinstance(model, LanguageModel)
-    return [(Kind("Self-attention", 0, 0, causal), (model.config.n_layers, n_heads), slice(None))]
+    return [(Kind("Self-attention", 0, 0, causal), model.config.n_layers, slice(None))]
 
 
 class _Naming:
@@ -191,9 +218,9 @@ def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
     checked = []
     for name, sequence in zip(wanted, ids, strict=True):
         row = np.asarray(sequence if isinstance(sequence, list | tuple) else to_numpy(sequence))
-        if row.ndim != 1 or row.dtype.kind not in "iu" or not 1 <= len(row) <= LONGEST:
-            found = f"shape {row.shape} of {row.dtype}"
-            raise ValueError(f"view: {name} must be a sequence of 1 to {LONGEST} token ids, got {found}")
+        if row.ndim != 1 or row.dtype.kind not in "iu" or not 1 <= len(row) <= MOST_TOKENS:
+            found = f"shape {row.shape} of {row.dtype}; inspect.heads returns the weights of any text"
+            raise ValueError(f"view: {name} must be a sequence of 1 to {MOST_TOKENS} token ids, got {found}")
         checked.append(row.astype(np.int64))
     return checked
 

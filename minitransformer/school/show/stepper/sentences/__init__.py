@@ -27,7 +27,6 @@ from importlib import resources
 from .....check.trace.calls import Call
 from .....core.arrays import rooms
 from ..expressions import Applied, Expression, Name, NotExpandable, names
-from ..naming import in_words
 from ..paper import paper
 from ..sources import parse
 from ..steps import Step, Steps
@@ -55,11 +54,22 @@ def sentence_of(recording: Steps, step: Step) -> str:
 
 def _jacobian(recording: Steps, step: Step) -> str:
     """What J in the formula stands for, or ""."""
-    made = [in_words(recording.calls[c.forward_call].name) for c in recording.calls_in(step) if c.backward]
-    formula = paper(recording, step) if made else None
-    if formula is None or not any(part.text == "J" for part in formula.iter("mi")):
-        return ""
-    return f" J: the Jacobian of {' and of '.join(dict.fromkeys(made))}, never formed."
+    pullbacks = [call for call in recording.calls_in(step) if call.backward]
+    formula = paper(recording, step) if pullbacks else None
+    written = [] if formula is None else [part for part in formula.iter() if len(part) > 1 and part[0].text == "J"]
+    if len({"".join(part.itertext()) for part in written}) > 1:
+        return " Each J is the Jacobian of the map that its index names, never formed."
+    made = dict.fromkeys(_mapped(recording, recording.calls[call.forward_call]) for call in pullbacks)
+    return f" J: the Jacobian of {' and of '.join(made)}, never formed." if written else ""
+
+
+def _mapped(recording: Steps, maker: Call) -> str:
+    """What a call is in words: its name or, for a helper, what it made."""
+    around = recording.step_around(maker)
+    made = [] if around is None or not recording.is_helper(maker) else [b.name for b in around.bound]
+    if not made or not maker.name.rpartition(".")[2].startswith(("_", "project")):
+        return recording.words_for(maker)
+    return f"the map to {' and '.join(name.replace('_', ' ') for name in made)}"
 
 
 def names_of(step: Step) -> frozenset[str]:
@@ -151,19 +161,29 @@ def _head(recording: Steps, step: Step) -> str:
     if call.backward:
         given = _listed([bound.name for bound in step.bound]) or "the gradient"
         say = "say" if len(step.bound) > 1 else "says"
-        maker = in_words(recording.calls[call.forward_call].name)
+        maker = _mapped(recording, recording.calls[call.forward_call])
         return f"In the backward pass {given} {say} how the loss changes with what {maker} returned."
     told = _without_marks(_first_sentence(_documentation(call)), names_of(step))
-    if not told:
-        return f"{in_words(call.name)} is called with these arguments."
+    if call.parent is not None and recording.is_helper(call):
+        return f"A helper of {_owner(recording, call)} begins with these arguments."
+    if len(told.split()) < 2:
+        return f"{recording.words_for(call)} is called with these arguments."
     is_sentence = told[0].isupper() and len(told.split()) > 3
-    return told if is_sentence else f"{in_words(call.name)}: {told}"
+    return told if is_sentence else f"{recording.words_for(call)}: {told}"
+
+
+def _owner(recording: Steps, call: Call) -> str:
+    """For whom a helper works, in words."""
+    while recording.is_helper(call) and call.parent is not None:
+        around = recording.calls[call.parent]
+        call = recording.calls[around.forward_call]
+    return recording.words_for(call)
 
 
 def outside_of(recording: Steps, step: Step) -> str:
     """What the caller calls the arguments and results that have another name there; "" where there are none."""
     found = [(bound.name, symbols_of(recording).outside(bound)) for bound in step.bound if bound.value.shape]
-    said = [f"`{name}` is {there.name}" for name, there in found if there is not None and there.name != name]
+    said = [f"`{name}` is {there.name}" for name, there in found if there is not None and there.name not in (name, "_")]
     return f" For the caller, {' and '.join(said)}." if said else ""
 
 
@@ -214,22 +234,11 @@ def _called(recording: Steps, step: Step) -> str:
         return ""
     many = " and " in results
     if call.backward:
-        maker = in_words(recording.calls[call.forward_call].name)
-        return (
-            f"Chain rule: the pullback of {maker} multiplies {given or 'the gradient'} by the Jacobian, transposed; "
-            f"{results} {'say' if many else 'says'} how the loss changes with what {maker} was given."
-        )
-    told = _first_sentence(_about(walk, made))
-    what = f"{results} {'are' if many else 'is'} what {in_words(call.name)} makes of {given or 'its arguments'}"
-    return f"{what}: {_without_marks(told, frozenset())}" if told else f"{what}."
-
-
-def _about(walk: Walk, made: Applied) -> str:
-    """The docstring of what is called; of a layer, that of its class."""
-    callee = walk.callee(made)
-    described = callee if inspect.isroutine(callee) else type(callee)
-    text = (inspect.getdoc(described) or "") if callee is not None else ""
-    return "" if text.startswith("Return") else text
+        maker = _mapped(recording, recording.calls[call.forward_call])
+        begin = f"from {given}, how the loss changes with its result, " if given else ""
+        what = "what it was given" if many else "its input"
+        return f"Chain rule, back through {maker}: {begin}to {results}, how the loss changes with {what}."
+    return f"{recording.words_for(call)} computes {results}{f' from {given}' if given else ''}."
 
 
 def _is_array(walk: Walk, part: Expression) -> bool:
@@ -249,6 +258,8 @@ def _by_kind(recording: Steps, step: Step) -> str:
         return "A function is made here, with what it will need, and runs later."
     if isinstance(statement, ast.AugAssign) and ".grad" in ast.unparse(statement.target):
         return "A parameter's gradient is a sum: each use of the parameter adds its part."
+    if isinstance(statement, ast.Return) and step is recording.steps[-1]:
+        return "The backward pass ends with these gradients."
     if statement is None or not results:
         if statement is None or isinstance(statement, ast.If | ast.For | ast.With):
             return "A choice or a loop: the next lines depend on it."

@@ -1,0 +1,197 @@
+"""What a wrong answer is, where no known mistake of the exercise explains it: the right one, changed in one thing.
+
+Tried are, in this order: inputs in another order; the solution with one change in it (`altered.py`); inputs and outputs
+whose entries are arranged in another way; and a formula of the right output and another array. What is said must give
+the student's numbers in every trial.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .altered import Change, altered
+from .formulas import combined, related
+
+if TYPE_CHECKING:
+    from .checking import Attempt
+
+_PAIRS = 60  # changes of a solution; with more, two at once are not tried
+_ONE = "One change in the solution gives these numbers:"
+_TWO = "Two changes in the solution give these numbers:"
+Outputs = Callable[[int], list[Any]]  # from the number of a trial
+Candidate = tuple[str, Outputs]  # what it is, in words
+
+
+def recognised(attempt: Attempt, wrong: list[int], twice: bool = False) -> dict[int, str]:
+    """For each of these outputs that one thing explains, or with `twice` two changes: a sentence that says which.
+
+    An output is left out that is wrong only in the last trial, or where it is one number or not finite: that has many
+    causes.
+    """
+    everything, wrong = set(range(len(attempt.got))), [i for i in wrong if _tells(attempt, i)]
+    said: dict[int, str] = {}
+
+    def look(candidates: Iterator[Candidate], for_all: bool = False) -> None:
+        left = {i for i in wrong if i not in said}
+        found = _best(attempt, everything if for_all else left, candidates) if left else {}
+        if not for_all or found.keys() == everything:
+            said.update(found)
+
+    if twice:
+        look(_changed_twice(attempt))
+    else:
+        look(_exchanged(attempt), for_all=True)
+        look(_changed(attempt))
+        look(_changed_together(attempt, set(said.values())))
+        look(_arranged(attempt))
+        for i in [i for i in wrong if i not in said]:
+            said |= _best(attempt, {i}, _followed(attempt, i))
+    for i in wrong:
+        if i not in said and (formula := (combined if twice else related)(attempt, i)):
+            said[i] = formula
+    return said
+
+
+def _tells(attempt: Attempt, i: int) -> bool:
+    sizes = [right.size for right in attempt.expected[i]]
+    return any(
+        j != attempt.last and attempt.finite(i, j) and (sizes[j] > 1 or max(sizes) == 1) for j in attempt.places(i)
+    )
+
+
+def _best(attempt: Attempt, left: set[int], candidates: Iterator[Candidate]) -> dict[int, str]:
+    """The sentence of the candidate that explains most of these outputs and contradicts fewest of the others.
+
+    One that holds in all trials goes before one that fails in the last, whose numbers are extreme.
+    """
+    found = []
+    first = min(attempt.places(i)[0] for i in left if attempt.places(i))
+    usual = [first, *(j for j in range(attempt.last) if j != first)]
+    for said, outputs in candidates:
+        alike = set(range(len(attempt.got)))
+        for trial in usual:
+            alike &= _alike(attempt, trial, outputs)
+            if not alike & left:
+                break
+        if explained := alike & left:
+            everywhere = explained & _alike(attempt, attempt.last, outputs)
+            found.append((len(everywhere), len(alike), everywhere, said))
+            if first != attempt.last:
+                found.append((0, len(alike), explained, f"For all inputs but the last: {said[:1].lower()}{said[1:]}"))
+    said_of: dict[int, str] = {}
+    for _, _, explained, said in sorted(found, key=lambda one: one[:2], reverse=True):
+        for i in explained:
+            said_of.setdefault(i, said)
+    return said_of
+
+
+def _alike(attempt: Attempt, trial: int, outputs: Outputs) -> set[int]:
+    """The outputs that these are in a trial."""
+    try:
+        return {i for i, value in enumerate(outputs(trial)) if attempt.alike(i, trial, value)}
+    except Exception:  # many changes fail on some shapes
+        return set()
+
+
+def _exchanged(attempt: Attempt) -> Iterator[Candidate]:
+    """Inputs in another order: two exchanged, or one moved to another place."""
+    names, n = attempt.exercise.arguments, len(attempt.exercise.arguments)
+    said: dict[tuple[int, ...], str] = {}
+    for a, b in itertools.combinations(range(n), 2):
+        order = tuple(b if j == a else a if j == b else j for j in range(n))
+        said[order] = f"with {names[a]} and {names[b]} exchanged"
+    for a, b in itertools.permutations(range(n), 2):
+        rest = [j for j in range(n) if j != a]
+        order = (*rest[:b], a, *rest[b:])
+        said.setdefault(order, f"for the arguments in the order {', '.join(names[j] for j in order)}")
+    for order, how in said.items():
+
+        def outputs(trial: int, order: tuple[int, ...] = order) -> list[Any]:
+            inputs: list[Any] = list(attempt.trials[trial])
+            for place, j in enumerate(order):  # the student's argument `j` is the exercise's at that place
+                inputs[j] = attempt.trials[trial][place]
+            return altered(attempt.exercise).run({}, tuple(inputs))
+
+        yield f"It is right {how}: the order is {', '.join(names)}.", outputs
+
+
+def _changed(attempt: Attempt) -> Iterator[Candidate]:
+    for change in altered(attempt.exercise).changes:
+        yield f"{_ONE} {change.said}.", _with(attempt, change)
+
+
+def _changed_together(attempt: Attempt, said: set[str]) -> Iterator[Candidate]:
+    """The changes that were found in several outputs, for one in which all of them are."""
+    found = [change for change in altered(attempt.exercise).changes if f"{_ONE} {change.said}." in said]
+    for one, other in itertools.combinations(found, 2):
+        both = Change(f"{one.said}; and {other.said}", one.at | other.at)
+        yield f"{_TWO} {both.said}.", _with(attempt, both)
+
+
+def _followed(attempt: Attempt, i: int) -> Iterator[Candidate]:
+    """Output i, computed as the solution does from other outputs as they were returned."""
+    names = attempt.exercise.outputs
+    others = [j for j in range(len(names)) if j != i and attempt.places(j)]
+    for count in (1, 2):
+        for chosen in itertools.combinations(others, count):
+
+            def outputs(trial: int, chosen: tuple[int, ...] = chosen) -> list[Any]:
+                given = {names[j]: attempt.got[j][trial] for j in chosen}
+                return altered(attempt.exercise).run({}, attempt.trials[trial], given)
+
+            them = " and ".join(names[j] for j in chosen)
+            yield f"It follows from your {them}, and is right but for what is wrong there.", outputs
+
+
+def _changed_twice(attempt: Attempt) -> Iterator[Candidate]:
+    likely = [change for change in altered(attempt.exercise).changes if change.likely]
+    several = all(right.size > 1 for right in attempt.expected[0][:-2])  # of one number there are too few to tell
+    for one, other in itertools.combinations(likely, 2) if several and len(likely) <= _PAIRS else ():
+        if not one.at.keys() & other.at.keys():
+            said = f"{one.said}; and {other.said}" if one.said != other.said else f"{one.said}, in two places"
+            yield f"{_TWO} {said}.", _with(attempt, Change(said, one.at | other.at))
+
+
+def _with(attempt: Attempt, change: Change) -> Outputs:
+    return lambda trial: altered(attempt.exercise).run(change.at, attempt.trials[trial])
+
+
+def _arranged(attempt: Attempt) -> Iterator[Candidate]:
+    """Inputs, outputs or both with their entries in another arrangement."""
+    for (said, there, back), where in itertools.product(_ARRANGEMENTS, ("inputs", "outputs", "inputs and outputs")):
+
+        def outputs(trial: int, there: Any = there, back: Any = back, where: str = where) -> list[Any]:
+            inputs = attempt.trials[trial]
+            if "inputs" in where:
+                inputs = tuple(there(x) if _arranges(x) else x for x in inputs)
+            values = altered(attempt.exercise).run({}, inputs)
+            return [back(x) if "outputs" in where and _arranges(x) else x for x in values]
+
+        yield f"It is right if the {where} are arranged in another way: {said}.", outputs
+
+
+def _arranges(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.ndim > 1 and x.dtype.kind == "f"
+
+
+def _to_neighbours(x: np.ndarray) -> np.ndarray:
+    return np.stack(np.split(x, 2, axis=-1), axis=-1).reshape(x.shape)
+
+
+def _to_halves(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
+
+
+def _backwards(x: np.ndarray) -> np.ndarray:
+    return x[::-1]
+
+
+_ARRANGEMENTS = (
+    ("neighbours form a pair, where a number of the first half and one of the second do", _to_halves, _to_neighbours),
+    ("a number of the first half and one of the second form a pair, where neighbours do", _to_neighbours, _to_halves),
+    ("the first axis runs backwards", _backwards, _backwards),
+)

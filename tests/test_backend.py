@@ -106,6 +106,17 @@ def test_without_cupy_asking_for_it_names_the_extra(monkeypatch):
     assert_numpy_still_works()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_without_scipy_the_exact_gelu_is_the_same(monkeypatch, dtype):
+    """As in a browser, where SciPy is not loaded for one function."""
+    x = np.linspace(-6.0, 6.0, 101).astype(dtype)
+    expected, _ = ops.gelu(x)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    got, _ = ops.gelu(x)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, expected, rtol=8 * np.finfo(dtype).eps)
+
+
 class FakeCupyArray:
     """An array of a library called cupy."""
 

@@ -1,6 +1,7 @@
 """The bank of examination questions and the test of concepts."""
 
 import re
+from fractions import Fraction
 from importlib import resources
 
 import numpy as np
@@ -10,7 +11,16 @@ from tiers import in_one
 
 from minitransformer import ops
 from minitransformer.cli import main
-from minitransformer.school.course.examination import CONCEPTS, QUESTIONS, chosen, concepts_paper, paper, to_html
+from minitransformer.ops import sinusoidal_positions
+from minitransformer.school.course.examination import (
+    CONCEPTS,
+    QUESTIONS,
+    chosen,
+    concepts_paper,
+    of_chapter,
+    paper,
+    to_html,
+)
 from minitransformer.school.course.examination.question import as_written, block, n
 
 SEEDS = range(5)
@@ -104,7 +114,7 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_each_concept_has_four_options_and_says_what_a_wrong_one_reveals():
-    assert len(CONCEPTS) == 20 and {concept.week for concept in CONCEPTS} == set(range(1, 13))
+    assert len(CONCEPTS) == 5 * 23 and all(len(of_chapter(number)) == 5 for number in range(1, 24))
     for concept in CONCEPTS:
         assert len({concept.right, *concept.wrong}) == 4 and all(concept.wrong.values())
 
@@ -129,8 +139,85 @@ def test_the_order_of_the_options_differs_and_tells_nothing():
     assert all(150 < places.count(letter) < 250 for letter in "ABCD")
     before, after = concepts_paper(0), concepts_paper(1)
     assert before != after and "Right" not in before
-    longest = sum(len(concept.right) > max(map(len, concept.wrong)) for concept in CONCEPTS)
-    assert longest <= 10  # or else the longest option would be a good guess
+    for most in (max, min):  # neither the longest option nor the shortest is a good guess
+        found = sum(most([concept.right, *concept.wrong], key=len) == concept.right for concept in CONCEPTS)
+        assert found < 0.4 * len(CONCEPTS)
+
+
+def fractions(*numbers):
+    return "(" + ", ".join(map(str, numbers)).replace("-", "−") + ")"
+
+
+def softmax_backward():
+    y, dy = (Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)), (7, 0, 0)
+    mean = sum(a * b for a, b in zip(y, dy, strict=True))
+    return fractions(*(a * (b - mean) for a, b in zip(y, dy, strict=True)))
+
+
+def add_thrice():
+    grad = np.zeros(3)
+    grad[[2, 2, 2]] += 1
+    return f"{grad[2]:.0f}"
+
+
+def layers_until(seen_back, distance):
+    """Layers until a token depends on one so far back, by following who sees whom."""
+    sees = np.tri(distance + 1) - np.tri(distance + 1, k=-seen_back - 1)
+    reached, layers = sees, 1
+    while reached[-1, 0] == 0:
+        reached, layers = np.minimum(sees @ reached, 1.0), layers + 1
+    return layers
+
+
+def around_the_ring(ranks, size):
+    """What each rank sends: a stretch in each step, first to add up, then to hand round."""
+    return 2 * (ranks - 1) * size / ranks
+
+
+# The first words of a question whose answer is a number or a shape, and the right answer, computed.
+COMPUTED = {
+    "f(x) = x³ has": lambda: f"{((2 + 0.01) ** 3 - (2 - 0.01) ** 3) / 0.02:.4f}",
+    "A has the shape (3, 5)": lambda: f"{np.empty((3, 2, 3, 5)).size}, one for each output and each entry of A.",
+    "The softmax of (0": lambda: fractions(*(Fraction(e, 1 + 3) for e in (1, 3))),
+    "y = (1/7, 2/7, 4/7) and": softmax_backward,
+    "p = (1/7, 2/7, 4/7) and": lambda: fractions(*(Fraction(e, 7) - (e == 1) for e in (1, 2, 4))),
+    "The logits are": lambda: f"{ops.cross_entropy(np.array([[0.0, 1000.0]]), np.array([0]))[0]:.0f}",
+    "Seven queries": lambda: "{} and {}".format(
+        *((w := np.empty((7, 4)) @ np.empty((4, 9))).shape, (w @ np.empty((9, 5))).shape)
+    ),
+    "A causal mask on 6": lambda: str(int(np.tri(6).sum())),
+    "A model of width 64": lambda: str(np.linalg.matrix_rank(normal(64, 8) @ normal(8, 64))),
+    "A model of width 96": lambda: str(np.linalg.matrix_rank(normal(96, 24) @ normal(24, 96))),
+    "LayerNorm without": lambda: fractions(*np.sign(np.array([1, 1, 5, 5]) - 3)),
+    "ReLU of x": lambda: fractions(*ops.relu(np.array([-1.0, 2.0]))[1](np.array([5.0, 5.0])).astype(int)),
+    "NumPy, ids": add_thrice,
+    "12 layers of width 768": lambda: f"{np.zeros((12, 2, 768), np.float16).nbytes:,} bytes",
+    "A product of matrices (100": lambda: f"{2 * 100 * 200 * 300 / 1e6:.0f} million",
+    "D = 512 and d_ff = 2048. Which": lambda: max(
+        (4 * 512**2, "Attention"), (2 * 512 * 2048, "The feed-forward network.")
+    )[1],
+    "D = 512 and d_ff = 2048. From": lambda: str(  # scores and means, beside the network's two products
+        next(t for t in range(1, 9999) if 2 * (2 * t**2 * 512) >= 2 * (2 * t * 512 * 2048))
+    ),
+    "Softmax over tiles": lambda: f"e{np.log(np.exp(1.0 - 5.0) / np.exp(1.0 - 3.0)):.0f}".replace("-2", "⁻²"),
+    "A recurrent network multiplies": lambda: f"{0.6**32:.0e}".replace("e-0", " · 10⁻").replace("8 · 10⁻8", "8 · 10⁻⁸"),
+    "A causal convolution": lambda: str(layers_until(2, 100)),
+    "Each layer sees a token": lambda: f"{next(n for n in range(99) if layers_until(3, n + 1) > 3)} tokens",
+    "32 heads of queries": lambda: f"{32 // 8} times smaller.",
+    "Scores (ln 1": lambda: fractions(0, *(Fraction(e, 3 + 2) for e in (3, 2)), 0),
+    "Four ranks add up": lambda: f"{around_the_ring(4, 8):.0f} MB",
+    "A ring of 1000": lambda: f"About {around_the_ring(1000, 8):.0f} MB",
+}
+
+
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape)
+
+
+@in_one("start", COMPUTED)
+def test_the_key_is_what_a_computation_gives(start):
+    (concept,) = [concept for concept in CONCEPTS if concept.text.startswith(start)]
+    assert concept.right == COMPUTED[start]()
 
 
 def test_what_can_be_tried_of_the_concepts_is_so():
@@ -151,6 +238,36 @@ def test_what_can_be_tried_of_the_concepts_is_so():
     assert causal.sum(axis=1)[0] < 0.99  # 13: masked after the softmax, they no longer sum to one
     _, look_back = ops.embedding(np.array([1, 1, 1]), rng.normal(size=(3, 2)))
     assert np.allclose(look_back(np.ones((3, 2)))[1], 3.0)  # 16
+
+
+def test_more_that_can_be_tried():
+    rng = np.random.default_rng(0)
+    x, dy = rng.normal(size=6), rng.normal(size=6)
+    assert np.allclose(ops.softmax(x + 10)[0], ops.softmax(x)[0])  # 3: a shift changes nothing
+    assert np.allclose(ops.softmax(x / 1e-3)[0], x == x.max())  # 3: a low temperature
+    exponentials = np.exp(np.array([[0.0, -1.0], [-1000.0, -999.0]]))  # 3: the array's largest score is subtracted
+    assert exponentials[0].sum() > 1 and exponentials[1].sum() == 0
+    probabilities = np.eye(3)[:1]  # 5: taken for logits, at best
+    assert ops.cross_entropy(probabilities, np.array([0]))[0] > 0.5
+    q, keys = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0], [0.0, 0.0]])
+    first, second, third = ops.softmax(q @ keys.T)[0][0]
+    assert first == third < second  # 6
+    nothing, back = ops.attention(q, keys, keys, mask=np.zeros((1, 3), bool))
+    assert not nothing.any() and not any(gradient.any() for gradient in back(np.ones_like(nothing)))  # 8
+    token_of = np.repeat(np.arange(6), 2)  # 9: T = 6, D = 2, H = 2
+    assert set(token_of.reshape(2, 6, 1)[0].ravel()) == {0, 1, 2}
+
+    def norm(x):
+        return ops.layer_norm(x, np.ones(6), np.zeros(6), eps=1e-12)
+
+    assert np.allclose(norm(10 * x)[0], norm(x)[0]) and np.allclose(norm(10 * x)[1](dy)[0], norm(x)[1](dy)[0] / 10)
+    jacobian = np.array([norm(x)[1](row)[0] for row in np.eye(6)])
+    assert np.linalg.matrix_rank(jacobian, tol=1e-6) == 6 - 2  # 10
+    table = sinusoidal_positions(40, 8)
+    turn = np.linalg.lstsq(table[:-3], table[3:], rcond=None)[0]
+    assert np.allclose(table[:-3] @ turn, table[3:]) and np.allclose(turn @ turn.T, np.eye(8))  # 12: one rotation
+    assert not ops.softmax(np.array([1.7]))[1](np.array([3.0])).any()  # 22: the gate of one chosen expert
+    assert np.isclose(x.reshape(3, 2).mean(axis=1).mean(), x.mean())  # 23: equal shares of a batch
 
 
 def test_formulas_are_typeset():

@@ -118,6 +118,12 @@ def test_the_answers_to_predictions_occur_in_their_chapters() -> None:
     assert n_answers > 200
 
 
+def test_only_a_prediction_with_a_choice_has_letters() -> None:
+    choice, number = question("", "it: shrinks | grows | stays"), question("", "it: 3")
+    assert re.findall("<li>(.*)</li>", choice) == ["grows", "shrinks", "stays"] and "Count the hands" in choice
+    assert "<li>" not in number and "Count the hands" not in number
+
+
 def test_a_field_for_several_numbers_says_how_many() -> None:
     assert "two numbers, such as 7, 5<" in question("", "dq: (3, 2)")
     assert "four numbers, such as 7, 5, 9, 7<" in question("", "n: (-1, -1, 1, 1)")

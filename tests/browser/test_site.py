@@ -69,6 +69,15 @@ def test_a_broken_link_is_seen(tmp_path: Path) -> None:
     assert broken_links(tmp_path) == ["a.html: b.html", "a.html: #y"]
 
 
+def test_no_page_complains_when_it_loads(visit: Open, site: str, site_folder: Path) -> None:
+    """A script that looks for a part that is not there ends at once, and nothing after it happens."""
+    page = visit("index.html")
+    pages = sorted(path for path in site_folder.rglob("*.html") if "pyodide" not in path.parts)
+    for path in pages:
+        page.goto(site + path.relative_to(site_folder).as_posix())
+    assert len(pages) > 200
+
+
 def test_pages_are_small(site_folder: Path) -> None:
     for path in site_folder.rglob("*.html"):
         limit = 2_000_000 if path.parent.name == "steppers" else 300_000

@@ -204,6 +204,62 @@ def test_on_a_phone_the_verdict_comes_into_view_and_the_focus_stays(visit: Open)
     expect(button).to_be_focused()
 
 
+# A worker that judges every answer right, and counts how often it was started.
+WORKER = """
+() => {
+  window.started = 0;
+  window.Worker = class {
+    constructor() { started += 1; }
+    postMessage({ exercise }) {
+      const output = { output_type: "verdict", right: true, said: [`${exercise}: right.`], details: "" };
+      if (exercise) this.onmessage({ data: { output } });
+      this.onmessage({ data: { done: true } });
+    }
+    terminate() {}
+  };
+}
+"""
+
+
+def test_the_next_exercise_opens_in_the_same_page_and_keeps_python(visit: Open) -> None:
+    page = visit(ATTENTION)
+    page.evaluate(WORKER)
+    code(page).fill("mine = 1")
+    press(page, "Check")
+    expect(page.locator("#verdict")).to_have_text("✓ attention_backward: right.")
+    page.locator("a[rel=next]").scroll_into_view_if_needed()
+    height = page.evaluate("scrollY")
+    page.locator("a[rel=next]").click()
+    page.wait_for_url("**/causal_mask.html")
+    expect(page.get_by_role("heading", name="The causal mask", level=1)).to_be_visible()
+    expect(page).to_have_title("The causal mask · minitransformer")
+    assert page.evaluate("[scrollY, document.activeElement.id]") == [0, "main-text"]
+    code(page).fill("other = 1")
+    press(page, "Check")
+    expect(page.locator("#verdict")).to_have_text("✓ causal_mask: right.")
+    page.get_by_role("link", name="Exercises", exact=True).click()
+    page.wait_for_url("**/exercises/index.html")
+    for name in ("attention_backward", "causal_mask"):
+        expect(page.locator(f"li[data-exercise={name}]")).to_contain_text("right")
+    page.go_back()
+    expect(page.locator(".editor textarea")).to_have_value("other = 1")
+    page.go_back()
+    expect(page.locator(".editor textarea")).to_have_value("mine = 1")
+    page.wait_for_function("height => Math.abs(scrollY - height) < 2", arg=height)
+    assert page.evaluate("started") == 1 and page.locator(".running").count() == 1
+    for button, path in (("Start again", "Undo"), ("Undo", "Save my work")):  # what the new content offers works
+        press(page, button)
+        expect(page.get_by_role("button", name=path)).to_be_visible()
+
+
+def test_without_python_an_exercise_is_a_page_like_any_other(visit: Open) -> None:
+    page = visit(ATTENTION)
+    page.evaluate("window.here = true")
+    page.locator("a[rel=next]").click()
+    page.wait_for_url("**/causal_mask.html")
+    assert page.evaluate("window.here ?? null") is None
+
+
 def test_after_a_stop_the_page_of_an_exercise_speaks_of_a_check(visit: Open) -> None:
     page = visit(ATTENTION)
     page.evaluate("python.worker = { terminate() {} }; python.stop()")

@@ -15,6 +15,7 @@ PRINTED = [
     "index.html", "chapters/06_attention_by_hand.html", "exercises/attention_backward.html", "exercises/index.html",
     "steppers/index.html", "steppers/softmax.html", "steppers/attention-of-a-model.html", "teachers/index.html",
     "slides/06_attention_by_hand.html", "sheets/attention-forward.html", "sheets/concepts-1.html",
+    "questions/06_attention_by_hand.html",
     "code/core-ops-attention.html", "reference/ops.html", "search.html?q=softmax",
 ]  # fmt: skip
 
@@ -27,20 +28,50 @@ def test_the_teachers_page_begins_with_a_lesson_for_tomorrow(visit: Open) -> Non
         "../steppers/attention.html",
         "../slides/06_attention_by_hand.html",
         "../sheets/attention-forward.html",
-        "../sheets/concepts-1.html",
+        "../questions/06_attention_by_hand.html",
         lesson.get_by_role("link", name="first backward line").get_attribute("href"),
         "../slides/07_attention_backward.html",
         "../sheets/attention-backward.html",
+        "../questions/07_attention_backward.html",
         "../exercises/attention_backward.html",
     ]
     assert all("min" in text for text in lesson.locator("li").all_inner_texts())
     assert lesson.bounding_box()["y"] < 200  # type: ignore[index]
-    for name in ("Attention, line by line", "Slides", "A worksheet", "A test of concepts", "An exercise"):
+    for name in ("Attention, line by line", "Slides", "A worksheet", "Five questions", "An exercise"):
         lesson.get_by_role("link", name=name).first.click()
         page.wait_for_url(lambda address: "teachers" not in address)
         page.go_back()
     lesson.get_by_role("link", name="first backward line").click()
     expect(page.locator("[aria-current=step]").first).to_contain_text("doutput")
+
+
+def test_a_class_raises_letters_and_bars_show_the_hands(visit: Open) -> None:
+    page = visit("questions/06_attention_by_hand.html")
+    assert page.locator(".questions > li").count() == 5 and page.locator(".options li").count() == 20
+    expect(page.get_by_text("is right.").first).to_be_hidden()
+    page.get_by_role("button", name="Count the hands").click()
+    for letter, hands in zip("ABCD", ("3", "0", "-2", "9"), strict=True):
+        page.get_by_label(f"Hands for {letter}").first.fill(hands)
+    assert page.locator(".hands .note").all_inner_texts()[:5] == [
+        "25 % of 12",
+        "0 % of 12",
+        "0 % of 12",
+        "75 % of 12",
+        "",
+    ]
+    widths = page.locator(".hands .amount").evaluate_all("bars => bars.slice(0, 4).map((bar) => bar.offsetWidth)")
+    assert widths[3] == pytest.approx(3 * widths[0], abs=1) and widths[0] > 0 == widths[1] == widths[2]
+    page.get_by_text("Answer", exact=True).first.click()
+    expect(page.locator(".key").first).to_contain_text("D is right. Whoever says A forgets that each query moves too.")
+    page = visit("chapters/01_finite_differences.html")  # a prediction with a choice
+    page.get_by_role("button", name="Show everything").click()
+    form = page.locator("form.predict:has(.options)").first
+    expect(form.locator(".options").first).to_be_hidden()
+    form.get_by_role("button", name="Count the hands").click()
+    form.get_by_label("Hands for B").first.press_sequentially("4")
+    form.get_by_label("Hands for B").first.press("Enter")
+    expect(form.locator(".hands .note").nth(1)).to_have_text("100 % of 4")
+    expect(form.locator(".verdict")).to_be_empty()  # Enter sends nothing
 
 
 def test_the_link_to_the_answers_unfolds_them_each_time(visit: Open) -> None:

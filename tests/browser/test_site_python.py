@@ -15,9 +15,11 @@ from playwright.sync_api import Page, expect
 
 from minitransformer import cli
 from minitransformer.course import EXERCISES
+from minitransformer.school.show.site.build import _sizes
+from minitransformer.school.show.site.frame import PUBLIC_SIZES
 
 from .conftest import Open
-from .site_server import ROOT
+from .site_server import PYODIDE, ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 from test_packaging import COMPILED, FILES
@@ -131,6 +133,39 @@ def test_reference_solutions_are_accepted_and_mistakes_named(visit: Open) -> Non
 @pytest.mark.sweep
 def test_three_mistakes_of_each_exercise_are_named(visit: Open) -> None:
     assert judged(visit("exercises/softmax_backward.html"), answers(3)) == []
+
+
+def test_one_python_serves_the_exercises_and_scipy_comes_where_it_is_imported(visit: Open) -> None:
+    asked: list[str] = []
+    page = visit("exercises/relu_backward.html")
+    page.on("request", lambda request: asked.append(request.url))
+    assert _sizes(str(PYODIDE)) == PUBLIC_SIZES  # what the other pages of the site, with the public Pyodide, say
+    expect(page.get_by_text("The first run loads Python, about 18 MB.")).to_be_visible()
+    page.set_default_timeout(5 * MINUTES)
+
+    def check(answer: str) -> list[str]:
+        """The files that are loaded for a check, after which the verdict says right."""
+        asked.clear()
+        page.evaluate("python.begun = true")
+        page.locator(".editor textarea").fill(answer)
+        page.get_by_role("button", name="Check", exact=True).click()
+        expect(page.locator("#verdict")).to_contain_text(": right.", timeout=5 * MINUTES)
+        return [url.rpartition("/")[2] for url in asked]
+
+    first = check("def relu_backward(x, dy):\n    return dy * (x > 0)")
+    assert any(name.startswith("numpy") for name in first) and not any("scipy" in name for name in first)
+    page.get_by_role("link", name="GELU, backward").last.click()
+    page.wait_for_url("**/gelu_backward.html")
+    answer = (
+        "def gelu_backward(x, dy):\n    s, e = x / 2**0.5, np.exp(-x * x / 2)\n"
+        "    return dy * (0.5 + ERF / 2 + x * e / np.sqrt(2 * np.pi))"
+    )
+    assert check(answer.replace("ERF", "np.vectorize(__import__('math').erf)(s)")) == []
+    page.evaluate("() => { const plainly = say; said = []; say = (text) => (said.push(text), plainly(text)); }")
+    third = check("from scipy.special import erf\n" + answer.replace("ERF", "erf(s)"))
+    assert sorted(name.partition("-")[0] for name in third) == ["openblas", "scipy"]
+    assert "Python loads scipy, about 20 MB, and runs …" in page.evaluate("said")
+    assert check(answer.replace("s, e", "from scipy.special import erf; s, e", 1).replace("ERF", "erf(s)")) == []
 
 
 def test_package_imports_in_pyodide_and_stop_stops(visit: Open) -> None:

@@ -6,17 +6,19 @@ import io
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
 
 from ....check.verify.gradients import Progress
-from ....core.arrays.files import write
+from ....core.arrays.files import read_json, write
 from .chapters import write_chapters
 from .code import write_code
 from .exercises import write_exercises
-from .frame import PUBLIC_PYODIDE, Site
+from .frame import PUBLIC_PYODIDE, PUBLIC_SIZES, Site
 from .notebook import read, read_ideas
 from .places import places
+from .questions import write_questions
 from .reference import write_reference
 from .siblings import Siblings
 from .start import write_start
@@ -25,6 +27,7 @@ from .teachers import write_teachers
 
 _MARK = "index.js"  # a folder that has it was built here
 _BUNDLED = ("num2words", "tqdm")  # pure Python that the chapters use and Pyodide's distribution may lack
+_PYTHON = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 _DATE = (2020, 1, 1, 0, 0, 0)  # so that the same files give the same wheel
 
 
@@ -52,12 +55,15 @@ def build(
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as aside:
         folder = Path(aside) / "site"
         folder.mkdir()
-        site = Site(folder, _pyodide(pyodide, folder), _write_wheel(folder), instructor)
+        where, wheel = _pyodide(pyodide, folder), _write_wheel(folder)
+        sizes = {**_sizes(pyodide), "minitransformer": round((folder / wheel).stat().st_size / 1e6)}
+        site = Site(folder, where, wheel, instructor, sizes)
         ideas = read_ideas()
         found = places([*chapters, *ideas])
         siblings = Siblings.of(found)
         seen = write_steppers(site, siblings, model, progress)
         write_chapters(site, [*chapters, *ideas], siblings)
+        write_questions(site, chapters)
         write_exercises(site, found, siblings)
         write_code(site, seen, siblings, source / "notebooks" / "gpt2.py")
         write_reference(site)
@@ -74,10 +80,25 @@ def _pyodide(given: str, folder: Path) -> str:
     """The address of Pyodide as the site uses it; the files of a folder are copied into the site."""
     if "://" in given:
         return given.rstrip("/") + "/"
-    if not (Path(given) / "pyodide.js").is_file():
-        raise OSError(f"{given} has no pyodide.js; give the folder or the address of a full Pyodide distribution")
+    missing = [name for name in _PYTHON if not (Path(given) / name).is_file()]
+    if missing:
+        raise OSError(f"{given} has no {missing[0]}; give the folder or the address of a full Pyodide distribution")
     shutil.copytree(given, folder / "pyodide")
     return "pyodide/"
+
+
+def _sizes(given: str) -> Mapping[str, int]:
+    """As PUBLIC_SIZES, of the address or the folder of a distribution."""
+    if "://" in given:
+        return PUBLIC_SIZES
+    packages = read_json(Path(given) / "pyodide-lock.json")["packages"]
+
+    def files(name: str) -> set[str]:
+        return {packages[name]["file_name"]}.union(*map(files, packages[name]["depends"]))
+
+    python = files("numpy").union(_PYTHON)
+    brought = {"numpy": python} | {name: files(name) - python for name in PUBLIC_SIZES if name != "numpy"}
+    return {name: round(sum((Path(given) / f).stat().st_size for f in brought[name]) / 1e6) for name in PUBLIC_SIZES}
 
 
 def _write_wheel(folder: Path) -> str:

@@ -49,10 +49,11 @@ _WHEN_RIGHT = "When it is right"  # so begins a text after a check that tells th
 def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> None:
     """Write a page for each chapter."""
     addresses = [(f"chapters/{chapter.stem}.html", chapter.title) for chapter in chapters]
-    scripts = ("python.js", "editor.js", "predictions.js", "chapter.js")
+    scripts = ("python.js", "editor.js", "predictions.js", "poll.js", "chapter.js")
     for chapter, (address, title) in zip(chapters, addresses, strict=True):
         near = listed(siblings.links(siblings.about(chapter), leave_out=address)) + in_turn(addresses, address)
-        site.page(address, title, "".join(_page(site, chapter, near)), scripts, text=None)
+        used = scripts if chapter.number else ()  # the page of an idea has nothing to run or to answer
+        site.page(address, title, "".join(_page(site, chapter, near)), used, text=None)
         texts, code = ([source_of(c) for c in chapter.cells if c["cell_type"] == kind] for kind in ("markdown", "code"))
         site.index_sections(address, title, texts, _NAMES.get(chapter.number, ""), "\n".join(code))
 
@@ -95,8 +96,9 @@ def _tools(site: Site, chapter: Chapter) -> str:
         '<div class="buttons"><button type="button" id="run-all" hidden>Run all cells</button>'
         '<button type="button" class="save" hidden>Save my work</button>'
         f'<a href="../slides/{chapter.stem}.html">Slides</a>'
+        f'<a href="../questions/{chapter.stem}.html">Questions</a>'
         f'<a href="../download/student/{chapter.stem}.ipynb" download>Notebook</a>'
-        f'<span class="note">{site.needs}</span></div>\n'
+        f'<span class="note">{site.needs("matplotlib")}</span></div>\n'
     )
 
 

@@ -62,6 +62,11 @@ def write_code(site: Site, seen: Seen, siblings: Siblings, whole: Path) -> None:
     site.page("code/index.html", "The code, annotated", f"<h1>The code, annotated</h1>\n{about}{''.join(lists)}")
 
 
+def _is_overload(node: ast.stmt) -> bool:
+    """Whether a function is there for the types alone: the one below it has its name, and its code."""
+    return isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == "overload" for each in node.decorator_list)
+
+
 class _Module:
     """A module's page. file: of a program besides the package; there only what has a backward pass is mathematics."""
 
@@ -71,6 +76,7 @@ class _Module:
         source = Path(self.file).read_text(encoding="utf-8")
         self.lines = source.splitlines()
         self.tree = ast.parse(source)
+        self.tree.body = [node for node in self.tree.body if not _is_overload(node)]
         self.words = _words(source)
         self.about = ast.get_docstring(self.tree) or ""
         self.title = self.about.partition("\n")[0].rstrip(".:")

@@ -141,7 +141,7 @@ function tell(...parts) {
   byId("told").replaceChildren(...parts.flatMap((part) => [part, " "]));
 }
 
-document.addEventListener("DOMContentLoaded", () => {
+whenShown(() => {
   const save = document.querySelector("button.save");
   if (save) {
     const name = make("input", { autocomplete: "username", maxlength: "60", value: kept.get("name") ?? "" });

@@ -1,10 +1,10 @@
-// An exercise: an editor, and the verdict of course.check beside it.
+// An exercise: an editor, and the verdict of course.check beside it. The next one opens in the same page, since Python would
+// start anew on another.
 "use strict";
 
-document.addEventListener("DOMContentLoaded", () => {
-  python.packages = python.packages.filter((name) => name !== "matplotlib"); // nothing is drawn here: Python starts sooner
-  python.next = "check";
+whenShown(() => {
   const article = document.querySelector("article[data-exercise]");
+  if (!article) return; // the list of all
   const name = article.dataset.exercise;
   const verdict = byId("verdict");
   const button = byId("check");
@@ -57,3 +57,43 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   show();
 });
+
+// ---- From one exercise to another, or to their list. The address and the history are those of pages. ----
+
+{
+  python.next = "check";
+  const folder = new URL(`${settings.root}exercises/`, location.href).href;
+  let shown = location.pathname;
+  history.scrollRestoration = "manual"; // the browser would scroll before the content is there
+
+  // Put the content of another page in the place of this one's, and scroll to a height.
+  async function turn(address, height) {
+    shown = new URL(address).pathname;
+    const asked = shown;
+    const answer = await fetch(address).catch(() => null);
+    if (asked !== shown) return; // the reader was quicker
+    if (!answer?.ok) return location.reload(); // the browser says what is wrong
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const main = byId("main-text");
+    const running = main.querySelector(".running"); // what Python does goes on
+    main.replaceChildren(...page.querySelector("main").childNodes, running);
+    document.title = page.title;
+    editors.clear();
+    document.dispatchEvent(new Event("shown"));
+    main.focus({ preventScroll: true });
+    scrollTo(0, height);
+  }
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    const plain = !event.button && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
+    if (!python.worker || !plain || !link?.href.startsWith(folder) || link.hash) return;
+    event.preventDefault();
+    history.replaceState({ height: scrollY }, "");
+    history.pushState({ height: 0 }, "", link.href);
+    turn(link.href, 0);
+  });
+  addEventListener("popstate", (event) => {
+    if (location.pathname !== shown) turn(location.href, event.state?.height ?? 0);
+  });
+}

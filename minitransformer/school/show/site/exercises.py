@@ -89,7 +89,7 @@ def _page(place: Place, near: str, site: Site) -> str:
         hints=shown,
         stub=stub,
         files=_FILES,
-        needs=site.needs,
+        needs=site.needs(),
         near=near,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -16,6 +16,8 @@ from ..page import filled
 from . import markdown
 
 PUBLIC_PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
+# Megabytes that each package brings, in that distribution; Python itself comes with NumPy.
+PUBLIC_SIZES = {"numpy": 17, "matplotlib": 10, "scipy": 20}
 _PARTS = (
     ("chapters", "Book"),
     ("exercises", "Exercises"),
@@ -25,7 +27,7 @@ _PARTS = (
     ("teachers", "Teachers"),
 )
 _BANNER = '<p class="banner">Instructor’s build: has solutions and answers; do not publish.</p>\n'
-_NAMES = "site python worker editor predictions progress chapter exercise code search slides worksheets"
+_NAMES = "site python worker editor predictions progress chapter exercise poll code search slides worksheets"
 _SCRIPTS = [f"{name}.js" for name in _NAMES.split()]
 
 
@@ -34,19 +36,21 @@ class Site:
     """The folder that is being written, and what its pages have in common.
 
     pyodide: the address of Pyodide's files, as the worker sees it: absolute, or relative to the site. wheel: the name
-    of the package's file.
+    of the package's file. sizes: as PUBLIC_SIZES, and of the package itself.
     """
 
     folder: Path
     pyodide: str
     wheel: str
     instructor: bool = False
+    sizes: Mapping[str, int] = field(default_factory=lambda: {**PUBLIC_SIZES, "minitransformer": 1})
     found: list[list[str]] = field(default_factory=list)  # for the search: address, title, text, other names, code
 
-    @property
-    def needs(self) -> str:
-        """What a page with code says before its Python is loaded."""
-        return "Running code needs the internet once, to load Python." if "://" in self.pyodide else ""
+    def needs(self, *packages: str) -> str:
+        """What a page with code says before its Python is loaded. packages: that its code imports beside NumPy."""
+        size = sum(self.sizes[name] for name in ("minitransformer", "numpy", *packages))
+        source = ", from the internet" if "://" in self.pyodide else ""
+        return f"The first run loads Python, about {size} MB{source}."
 
     def page(self, path: str, title: str, body: str, scripts: Sequence[str] = (), text: str | None = "") -> None:
         """Write a page. path: within the site. body: HTML of the main part. text: what the search knows of it, None if
@@ -59,7 +63,8 @@ class Site:
             for part, name in _PARTS
         )
         tags = "".join(f'<script src="{root}{name}" defer></script>\n' for name in ("site.js", *scripts))
-        settings = html.escape(json.dumps({"root": root, "pyodide": self.pyodide, "wheel": self.wheel}), quote=True)
+        about = {"root": root, "pyodide": self.pyodide, "wheel": self.wheel, "sizes": self.sizes}
+        settings = html.escape(json.dumps(about), quote=True)
         parts = {"root": root, "settings": settings, "policy": self._policy(), "title": html.escape(title)}
         parts |= {"tags": tags, "links": links, "banner": _BANNER if self.instructor else "", "body": body}
         write(self.made(path), template("page", **parts))

@@ -14,6 +14,8 @@ import html
 import itertools
 import re
 
+from .questions import ASK, lettered
+
 _SIGNS = re.compile(r"[-+0](?: [-+0])+")
 _COUNTS = {2: "two", 3: "three", 4: "four", 5: "five"}
 _PLACES = re.compile(r"\.(\d+)")
@@ -22,12 +24,13 @@ _PLACES = re.compile(r"\.(\d+)")
 def question(name: str, answer: str) -> str:
     """The box. Without an answer it has room only for words, which the reader compares."""
     fields = "".join(map(_field, answer.split("; "))) if answer else ""
+    ask = f" {ASK}" if 'class="options"' in fields else ""
     words = "In your own words; compare them with what follows" if fields else "Your prediction"
     return (
         f'<form class="predict" data-question="{name}" hidden>\n<div class="fields">{fields}</div>\n'
         f'<label>{words}<textarea rows="2"></textarea></label>\n'
         '<div class="buttons"><button>Compare and continue</button>'
-        '<button value="skip">Continue without an answer</button></div>\n'
+        f'<button value="skip">Continue without an answer</button>{ask}</div>\n'
         '<p class="verdict" role="status"></p></form>\n'
     )
 
@@ -41,17 +44,18 @@ def kind(answer: str) -> str:
 
 def _field(part: str) -> str:
     name, _, answer = part.partition(": ")
-    what = kind(answer)
+    what, letters = kind(answer), ""
     if what == "choice":
         choices = ["yes", "no"] if "|" not in answer else sorted(answer.split(" | "))
         options = "".join(f"<option>{html.escape(choice)}</option>" for choice in ["", *choices])
         hint, box = "", f"<select {_data(name, what, answer.split(' | ')[0])}>{options}</select>"
+        letters = lettered(choices, hidden=True)  # for a class
     else:
         hint = {"signs": "signs, such as + - 0", "number": "a number"}.get(what) or _several(answer)
         if places := max((len(digits) for digits in _PLACES.findall(answer)), default=0):
             hint += f", to {places} place{'s' if places > 1 else ''}"
         box = f'<input {_data(name, what, answer)} autocomplete="off" spellcheck="false">'
-    return f'<label>{html.escape(name)} <span class="note">{hint}</span>{box}</label>\n'
+    return f'<label>{html.escape(name)} <span class="note">{hint}</span>{box}</label>\n{letters}'
 
 
 def _several(answer: str) -> str:

@@ -34,5 +34,5 @@ function showProgress() {
   }
 }
 
-document.addEventListener("DOMContentLoaded", showProgress);
+whenShown(showProgress);
 document.addEventListener("work", showProgress); // other code was put into exercises

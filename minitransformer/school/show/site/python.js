@@ -1,4 +1,5 @@
-// Python in a worker: one for each page, started when it is first needed. To stop it is to end the worker.
+// Python in a worker: one for each page and for the exercises that open in it, started when it is first needed. To stop it
+// is to end the worker.
 "use strict";
 
 const python = {
@@ -8,7 +9,7 @@ const python = {
   begun: false,
   ends: 0, // how often Python has ended
   ended: "", // why, the last time
-  packages: ["numpy", "scipy", "threadpoolctl", "matplotlib"],
+  has: new Set(["minitransformer", "numpy"]), // the packages that are loaded, or being loaded
   next: "cell", // what Python restarts with
   restarted: () => {}, // called when the names of all cells are gone
 
@@ -39,7 +40,7 @@ const python = {
   ahead(modules) {
     if (this.worker || this.begun || location.protocol === "file:") return;
     this.begun = true;
-    this.run({ code: `[__import__(name) for name in ${JSON.stringify(modules)}];` }, () => {});
+    this.run({ code: modules.length ? `import ${modules}` : "" }, () => {});
   },
 
   async start() {
@@ -47,17 +48,19 @@ const python = {
     if (location.protocol === "file:")
       return { done: false, problem: "Python runs only on pages from a server: in the site's folder, run python -m http.server and open the address that it prints." };
     const away = settings.pyodide.includes("://");
-    const clock = saying(away ? "Python is loaded from the internet, once, and starts, which takes a few seconds …" : "Python is starting, which takes a few seconds …");
+    this.has = new Set(["minitransformer", "numpy"]);
+    const clock = saying(`Python is loaded${away ? " from the internet, once" : ""}, ${megabytes(this.has)}, and starts, which takes a few seconds …`);
     this.worker = new Worker(`${settings.root}worker.js`);
     this.worker.onmessage = ({ data }) => {
-      if (data.output) this.current?.onOutput(data.output);
+      if (data.imports) this.tellLoading(data.imports);
+      else if (data.output) this.current?.onOutput(data.output);
       else this.current?.resolve(data);
     };
     this.worker.onerror = (event) => {
       event.preventDefault();
       this.current?.resolve({ done: false, problem: event.message });
     };
-    const begun = await this.ask({ start: { ...settings, root: new URL(settings.root, location.href).href, packages: this.packages } }, () => {});
+    const begun = await this.ask({ start: { ...settings, root: new URL(settings.root, location.href).href } }, () => {});
     clearInterval(clock);
     if (begun.done || !this.worker) return begun;
     this.ended = `Python could not be loaded from ${settings.pyodide}: ${begun.problem}.${away ? " Running code needs the internet once: connect, and try again." : ""} Everything on the page except running code works without it.`;
@@ -71,6 +74,13 @@ const python = {
       this.current = { onOutput, resolve };
       this.worker.postMessage(request);
     });
+  },
+
+  // Code is about to run that imports these packages: say which of the large ones are loaded first.
+  tellLoading(names) {
+    const missing = names.filter((name) => name in settings.sizes && !this.has.has(name));
+    for (const name of missing) this.has.add(name);
+    if (missing.length) say(`Python loads ${missing.join(" and ")}, ${megabytes(missing)}, and runs …`);
   },
 
   end() {
@@ -89,6 +99,8 @@ const python = {
     current?.resolve({ done: false, problem: this.ended });
   },
 };
+
+const megabytes = (names) => `about ${[...names].reduce((sum, name) => sum + settings.sizes[name], 0)} MB`;
 
 function say(text) {
   byId("python").textContent = text;

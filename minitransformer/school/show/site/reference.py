@@ -40,7 +40,8 @@ def _entry(site: Site, room: str, name: str, value: Any, shown: set[str]) -> str
     doc = (inspect.getdoc(value) or "") if callable(value) or inspect.ismodule(value) else ""
     site.index(f"reference/{room}.html#{name}", f"{room}.{name}", doc.partition("\n\n")[0])
     module = getattr(value, "__module__", "").removeprefix("minitransformer.")
-    link = f' <a href="../{address_of(module, name)}">code of {name}</a>' if module in shown else ""
+    there = getattr(value, "__name__", name)  # a function may have a second name
+    link = f' <a href="../{address_of(module, there)}">code of {there}</a>' if module in shown else ""
     signature = html.escape(f"{name}{_signature(value)}")
     parts = [f'<h2 id="{name}"><code>{name}</code></h2>\n<pre tabindex="0">{signature}</pre>{link}\n']
     parts.append(markdown.docstring(doc))

@@ -12,6 +12,11 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+// Call a function when the content of the page is there, and each time when another takes its place (exercise.js).
+function whenShown(show) {
+  for (const event of ["DOMContentLoaded", "shown"]) document.addEventListener(event, show);
+}
+
 // What the reader has written, kept by the browser under the site's own names.
 const kept = {
   get(name) {

@@ -56,7 +56,7 @@ def write_start(
     steps = (step for step in _PATH if model is not None or step[1] != "#live")
     body = template(
         "start",
-        needs=site.needs,
+        needs=site.needs(),
         doors="".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors),
         progress=progress(found),
         live=live.part() if model is not None else "",

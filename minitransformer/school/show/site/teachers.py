@@ -13,6 +13,7 @@ from ..stepper.examples import EXAMPLES
 from . import markdown
 from .frame import Site, template
 from .notebook import Chapter, linked
+from .questions import address_of
 from .slides import write_slides
 from .weeks import linked_exercises, linked_weeks, write_weeks
 from .worksheets import write_worksheets
@@ -20,6 +21,10 @@ from .worksheets import write_worksheets
 _COMMANDS = "A class that opens a link|Preparing the room|Handing in and grading|Answers".split("|")  # last, folded
 _ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
 _KEY = " Only the answers need the package, and one command."
+_ASKED = (
+    "Five for each chapter, with four answers each: a class raises letters, you type how many, and bars show it. The "
+    "answers open one by one and say what each wrong one believes."
+)
 _HERE = "<p>This build has them: with each notebook below, each exercise, each worksheet and each paper.</p>"
 
 
@@ -33,6 +38,7 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
     public, answers, rest = guide.replace("| notebooks |", "| chapters |").partition(_ANSWERS)
     text = public + (answers + rest if site.instructor else "")
     slides = "".join(f'<li><a href="../slides/{c.stem}.html">{html.escape(c.title)}</a></li>\n' for c in chapters)
+    asked = "".join(f'<li><a href="../{address_of(c)}">{html.escape(c.title)}</a></li>\n' for c in chapters)
     files = "".join(
         f'<li>{html.escape(c.title)}: <a href="../{_student(c)}" download>without outputs '
         f'<span class="note">({c.stem})</span></a>, <a href="../{_teacher(c)}" download>with outputs '
@@ -44,6 +50,7 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         ("worksheets-to-print", "Worksheets and papers", '<p><a href="worksheets.html">Make worksheets in this '
          "browser</a>, with different numbers for each student, or print one, or an examination, as it is.</p>"),
         ("slides", "Slides", f"<ul>{slides}</ul>"),
+        ("questions", "Questions to a class", f"<p>{_ASKED}</p>\n<ul>{asked}</ul>"),
         ("notebooks-to-download", "Notebooks to download", f"<ul>{files}</ul>"),
     )  # fmt: skip
     title, end, rest = markdown.render(text).partition("</h1>\n")

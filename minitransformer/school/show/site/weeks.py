@@ -62,6 +62,7 @@ def _lesson(chapter: Chapter) -> str:
     return (
         f'<a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a>, '
         f'<a href="../slides/{chapter.stem}.html">slides</a>, '
+        f'<a href="../questions/{chapter.stem}.html">questions</a>, '
         f'<a href="../download/student/{chapter.stem}.ipynb" download>notebook</a>'
     )
 

@@ -41,6 +41,7 @@ def write_worksheets(site: Site) -> None:
     body = template(
         "worksheets",
         kinds=kinds,
+        needs=site.needs(),
         numbers=numbers,
         key='<button value="key">Make the key</button>' if site.instructor else "",
         ready=str(_READY),

@@ -45,9 +45,13 @@ class KeyValueCache:
 
     turns_late = False  # whether it keeps keys as they were before their turn, since their places in it change
 
-    def within(self, mix: Any, mask: Array | None, causal: bool, n: int) -> tuple[Any, Array | None, bool]:
-        """What mixes the n keys that extend() returned, its mask, and whether it is causal: here all as they are."""
-        return mix, mask, causal
+    def around(self, mix: Any) -> Any:
+        """The part that mixes, as it is beside this cache. Raises ValueError for one that does not fit."""
+        return mix
+
+    def of_kept(self, mask: Array, n: int) -> Array:
+        """A mask of all keys so far, cut to the n keys that `extend` returned."""
+        return mask
 
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""
@@ -127,6 +131,7 @@ def attend(
     """
     if cache.memory is not None and cache.memory is not memory:
         raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
+    mix = cache.around(attention.mix)  # first: where it does not fit, the cache stays as it was
     if memory is None or cache.length == 0:
         source, start = (x, cache.length) if memory is None else (memory, 0)
         turn = None if cache.turns_late else attention.turn_key
@@ -140,8 +145,8 @@ def attend(
         positions = None  # each token counts from the first one in the cache
         k = k if attention.turn_key is None else attention.turn_key(k)[0]
     q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start, positions)[0]
-    mix, mask, causal = cache.within(attention.mix, mask, causal, k.shape[-2])
-    return mix(q, k, v, mask, causal, None)[0]
+    kept = None if mask is None else cache.of_kept(mask, k.shape[-2])
+    return mix(q, k, v, kept, causal or cache.turns_late, None)[0]
 
 
 class Cache:

@@ -71,9 +71,9 @@ class RollingCache(KeyValueCache):
 
     turns_late = True
 
-    def within(self, mix: Any, mask: Array | None, causal: bool, n: int) -> tuple[Any, Array | None, bool]:
-        """The part that mixes, inside the window, with the mask of the n keys that take part."""
-        return _within(mix, self), None if mask is None else self.of_kept(mask, n), True
+    def around(self, mix: Any) -> Any:
+        """The part that mixes, inside the window. Raises ValueError for one with another window."""
+        return _within(mix, self)
 
     @property
     def length(self) -> int:
@@ -103,7 +103,7 @@ class RollingCache(KeyValueCache):
         return self.buffers()
 
     def of_kept(self, mask: Array, n: int) -> Array:
-        """A mask of all keys so far, cut to the n keys that take part: the first and the last ones."""
+        """A mask of all keys so far, cut to the n keys that `extend` returned: the first and the last ones."""
         total = mask.shape[-1]
         if total in (1, n):
             return mask

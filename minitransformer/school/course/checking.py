@@ -6,7 +6,6 @@ code of the student runs here.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +17,8 @@ from ...check.verify.mistakes import Mistake
 from ...core.arrays.backend import to_numpy
 from .advice import advice
 from .collecting import Answer, collect, described
-from .comparison import close, differing, of_one_kind, scales, unchanged
+from .compared import Compared, run
+from .comparison import close, differing, of_one_kind, unchanged
 from .exercise import Exercise
 from .formulas import off_by_multiples
 from .properties import failing
@@ -27,8 +27,6 @@ from .remarks import changing_factor, remark
 from .result import Entry, Output, Result
 
 _SHOWN_ENTRIES = 4
-Trials = list[tuple[Any, ...]]
-Values = list[list[np.ndarray]]  # for each output, an array for each trial
 
 
 def check(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> Result:
@@ -50,17 +48,17 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0, explain: boo
             return _without_outputs(exercise, problem, answer.error)
     if len(answers) != len(trials) or any(len(answer.outputs) != len(exercise.outputs) for answer in answers):
         return _without_outputs(exercise, f"There must be one answer for each of the {len(trials)} trials.")
-    attempt = Attempt(exercise, trials, answers)
-    wrong = [i for i in range(len(exercise.outputs)) if not attempt.equals(i, attempt.expected[i])]
-    explained = _explain(attempt, wrong, 1) if explain else {}
-    order = _order(attempt, wrong)
+    compared = Compared(exercise, trials, answers)
+    wrong = [i for i in range(len(exercise.outputs)) if not compared.equals(i, compared.expected[i])]
+    explained = _explain(compared, wrong, 1) if explain else {}
+    order = _order(compared, wrong)
     if explained and len({explained.get(i) for i in wrong}) == 1:
         order = {}  # one known mistake explains all of them better
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        said = _said(attempt, wrong, explained) if explain and not order else {}
+        said = _said(compared, wrong, explained) if explain and not order else {}
     outputs = tuple(
-        _wrong_output(attempt, i, explained.get(i, ()), said.get(i, ""), bool(order))
+        _wrong_output(compared, i, explained.get(i, ()), said.get(i, ""), bool(order))
         if i in wrong
         else Output(name, True)
         for i, name in enumerate(exercise.outputs)
@@ -80,82 +78,22 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0, explain: boo
     )
 
 
-class Attempt:
-    """A student's answers and the right ones, by output and trial."""
-
-    def __init__(self, exercise: Exercise, trials: Trials, answers: list[Answer]) -> None:
-        self.exercise = exercise
-        self.last = len(trials) - 1  # in which the numbers are extreme
-        self.trials = [tuple(map(_locked, trial)) for trial in trials]
-        self.got = [[answer.outputs[i] for answer in answers] for i in range(len(exercise.outputs))]
-        self.expected = _run(exercise.reference, trials)
-        self.scales = [scales(values) for values in self.expected]
-
-    def equals(self, i: int, values: list[np.ndarray]) -> bool:
-        """Whether output i equals these values in all trials."""
-        return all(map(close, self.got[i], values, self.scales[i]))
-
-    def finite(self, i: int, trial: int) -> bool:
-        """Whether output i is an array of finite numbers in this trial, of whatever shape."""
-        got = self.got[i][trial]
-        return not isinstance(got, str) and bool(np.isfinite(got).all())
-
-    def comparable(self, i: int, trial: int) -> bool:
-        """Whether output i is an array of finite numbers of the right shape in this trial."""
-        got = self.got[i][trial]
-        if isinstance(got, str) or got.shape != self.expected[i][trial].shape:
-            return False
-        return got.dtype.kind == "f" and bool(np.isfinite(got).all())
-
-    def places(self, i: int) -> list[int]:
-        """The trials in which output i is wrong."""
-        rights = list(map(close, self.got[i], self.expected[i], self.scales[i]))
-        return [trial for trial, right in enumerate(rights) if not right]
-
-    def alike(self, i: int, trial: int, value: np.ndarray) -> bool:
-        """Whether output i is this in one trial. Most values differ in the last entry already."""
-        got, scale = self.got[i][trial], self.scales[i][trial]
-        if isinstance(got, str) or got.shape != value.shape:
-            return False
-        if got.dtype.kind == "f" and got.size and abs(got.flat[-1] - value.flat[-1]) > 0.01 * scale:
-            return False
-        return close(got, value, scale)
-
-
-def _locked(x: Any) -> Any:
-    """The same input, whose arrays can no longer be changed: the solution with a mistake in it may try to."""
-    if isinstance(x, dict):
-        return {name: _locked(one) for name, one in x.items()}
-    if isinstance(x, np.ndarray):
-        x.flags.writeable = False
-    return x
-
-
-def _run(f: Callable[..., Any], trials: Trials) -> Values:
-    values = []
-    for inputs in trials:
-        with np.errstate(all="ignore"):
-            returned = f(*copy.deepcopy(inputs))
-        values.append([np.asarray(x) for x in (returned if isinstance(returned, tuple) else (returned,))])
-    return [list(output) for output in zip(*values, strict=True)]
-
-
 def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Result:
     return Result(exercise.name, tuple(Output(name, False) for name in exercise.outputs), problem=problem, error=error)
 
 
-def _wrong_output(attempt: Attempt, i: int, mistakes: tuple[Mistake, ...], said: str, in_order: bool) -> Output:
+def _wrong_output(compared: Compared, i: int, mistakes: tuple[Mistake, ...], said: str, in_order: bool) -> Output:
     """The report on output i. in_order: right values, wrong order; this is reported once for all outputs."""
-    wrong_trials = attempt.places(i)
+    wrong_trials = compared.places(i)
     trial = wrong_trials[0]
-    got, right = attempt.got[i][trial], attempt.expected[i][trial]
-    inputs = [described(attempt.exercise, trial) for trial in attempt.trials]
-    entries, wrong = _wrong_entries(got, right, attempt.scales[i][trial])
+    got, right = compared.got[i][trial], compared.expected[i][trial]
+    inputs = [described(compared.exercise, trial) for trial in compared.trials]
+    entries, wrong = _wrong_entries(got, right, compared.scales[i][trial])
     mistakes = () if in_order else mistakes
     problem = got if isinstance(got, str) else _problem(got, right)
     said = "" if mistakes else said
     return Output(
-        attempt.exercise.outputs[i],
+        compared.exercise.outputs[i],
         False,
         problem,
         where=inputs[trial],
@@ -205,38 +143,38 @@ def _wrong_entries(got: np.ndarray | str, right: np.ndarray, scale: float) -> tu
     return tuple(Entry(place, number(right[place]), number(got[place])) for place in shown), len(places)
 
 
-def _said(attempt: Attempt, wrong: list[int], explained: dict[int, tuple[Mistake, ...]]) -> dict[int, str]:
+def _said(compared: Compared, wrong: list[int], explained: dict[int, tuple[Mistake, ...]]) -> dict[int, str]:
     """A sentence on each wrong output that no known mistake explains. Adds to `explained` where two of these do."""
-    inputs = [described(attempt.exercise, trial) for trial in attempt.trials]
-    arguments = dict(zip(attempt.exercise.arguments, map(list, zip(*attempt.trials, strict=True)), strict=True))
+    inputs = [described(compared.exercise, trial) for trial in compared.trials]
+    arguments = dict(zip(compared.exercise.arguments, map(list, zip(*compared.trials, strict=True)), strict=True))
 
     def left() -> list[int]:
         return [i for i in comparable if i not in explained and not said.get(i)]
 
-    pairs = [list(zip(attempt.got[i], attempt.expected[i], strict=True)) for i in wrong]
+    pairs = [list(zip(compared.got[i], compared.expected[i], strict=True)) for i in wrong]
     comparable = [
         i for i, xs in zip(wrong, pairs, strict=True) if all(isinstance(a, str) or of_one_kind(a, b) for a, b in xs)
     ]
     said: dict[int, str] = {}
-    said |= {i: remark(attempt.got[i], attempt.expected[i], attempt.scales[i]) for i in left()}
-    said |= recognised(attempt, left())
-    explained |= _explain(attempt, left(), 2)
-    said |= recognised(attempt, left(), twice=True)
-    said |= {i: changing_factor(attempt.got[i], attempt.expected[i], attempt.scales[i], inputs) for i in left()}
-    said |= {i: failing(attempt.got[i], attempt.expected[i], attempt.scales[i], arguments) for i in left()}
-    said |= {i: off_by_multiples(attempt, i) for i in left()}
+    said |= {i: remark(compared.got[i], compared.expected[i], compared.scales[i]) for i in left()}
+    said |= recognised(compared, left())
+    explained |= _explain(compared, left(), 2)
+    said |= recognised(compared, left(), twice=True)
+    said |= {i: changing_factor(compared.got[i], compared.expected[i], compared.scales[i], inputs) for i in left()}
+    said |= {i: failing(compared.got[i], compared.expected[i], compared.scales[i], arguments) for i in left()}
+    said |= {i: off_by_multiples(compared, i) for i in left()}
     return said
 
 
-def _explain(attempt: Attempt, wrong: list[int], count: int) -> dict[int, tuple[Mistake, ...]]:
+def _explain(compared: Compared, wrong: list[int], count: int) -> dict[int, tuple[Mistake, ...]]:
     """For each wrong output the `count` mistakes that reproduce it together on every trial.
 
     If several do, choose those that explain most of the wrong outputs and contradict fewest outputs.
     """
     explained: dict[int, tuple[Mistake, ...]] = {}
     found = []
-    for mistakes, f in _mistaken(attempt.exercise, count) if wrong else ():
-        alike = _reproduced(f, attempt, set(wrong))
+    for mistakes, f in _mistaken(compared.exercise, count) if wrong else ():
+        alike = _reproduced(f, compared, set(wrong))
         if alike & set(wrong):
             found.append((len(alike & set(wrong)), len(alike), alike & set(wrong), mistakes))
     for _, _, outputs, mistakes in sorted(found, key=lambda one: one[:2], reverse=True):
@@ -245,16 +183,16 @@ def _explain(attempt: Attempt, wrong: list[int], count: int) -> dict[int, tuple[
     return explained
 
 
-def _reproduced(f: Callable[..., Any], attempt: Attempt, left: set[int]) -> set[int]:
+def _reproduced(f: Callable[..., Any], compared: Compared, left: set[int]) -> set[int]:
     """The outputs that f, a mistaken reference, shares with the answers; empty if it shares none of `left`."""
     try:
-        first = _run(f, attempt.trials[:1])
-        if not any(close(attempt.got[i][0], first[i][0], attempt.scales[i][0]) for i in left):
+        first = run(f, compared.trials[:1])
+        if not any(close(compared.got[i][0], first[i][0], compared.scales[i][0]) for i in left):
             return set()
-        values = _run(f, attempt.trials)
+        values = run(f, compared.trials)
     except Exception:  # some mistakes, and many pairs of them, fail on some shapes
         return set()
-    return {i for i in range(len(values)) if attempt.equals(i, values[i])}
+    return {i for i in range(len(values)) if compared.equals(i, values[i])}
 
 
 def _mistaken(exercise: Exercise, count: int) -> Iterator[tuple[tuple[Mistake, ...], Callable[..., Any]]]:
@@ -271,12 +209,12 @@ def _mistaken(exercise: Exercise, count: int) -> Iterator[tuple[tuple[Mistake, .
             break
 
 
-def _order(attempt: Attempt, wrong: list[int]) -> dict[int, int]:
+def _order(compared: Compared, wrong: list[int]) -> dict[int, int]:
     """If the wrong outputs are the right ones in another order: for each, which one it is. Otherwise nothing."""
     order: dict[int, int] = {}
     for i in wrong:
         for j in wrong:
-            if j not in order.values() and attempt.equals(i, attempt.expected[j]):
+            if j not in order.values() and compared.equals(i, compared.expected[j]):
                 order[i] = j
                 break
     return order if len(order) == len(wrong) else {}

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .altered import Change, altered
+from .compared import Compared
 from .formulas import combined, related
-
-if TYPE_CHECKING:
-    from .checking import Attempt
 
 _PAIRS = 60  # changes of a solution; with more, two at once are not tried
 _ONE = "One change in the solution gives these numbers:"
@@ -26,61 +24,61 @@ Outputs = Callable[[int], list[Any]]  # from the number of a trial
 Candidate = tuple[str, Outputs]  # what it is, in words
 
 
-def recognised(attempt: Attempt, wrong: list[int], twice: bool = False) -> dict[int, str]:
+def recognised(compared: Compared, wrong: list[int], twice: bool = False) -> dict[int, str]:
     """For each of these outputs that one thing explains, or with `twice` two changes: a sentence that says which.
 
     An output is left out that is wrong only in the last trial, or where it is one number or not finite: that has many
     causes.
     """
-    everything, wrong = set(range(len(attempt.got))), [i for i in wrong if _tells(attempt, i)]
+    everything, wrong = set(range(len(compared.got))), [i for i in wrong if _tells(compared, i)]
     said: dict[int, str] = {}
 
     def look(candidates: Iterator[Candidate], for_all: bool = False) -> None:
         left = {i for i in wrong if i not in said}
-        found = _best(attempt, everything if for_all else left, candidates) if left else {}
+        found = _best(compared, everything if for_all else left, candidates) if left else {}
         if not for_all or found.keys() == everything:
             said.update(found)
 
     if twice:
-        look(_changed_twice(attempt))
+        look(_changed_twice(compared))
     else:
-        look(_exchanged(attempt), for_all=True)
-        look(_changed(attempt))
-        look(_changed_together(attempt, set(said.values())))
-        look(_arranged(attempt))
+        look(_exchanged(compared), for_all=True)
+        look(_changed(compared))
+        look(_changed_together(compared, set(said.values())))
+        look(_arranged(compared))
         for i in [i for i in wrong if i not in said]:
-            said |= _best(attempt, {i}, _followed(attempt, i))
+            said |= _best(compared, {i}, _followed(compared, i))
     for i in wrong:
-        if i not in said and (formula := (combined if twice else related)(attempt, i)):
+        if i not in said and (formula := (combined if twice else related)(compared, i)):
             said[i] = formula
     return said
 
 
-def _tells(attempt: Attempt, i: int) -> bool:
-    sizes = [right.size for right in attempt.expected[i]]
+def _tells(compared: Compared, i: int) -> bool:
+    sizes = [right.size for right in compared.expected[i]]
     return any(
-        j != attempt.last and attempt.finite(i, j) and (sizes[j] > 1 or max(sizes) == 1) for j in attempt.places(i)
+        j != compared.last and compared.finite(i, j) and (sizes[j] > 1 or max(sizes) == 1) for j in compared.places(i)
     )
 
 
-def _best(attempt: Attempt, left: set[int], candidates: Iterator[Candidate]) -> dict[int, str]:
+def _best(compared: Compared, left: set[int], candidates: Iterator[Candidate]) -> dict[int, str]:
     """The sentence of the candidate that explains most of these outputs and contradicts fewest of the others.
 
     One that holds in all trials goes before one that fails in the last, whose numbers are extreme.
     """
     found = []
-    first = min(attempt.places(i)[0] for i in left if attempt.places(i))
-    usual = [first, *(j for j in range(attempt.last) if j != first)]
+    first = min(compared.places(i)[0] for i in left if compared.places(i))
+    usual = [first, *(j for j in range(compared.last) if j != first)]
     for said, outputs in candidates:
-        alike = set(range(len(attempt.got)))
+        alike = set(range(len(compared.got)))
         for trial in usual:
-            alike &= _alike(attempt, trial, outputs)
+            alike &= _alike(compared, trial, outputs)
             if not alike & left:
                 break
         if explained := alike & left:
-            everywhere = explained & _alike(attempt, attempt.last, outputs)
+            everywhere = explained & _alike(compared, compared.last, outputs)
             found.append((len(everywhere), len(alike), everywhere, said))
-            if first != attempt.last:
+            if first != compared.last:
                 found.append((0, len(alike), explained, f"For all inputs but the last: {said[:1].lower()}{said[1:]}"))
     said_of: dict[int, str] = {}
     for _, _, explained, said in sorted(found, key=lambda one: one[:2], reverse=True):
@@ -89,17 +87,17 @@ def _best(attempt: Attempt, left: set[int], candidates: Iterator[Candidate]) -> 
     return said_of
 
 
-def _alike(attempt: Attempt, trial: int, outputs: Outputs) -> set[int]:
+def _alike(compared: Compared, trial: int, outputs: Outputs) -> set[int]:
     """The outputs that these are in a trial."""
     try:
-        return {i for i, value in enumerate(outputs(trial)) if attempt.alike(i, trial, value)}
+        return {i for i, value in enumerate(outputs(trial)) if compared.alike(i, trial, value)}
     except Exception:  # many changes fail on some shapes
         return set()
 
 
-def _exchanged(attempt: Attempt) -> Iterator[Candidate]:
+def _exchanged(compared: Compared) -> Iterator[Candidate]:
     """Inputs in another order: two exchanged, or one moved to another place."""
-    names, n = attempt.exercise.arguments, len(attempt.exercise.arguments)
+    names, n = compared.exercise.arguments, len(compared.exercise.arguments)
     said: dict[tuple[int, ...], str] = {}
     for a, b in itertools.combinations(range(n), 2):
         order = tuple(b if j == a else a if j == b else j for j in range(n))
@@ -111,64 +109,64 @@ def _exchanged(attempt: Attempt) -> Iterator[Candidate]:
     for order, how in said.items():
 
         def outputs(trial: int, order: tuple[int, ...] = order) -> list[Any]:
-            inputs: list[Any] = list(attempt.trials[trial])
+            inputs: list[Any] = list(compared.trials[trial])
             for place, j in enumerate(order):  # the student's argument `j` is the exercise's at that place
-                inputs[j] = attempt.trials[trial][place]
-            return altered(attempt.exercise).run({}, tuple(inputs))
+                inputs[j] = compared.trials[trial][place]
+            return altered(compared.exercise).run({}, tuple(inputs))
 
         yield f"It is right {how}: the order is {', '.join(names)}.", outputs
 
 
-def _changed(attempt: Attempt) -> Iterator[Candidate]:
-    for change in altered(attempt.exercise).changes:
-        yield f"{_ONE} {change.said}.", _with(attempt, change)
+def _changed(compared: Compared) -> Iterator[Candidate]:
+    for change in altered(compared.exercise).changes:
+        yield f"{_ONE} {change.said}.", _with(compared, change)
 
 
-def _changed_together(attempt: Attempt, said: set[str]) -> Iterator[Candidate]:
+def _changed_together(compared: Compared, said: set[str]) -> Iterator[Candidate]:
     """The changes that were found in several outputs, for one in which all of them are."""
-    found = [change for change in altered(attempt.exercise).changes if f"{_ONE} {change.said}." in said]
+    found = [change for change in altered(compared.exercise).changes if f"{_ONE} {change.said}." in said]
     for one, other in itertools.combinations(found, 2):
         both = Change(f"{one.said}; and {other.said}", one.at | other.at)
-        yield f"{_TWO} {both.said}.", _with(attempt, both)
+        yield f"{_TWO} {both.said}.", _with(compared, both)
 
 
-def _followed(attempt: Attempt, i: int) -> Iterator[Candidate]:
+def _followed(compared: Compared, i: int) -> Iterator[Candidate]:
     """Output i, computed as the solution does from other outputs as they were returned."""
-    names = attempt.exercise.outputs
-    others = [j for j in range(len(names)) if j != i and attempt.places(j)]
+    names = compared.exercise.outputs
+    others = [j for j in range(len(names)) if j != i and compared.places(j)]
     for count in (1, 2):
         for chosen in itertools.combinations(others, count):
 
             def outputs(trial: int, chosen: tuple[int, ...] = chosen) -> list[Any]:
-                given = {names[j]: attempt.got[j][trial] for j in chosen}
-                return altered(attempt.exercise).run({}, attempt.trials[trial], given)
+                given = {names[j]: compared.got[j][trial] for j in chosen}
+                return altered(compared.exercise).run({}, compared.trials[trial], given)
 
             them = " and ".join(names[j] for j in chosen)
             yield f"It follows from your {them}, and is right but for what is wrong there.", outputs
 
 
-def _changed_twice(attempt: Attempt) -> Iterator[Candidate]:
-    likely = [change for change in altered(attempt.exercise).changes if change.likely]
-    several = all(right.size > 1 for right in attempt.expected[0][:-2])  # of one number there are too few to tell
+def _changed_twice(compared: Compared) -> Iterator[Candidate]:
+    likely = [change for change in altered(compared.exercise).changes if change.likely]
+    several = all(right.size > 1 for right in compared.expected[0][:-2])  # of one number there are too few to tell
     for one, other in itertools.combinations(likely, 2) if several and len(likely) <= _PAIRS else ():
         if not one.at.keys() & other.at.keys():
             said = f"{one.said}; and {other.said}" if one.said != other.said else f"{one.said}, in two places"
-            yield f"{_TWO} {said}.", _with(attempt, Change(said, one.at | other.at))
+            yield f"{_TWO} {said}.", _with(compared, Change(said, one.at | other.at))
 
 
-def _with(attempt: Attempt, change: Change) -> Outputs:
-    return lambda trial: altered(attempt.exercise).run(change.at, attempt.trials[trial])
+def _with(compared: Compared, change: Change) -> Outputs:
+    return lambda trial: altered(compared.exercise).run(change.at, compared.trials[trial])
 
 
-def _arranged(attempt: Attempt) -> Iterator[Candidate]:
+def _arranged(compared: Compared) -> Iterator[Candidate]:
     """Inputs, outputs or both with their entries in another arrangement."""
     for (said, there, back), where in itertools.product(_ARRANGEMENTS, ("inputs", "outputs", "inputs and outputs")):
 
         def outputs(trial: int, there: Any = there, back: Any = back, where: str = where) -> list[Any]:
-            inputs = attempt.trials[trial]
+            inputs = compared.trials[trial]
             if "inputs" in where:
                 inputs = tuple(there(x) if _arranges(x) else x for x in inputs)
-            values = altered(attempt.exercise).run({}, inputs)
+            values = altered(compared.exercise).run({}, inputs)
             return [back(x) if "outputs" in where and _arranges(x) else x for x in values]
 
         yield f"It is right if the {where} are arranged in another way: {said}.", outputs

@@ -111,7 +111,7 @@ class Stops:
             self.met.add(made[0].code)
             return first and not self.folds
         written_out = all(bound.value.shape == () for bound in new) and not any(b.value.shape for b in self._read(step))
-        if moved or written_out or paper(self.recording, step) is None:
+        if moved or written_out or (step.source and paper(self.recording, step) is None):
             self.known |= {self.recording.first(bound).serial for bound in step.bound}
             return False
         return True

@@ -44,15 +44,18 @@ def build(
     tools, body, keys = _read(room, "page.html").split(_PART)
     ways = "".join(f'<a href="{html.escape(to, quote=True)}">{html.escape(text)}</a>' for to, text in links)
     code = [_read(_ROOM, "page.js"), *(_read(room, name) for name in (*scripts, "page.js"))]
+    styles = (style, colours.STYLE, _read(_ROOM, "page.css"), _read(room, "page.css"))
     parts = {
         "title": f"{html.escape(title)} · {kind}",
-        "style": f"{style}{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
+        "style": re.sub(
+            r"^ +", "", style + colours.STYLE + _read(_ROOM, "page.css") + _read(room, "page.css"), flags=re.M
+        ),
         "links": f'<nav class="ways" aria-label="Site">{ways}</nav>' if ways else "",
         "tools": tools,
         "body": body,
         "keys": keys,
         "data": as_script_data({"title": title} | data),
-        "script": re.sub(r"^ *//.*\n", "", "\n".join(code), flags=re.MULTILINE),  # without comments
+        "script": re.sub(r"^ *//.*\n", "", "\n".join(code), flags=re.M),  # without comments
     }
     page = filled(_read(_ROOM, "page.html"), parts)
     if path is not None:

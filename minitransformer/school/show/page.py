@@ -47,9 +47,7 @@ def build(
     styles = (style, colours.STYLE, _read(_ROOM, "page.css"), _read(room, "page.css"))
     parts = {
         "title": f"{html.escape(title)} · {kind}",
-        "style": re.sub(
-            r"^ +", "", style + colours.STYLE + _read(_ROOM, "page.css") + _read(room, "page.css"), flags=re.M
-        ),
+        "style": re.sub(r"^ +", "", "".join(styles), flags=re.M),
         "links": f'<nav class="ways" aria-label="Site">{ways}</nav>' if ways else "",
         "tools": tools,
         "body": body,

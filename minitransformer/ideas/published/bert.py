@@ -34,7 +34,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
 
 def theirs(config: TextEncoderConfig) -> dict[str, Any]:
     """BERT's config.json."""
-    return {**written(config, FIELDS), "pad_token_id": None}
+    return written(config, FIELDS)
 
 
 NAMES = """

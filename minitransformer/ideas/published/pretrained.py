@@ -211,7 +211,8 @@ _NO_FAMILY = {
     "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
     "AlibiLanguageModelConfig": "no family that is written here has ALiBi",
 }
-_NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}  # unless a tokenizer names them; families have defaults
+# Unless a tokenizer or the family names them: the defaults of families may lie outside the vocabulary.
+_NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 

@@ -13,4 +13,4 @@ from .case import CASES, Case, Setup, known_ops
 rooms.load("cases.py")  # ideas that plug in bring their own cases
 ranks_of_arrays.of_every_op()
 
-__all__ = ["CASES", "Case", "Setup", "caches", "known_ops", "layers", "models", "ops", "ranks"]
+__all__ = ["CASES", "Case", "Setup", "caches", "known_ops", "layers", "models", "ops", "ranks_of_arrays"]

@@ -100,6 +100,7 @@ def _rotary_base(fields: Fields) -> float:
         kind = inside.get("rope_type", inside.get("type", "default"))
         if kind != "default":
             raise ValueError(f"{name} of type {str(kind)[:40]!r} is not supported, only 'default' is")
+        inside.only(partial_rotary_factor=1.0)
         base = inside.positive("rope_theta", base)
         inside.nothing_else(place=name)
     return base

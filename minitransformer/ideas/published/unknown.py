@@ -1,4 +1,7 @@
-"""Families that cannot be opened, and what is missing here: a part of their mathematics, or a file of theirs alone."""
+"""Families that cannot be opened, and what is missing here: a part of their mathematics, or a file of theirs alone.
+
+A line is not read any more once a file here is the family's.
+"""
 
 from __future__ import annotations
 

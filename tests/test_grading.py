@@ -891,7 +891,7 @@ def test_files_that_are_no_hand_in(tmp_path, capsys):
         "zero.py": "is a link",
         "folder.py": "cannot read",
         "loop.py": "is a link",
-        "none.py": "cannot read",
+        "none.py": "there is no file",
         "large.py": "is larger than 50 MB",
     }
     text = by_command(capsys, *(tmp_path / name for name in wanted), "--csv", status=1).out

@@ -98,8 +98,9 @@ def test_the_gradients_of_small_examples_are_right(name) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_runs_on_a_device(name) -> None:
     host, device = EXAMPLES[name].record(), EXAMPLES[name].record(device="strict")
-    for mine, theirs in zip(host.steps, device.steps, strict=True):
-        for a, b in zip(mine.bound, theirs.bound, strict=True):
+    steps = [[step.bound for step in recording.steps if step.bound] for recording in (host, device)]
+    for mine, theirs in zip(*steps, strict=True):  # checks of arguments, which bind nothing, may take other lines
+        for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_array_equal(a.value.array, b.value.array)
 
 

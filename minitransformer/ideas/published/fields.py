@@ -24,7 +24,7 @@ _LARGEST = 1 << 40  # the largest size; before any allocation, the sizes are com
 _HARMLESS = """
 model_type architectures dtype torch_dtype transformers_version transformers.* _* unsloth_* tokenizer_class
 model_max_length max_seq_length extra_special_tokens id2label label2id num_labels problem_type task_specific_params
-finetuning_task total_flos prefix auto_map
+finetuning_task total_flos prefix auto_map eos_token_ids use_bfloat16
 *drop *dropout *dropout_prob *layerdrop initializer_range initializer_factor init_std gradient_checkpointing save_step
 use_cache cache_implementation chunk_size_feed_forward return_dict output_attentions output_hidden_states
 output_past output_scores output_router_logits router_aux_loss_coef torchscript is_encoder_decoder

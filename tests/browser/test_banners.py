@@ -53,7 +53,7 @@ def test_a_mistake_leads_to_its_line_which_stands_below_the_right_one(open_page:
     assert current(page) == line and page.locator("#listing .line.lit.wrong").count() == 1
     struck = [text.strip() for text in page.locator(".line del").all_text_contents()]
     assert struck == ["dattended = feed_forward_backward(dy)", "dx = attention_backward(dattended)"]
-    assert page.inner_text("#sentence").startswith("Without the mistake: Chain rule")
+    assert page.inner_text("#sentence").startswith("Without the mistake: Back through the feed-forward network")
     first = page.locator("#mistake a").inner_text()
     page.click("#mistake a")
     assert first == f"line {current(page)}" and current(page) < line

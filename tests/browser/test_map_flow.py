@@ -316,7 +316,7 @@ PAPER = {  # Vaswani et al. 2017, figures 1 and 2. gpt has its norms first: Xion
         "EncoderLayer": "Residual > Residual",
         "Residual#1": PRE_NORM % "Multi-Head Attention",
         "Residual#2": PRE_NORM % "Feed Forward",
-        "LanguageModel.loss": "Language Model > Cross-entropy <- wanted",
+        "LanguageModel.loss": "LanguageModel > Cross-entropy <- wanted",
     },
     "masked": {"MultiHeadAttention": HEADS.replace("Product", "Product <- mask")},
     "grouped-attention": {  # Ainslie et al. 2023, figure 2: what is shared lies inside of what mixes

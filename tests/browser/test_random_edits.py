@@ -199,4 +199,6 @@ def _is_right(title: str, typed: str) -> bool:
         return False
     if title == "label_smoothing":
         return 0.0 <= number <= 1.0
+    if title == "dropout":
+        return 0.0 <= number < 1.0
     return bool(np.isfinite(number)) and (number > 0.0 or title not in ("temperature", "eps", "cap"))

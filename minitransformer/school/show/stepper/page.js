@@ -474,7 +474,7 @@ function start() {
   const passes =
     `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each ` +
     "number. The formula says what a step does, the coloured box has its numbers. ";
-  byId("intro").replaceChildren(telephone.matches ? see : passes + see, ...names());
+  byId("intro").replaceChildren(...(telephone.matches ? [see] : [passes + see, ...names()]));
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
   byId("title").append(make("span", { class: "about" }, ...withIndices(data.about)));

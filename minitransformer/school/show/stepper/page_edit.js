@@ -132,6 +132,7 @@ function numberOrRefusal(name, text, told = name) {
   const number = Number(text.replace(MINUS, "-"));
   if (text.trim() === "" || !Number.isFinite(number)) return `${told} must be a number, got \u201c${text}\u201d.`;
   if (name === "label_smoothing" && (number < 0 || number > 1)) return `${told} must be from 0 to 1, got ${text}.`;
+  if (name === "dropout" && (number < 0 || number >= 1)) return `${told} must be from 0 to below 1, got ${text}.`;
   if (["temperature", "eps", "cap"].includes(name) && number <= 0) return `${told} must be greater than 0, got ${text}.`;
   return number;
 }

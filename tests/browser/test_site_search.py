@@ -12,11 +12,11 @@ from .conftest import Open
 
 pytestmark = pytest.mark.browser
 
-# Ten words in a row from the middle of a chapter's paragraphs and lists, as they are read.
+# Ten words in a row from the middle of a chapter's paragraphs and lists without formulas, as they are read.
 WORDS = """
 () => {
   const all = [...document.querySelectorAll("article p, article li")];
-  const texts = all.filter((each) => !each.closest("form, nav, details, .note"));
+  const texts = all.filter((each) => !each.closest("form, nav, details, .note") && !each.querySelector("math"));
   const long = texts.map((each) => each.textContent.trim().split(/\\s+/)).filter((words) => words.length >= 10);
   return long[Math.floor(long.length / 2)].slice(-10).join(" ");
 }

@@ -183,7 +183,7 @@ def test_step(folders: dict[str, Path], name: str, layer: int) -> None:
 def test_view_shows_the_weights_of_every_head(folders: dict[str, Path], name: str) -> None:
     model = opened(folders, name)
     (maps,) = view(model, IDS).maps
-    np.testing.assert_array_equal(maps.weights, inspect.heads(model, np.array([IDS])).weights[:, 0])
+    np.testing.assert_allclose(maps.weights, inspect.heads(model, np.array([IDS])).weights[:, 0], rtol=1e-12, atol=0)
     assert np.isfinite(maps.gradients).all() and (maps.gradients != 0.0).any(axis=(0, 3, 4)).all()
 
 

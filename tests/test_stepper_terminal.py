@@ -140,9 +140,10 @@ def test_what_recompute_runs_again_is_said_not_to_be_checked() -> None:
     verified, unverified = (step(layers.Recompute(layer), x, verify=verify) for verify in (True, False))
     again = outside = 0
     for recorded in verified.steps:
+        drawn = "\n".join(draw(verified, recorded))
         for bound in recorded.bound:
             told = verdict(verified, recorded, bound)
-            assert told in "\n".join(draw(verified, recorded))
+            assert told in drawn
             row = verified.check_of(recorded, bound)
             if " in backward" in bound.title and verified.pair_of(recorded, bound) is not None:
                 assert row is None and told.startswith("not checked here: Recompute ran this again"), bound.title
@@ -360,7 +361,7 @@ def test_the_screen_fits_any_window(viewer, size) -> None:
 
 def test_colours_take_no_columns(recording) -> None:
     coloured, bare = Viewer(recording, Style(True)), Viewer(recording, PLAIN)
-    for _ in range(40):
+    for _ in range(12):
         assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured.screen(50, 30)] == bare.screen(50, 30)
         coloured.press("n")
         bare.press("n")

@@ -1028,14 +1028,14 @@ def test_the_picture_shows_the_weights_of_a_layer(request, run, tmp_path, drawn,
     maps = heat_maps(drawn[0])
     assert [axes.get_title() for axes in maps] == [f"layer {len(weights)}, head {i}" for i in (1, 2)]
     for axes, wanted in zip(maps, weights[-1], strict=True):
-        np.testing.assert_array_equal(axes.images[0].get_array(), wanted)
+        np.testing.assert_allclose(axes.images[0].get_array(), wanted, rtol=1e-5, atol=1e-7)
         assert [label.get_text() for label in axes.get_xticklabels()] == [
             token.replace("\n", "↵") for token in shown.sequences[keys]
         ]
     run("plot", "attention", text, "--model", path, "--out", out, *flags, "--layer", 1, "--head", 2)
     (axes,) = heat_maps(drawn[1])
     assert axes.get_title() == "layer 1, head 2"
-    np.testing.assert_array_equal(axes.images[0].get_array(), weights[0, 1])
+    np.testing.assert_allclose(axes.images[0].get_array(), weights[0, 1], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.few(1)

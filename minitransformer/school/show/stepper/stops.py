@@ -153,6 +153,10 @@ class Stops:
 
 
 def stops_of(recording: Steps) -> Stops:
-    """The stops of a recording, few enough to go through."""
-    stops = Stops(recording)
-    return stops if len(stops.found) <= LONG else Stops(recording, folds=True)
+    """The stops of a recording, few enough to go through. They are found once: a terminal asks at every step."""
+    kept = vars(recording)
+    if "stops" not in kept:
+        stops = Stops(recording)
+        kept["stops"] = stops if len(stops.found) <= LONG else Stops(recording, folds=True)
+    found: Stops = kept["stops"]
+    return found

@@ -290,6 +290,18 @@ def test_a_wrong_backward_fails_the_check(run, monkeypatch, silu):
     assert re.search(r"^silu: \d+ of \d+ gradients are wrong: ", out, re.M)  # and what is wrong is told in full
 
 
+def test_a_gradient_that_rounding_hides_is_not_called_wrong(run, monkeypatch):
+    def shifted(x):
+        y, backward = right_silu(x)
+        return y + 1e15, backward
+
+    monkeypatch.setattr(ops, "silu", shifted)
+    status, out, err = run("check", "silu", "relu")
+    assert (status, err) == (1, "")
+    assert re.search(r"^silu +\d+ +\S+  CANNOT BE SEEN$", out, re.M) and "WRONG" not in out.splitlines()[-2]
+    assert out.splitlines()[-2].endswith("not all of them ok: CANNOT BE SEEN; largest error of")
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("silu", WRONG)
 def test_a_wrong_backward_fails_the_check_in_json(run, monkeypatch, silu):

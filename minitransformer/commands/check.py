@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
         told = []
         if case.name in CASES:
             report = _report(case, options)
-            found.append(report.as_dict() | {"kind": case.kind})
+            found.append(report.as_dict() | {"kind": case.kind, "verdict": report.verdict})
             told += [str(report)] if options.verbose or not report.ok else []
         each = _forms(case, options)
         by_form.append({"name": case.name, "ok": all(form.ok for form in each), "forms": list(map(vars, each))})
@@ -86,13 +86,19 @@ def _run(options: argparse.Namespace) -> int:
     width = max((len(case["name"]) for case in found), default=0)
     print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences")
     for case in found:
-        error, verdict = _number(case["max_error"]), "ok" if case["ok"] else "WRONG"
-        print(f"{case['name']:<{width}}  {_n_checked(case['rows']):9d}  {error:>7}  {verdict}")
+        error = _number(case["max_error"])
+        print(f"{case['name']:<{width}}  {_n_checked(case['rows']):9d}  {error:>7}  {case['verdict']}")
     ran = ", ".join(f"{name} in {n}" for name, n in n_cases.items() if n)
     print(f"\nforms of {len(by_form)} cases, {'all ok' if forms_ok else 'not all of them ok: WRONG'}:\n{ran}")
-    print(f"{n_rows} gradients, {'all ok' if gradients_ok else 'not all of them ok: WRONG'}; largest error of")
+    print(f"{n_rows} gradients, {_of_all([case['verdict'] for case in found])}; largest error of")
     print(", ".join(f"{kind}s {_number(worst[kind])}" for kind in kinds))
     return 0 if ok else 1
+
+
+def _of_all(verdicts: list[str]) -> str:
+    """The verdicts of several reports in one."""
+    worst = next((verdict for verdict in ("WRONG", "CANNOT BE SEEN") if verdict in verdicts), "")
+    return f"not all of them ok: {worst}" if worst else "all ok"
 
 
 def _check_model(options: argparse.Namespace) -> int:
@@ -107,8 +113,8 @@ def _check_model(options: argparse.Namespace) -> int:
         shown = report.rows if options.verbose else [row for row in report.rows if not row.ok or row.problem]
         print(dataclasses.replace(report, rows=tuple(shown)) if shown else "", end="\n\n" if shown else "")
         errors = report.as_dict()["max_error_by_kind"]
-        n, verdict = _n_checked(report.as_dict()["rows"]), "all ok" if report.ok else "not all of them ok: WRONG"
-        print(f"{n} gradients, {verdict}; largest error of")
+        n = _n_checked(report.as_dict()["rows"])
+        print(f"{n} gradients, {_of_all([report.verdict])}; largest error of")
         print(", ".join(f"{kind}s {_number(error)}" for kind, error in errors.items()))
     return 0 if report.ok else 1
 

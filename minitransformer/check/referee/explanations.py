@@ -173,6 +173,7 @@ def reachable(op: Callable[..., Any], trials: list[Trial]) -> list[Mistake]:
 
 
 def fails(f: Callable[..., Any], trial: Trial) -> bool:
+    """Whether f raises an error on these arguments."""
     try:
         trial.of_op(f)
     except Exception:

@@ -128,6 +128,7 @@ def options_of(
 
 
 def in_brackets(axes: tuple[str, ...]) -> str:
+    """Axes as Python writes a shape: "(B, T)", and "(n,)" for one."""
     return f"({', '.join(axes)}{',' if len(axes) == 1 and axes != ('...',) else ''})"
 
 

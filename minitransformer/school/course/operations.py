@@ -32,14 +32,17 @@ def copied(node: Any) -> Any:
 
 
 def expression(text: str) -> ast.expr:
+    """The expression that a text writes."""
     return ast.parse(text, mode="eval").body
 
 
 def call(function: str, *arguments: ast.expr) -> ast.expr:
+    """A call of a function with copies of these arguments."""
     return ast.Call(expression(function), [copied(x) for x in arguments], [])
 
 
 def binary(a: ast.expr, op: ast.operator, b: ast.expr) -> ast.expr:
+    """An operation on copies of two expressions."""
     return ast.BinOp(copied(a), op, copied(b))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from ..trace.foreign import as_numpy
 from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
 from .other_forms import Foreign, Inputs, Outputs, add_to, flat, library, marked, nothing_returned, of_our_form, ran
+
+_HELD = "which f holds; give the module itself, or give it by position"
 
 
 def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[..., Any]:
@@ -154,9 +157,16 @@ class _Torch:
             if "use_reentrant" not in str(error):
                 raise
         # A checkpoint with use_reentrant=True runs only in a backward that fills every .grad.
-        for leaf in leaves:
-            leaf.grad = None
+        # That also fills those of tensors that f holds, which the graph does not show: they are put back, and named.
+        tensors = [x for x in gc.get_objects() if issubclass(type(x), self.torch.Tensor)]
+        held = [(x, x.grad) for x in tensors if x.is_leaf and x.requires_grad and all(x is not y for y in leaves)]
+        for x in (*leaves, *(x for x, _ in held)):
+            x.grad = None
         autograd.backward(ys, dys, retain_graph=True)
+        for x, before in held:
+            if x.grad is not None:
+                self.left_out[f"a parameter of shape {tuple(x.shape)}"] = _HELD
+            x.grad = before
         return tuple(leaf.grad for leaf in leaves)
 
 
@@ -171,9 +181,7 @@ def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:
         seen.add(node)
         x = getattr(node, "variable", None)
         if x is not None and id(x) not in known:
-            found[f"a parameter of shape {tuple(x.shape)}"] = (
-                "which f holds; give the module itself, or give it by position"
-            )
+            found[f"a parameter of shape {tuple(x.shape)}"] = _HELD
         nodes += [before for before, _ in node.next_functions]
     return found
 

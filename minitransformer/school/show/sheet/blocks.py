@@ -73,6 +73,7 @@ class Blocks:
             raise self._refusal(problems)
         self._literal = self._constants(needed, draws)
         self.all = [self._block(serial, gradients) for serial in needed if serial not in self._literal]
+        self._by_serial = {block.serial: block for block in self.all}
 
     def place(self, number: Number) -> Place | None:
         """The block that holds a number of a term, and where in it; None for a constant."""
@@ -83,7 +84,7 @@ class Blocks:
 
     def of(self, serial: int) -> Block:
         """The block of this serial."""
-        return next(block for block in self.all if block.serial == serial)
+        return self._by_serial[serial]
 
     # ---- Where an array is held. ----
 

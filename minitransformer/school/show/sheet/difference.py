@@ -5,7 +5,7 @@ dL/dx ≈ (L(x + h) - L(x - h)) / 2h,    L = sum of output · doutput
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from ..stepper.steps import Steps
 from .again import again, given_numbers
 from .blocks import Block
 from .formulas import Cell
+from .layout import Layout
 from .naming import CHOICE, address, finite, size_of
-
-if TYPE_CHECKING:
-    from .workbook import Book
 
 H = 1e-5  # as in verify.gradients
 COMPUTED, AHEAD, BEHIND = "Computed", "x + h", "x - h"  # sheets
@@ -26,25 +24,26 @@ _ARRAY, _NUMBER, _FOUND = 1, 3, 5  # columns: an array's name, numbers, its grad
 class Difference:
     """The finite difference of one number that the reader chooses, beside its gradient."""
 
-    def __init__(self, book: Book) -> None:
-        self.book, self.style, self.blocks = book, book.style, book.blocks
+    def __init__(self, on: Layout) -> None:
+        self.on, self.style, self.blocks = on, on.style, on.blocks
         self.listed = [block for block in self.blocks.all if block.gradient]
-        self.top = book.end + 1
+        self.top = on.end + 1
         self.first = self.top + 13  # the row of the first array
         self.last = self.first + len(self.listed) - 1
+        self.end = self.last + 1 if self.listed else on.end
         self.runs = {sign: self._run(sign * H) for sign in (1, -1)}
 
     def _run(self, h: float) -> Steps:
         """The recording with the first number of the first array moved by h: for viewers that compute nothing."""
         if not self.listed:
-            return self.book.recording
+            return self.on.recording
         name = self.listed[0].name
-        moved = np.array(given_numbers(self.book.recording)[name])
+        moved = np.array(given_numbers(self.on.recording)[name])
         moved.flat[0] += h
-        return again(self.book.recording, {name: moved})
+        return again(self.on.recording, {name: moved})
 
     def _array(self, sign: int, block: Block) -> np.ndarray:
-        number = self.book.recording.number_of[block.serial]
+        number = self.on.recording.number_of[block.serial]
         array = self.runs[sign].bindings[number][1].value.array
         assert array is not None
         return array
@@ -67,7 +66,7 @@ class Difference:
     def _choice(self, sheet: Any) -> None:
         losses = {sign: self._loss(sign) for sign in (1, -1)}
         rows: list[tuple[str, str, float | str]] = [
-            ("array", "", self.book.names[self.listed[0].serial]),
+            ("array", "", self.on.names[self.listed[0].serial]),
             ("row", "", 1),
             ("column", "", 1),
             ("h", "", H),
@@ -79,7 +78,7 @@ class Difference:
         for row, (name, (label, made, value)) in enumerate(zip(CHOICE, rows, strict=True), self.top + 2):
             at = (row, _NUMBER)
             sheet.write_string(row, _ARRAY, label, self.style["text"])
-            self.book.file.define_name(name, f"={COMPUTED}!{address(at, fixed=True)}")
+            self.on.file.define_name(name, f"={COMPUTED}!{address(at, fixed=True)}")
             if made:
                 sheet.write_formula(*at, made, self.style["exact"], value)
             elif isinstance(value, str):
@@ -101,11 +100,11 @@ class Difference:
             sheet.write_string(self.first - 1, column, title, self.style["code"])
         for row, block in enumerate(self.listed, self.first):
             rows, columns = size_of(block)
-            sheet.write_string(row, _ARRAY, self.book.names[block.serial], self.style["text"])
+            sheet.write_string(row, _ARRAY, self.on.names[block.serial], self.style["text"])
             sheet.write_number(row, _NUMBER, rows, self.style["text"])
             sheet.write_number(row, _NUMBER + 1, columns, self.style["text"])
             chosen = f"AND(chosen_array={address((row, _ARRAY))},chosen_row<={rows},chosen_column<={columns})"
-            entry = "+".join(f"INDEX({self.book.range(serial)},chosen_row,chosen_column)" for serial in block.gradient)
+            entry = "+".join(f"INDEX({self.on.range(serial)},chosen_row,chosen_column)" for serial in block.gradient)
             value = self._gradient() if block is self.listed[0] else ""
             sheet.write_formula(row, _FOUND, f'=IF({chosen},{entry},"")', self.style["exact"], value)
 
@@ -126,21 +125,21 @@ class Difference:
         return float(sum(self.blocks.of(serial).array.flat[0] for serial in self.listed[0].gradient))
 
     def _sum(self, sheet: str) -> str:
-        return f"=SUMPRODUCT('{sheet}'!{self.book.range(self.blocks.output)},{self.book.range(self.blocks.upstream)})"
+        return f"=SUMPRODUCT('{sheet}'!{self.on.range(self.blocks.output)},{self.on.range(self.blocks.upstream)})"
 
-    def moved(self, sheet: Any, sign: int) -> None:
+    def write_moved(self, sheet: Any, sign: int) -> None:
         """On a sheet of its own: the forward pass, with the chosen number moved."""
 
-        def write(sheet: Any, block: Block, flat: int, cell: Cell) -> None:
+        def write(block: Block, flat: int, cell: Cell) -> None:
             made = f"={COMPUTED}!{address(cell)}"
             if block.cells is not None:
-                made = self.book.written(block.cells[flat], named=False)
+                made = self.on.written(block.cells[flat], named=False)
             elif block in self.listed:
                 row, column = divmod(flat, size_of(block)[1])
-                name = f'chosen_array="{self.book.names[block.serial]}"'
+                name = f'chosen_array="{self.on.names[block.serial]}"'
                 chosen = f"AND({name},chosen_row={row + 1},chosen_column={column + 1})"
                 made += f"{'+' if sign > 0 else '-'}IF({chosen},step_h,0)"
-            sheet.write_formula(*cell, made, self.book.style_of(block), finite(self._array(sign, block).flat[flat]))
+            sheet.write_formula(*cell, made, self.on.style_of(block), finite(self._array(sign, block).flat[flat]))
 
         shown = [b for b in self.blocks.all if b.kind != "backward" and b.serial != self.blocks.upstream]
-        self.book.write_blocks(sheet, shown, write)
+        self.on.write_blocks(sheet, shown, write)

@@ -23,6 +23,7 @@ from ..stepper.page_edits import entry_of, other_numbers
 from ..stepper.steps import Steps, is_float
 from ..stepper.terms import Term
 from .again import again, given_numbers, parameter_gradients
+from .choices import with_choices
 
 DRAWS = 2
 CLOSE = 1e-9  # relative: terms and arrays add in another order
@@ -46,6 +47,14 @@ class Block:
     gradient: tuple[int, ...] = ()
 
 
+def blocks_of(recording: Steps, name: str) -> Blocks:
+    """The blocks of a recording: without the sides of its choices that were not taken, if it can do without."""
+    try:
+        return Blocks(recording, name)
+    except ValueError:
+        return Blocks(with_choices(recording), name)
+
+
 class Blocks:
     """The blocks that the output and the gradients of a recording are made of, in the order of their lines.
 
@@ -57,6 +66,7 @@ class Blocks:
         self.recording, self.name, self.title = recording, name, recording.about or recording.name
         self._homes: dict[int, int] = {}
         self._cells: dict[int, tuple[Term, ...] | None] = {}
+        self._why: dict[int, str] = {}  # there are no terms
         self._literal: set[int] = set()  # single numbers that a formula writes out
         entries = (recording.steps[0], entry_of(recording))
         self._inputs = {b.serial: b.name for step in entries for b in step.bound if is_float(b)}
@@ -118,8 +128,8 @@ class Blocks:
             if serial not in self._inputs and is_expandable(bound):
                 try:
                     made = tuple(term_of(self.recording, step, bound, i) for i in np.ndindex(bound.value.shape))
-                except NotExpandable:
-                    made = None
+                except NotExpandable as error:
+                    self._why[serial] = str(error)
             is_read = made is not None and any(n.serial is not None for term in made for n in numbers(term))
             self._cells[serial] = made if is_read else None
         return self._cells[serial]
@@ -157,19 +167,31 @@ class Blocks:
         return fresh.bindings[self.recording.number_of[serial]][1].value.array
 
     def _found_parameters(self, draws: Sequence[tuple[Mapping[str, np.ndarray], Steps]]) -> dict[int, str]:
-        """The names of parameters, by the serials of the bindings that hold them first."""
+        """The names of parameters, by the serials of the bindings that hold them first.
+
+        Another binding of the same numbers has the first one as its home, one of their transpose reads it.
+        """
         found = {name: serial for serial, name in self._inputs.items()}
         base = {name: x for name, x in given_numbers(self.recording).items() if x.shape}
+        runs = [(base, self.recording), *draws]
+        turned: dict[int, str] = {}
         for _, bound in self.recording.bindings:
-            if bound.origin is None and bound.value.shape and bound.serial not in self._inputs and is_float(bound):
-                for name, value in base.items():
-                    now = [(x[name], self._now(fresh, bound.serial)) for x, fresh in draws]
-                    runs = [(value, bound.value.array), *now]
-                    if value.shape == bound.value.shape and all(
-                        b is not None and np.array_equal(a, b) for a, b in runs
-                    ):
-                        self._same_parameter[bound.serial] = found.setdefault(name, bound.serial)
-                        self._cells[bound.serial] = None
+            serial = bound.serial
+            if bound.origin is not None or not bound.value.shape or serial in self._inputs or not is_float(bound):
+                continue
+            now = [self._now(fresh, serial) for _, fresh in runs]
+            for name in base:
+                values = [numbers[name] for numbers, _ in runs]
+                if all(a is not None and np.array_equal(a, x) for a, x in zip(now, values, strict=True)):
+                    self._same_parameter[serial] = found.setdefault(name, serial)
+                    self._cells[serial] = None
+                elif all(a is not None and np.array_equal(a, x.T) for a, x in zip(now, values, strict=True)):
+                    turned.setdefault(serial, name)
+        for serial, name in turned.items():
+            if name in found and self._terms(serial) is None:
+                value = base[name]
+                at = [(j, i) for i, j in np.ndindex(value.T.shape)]
+                self._cells[serial] = tuple(Number(value[place].item(), name, place, found[name]) for place in at)
         self._same_parameter = {s: first for s, first in self._same_parameter.items() if s != first}
         return {serial: name for name, serial in found.items() if serial not in self._inputs}
 
@@ -200,9 +222,12 @@ class Blocks:
             return term.value if now is None else now[term.index].item()
         assert isinstance(term, Operation | Applied)
         parts = tuple(Number(self._value(part, fresh)) for part in term.parts)
-        return terms.evaluate(
-            Operation(term.symbol, parts) if isinstance(term, Operation) else Applied(term.name, parts)
-        )
+        if isinstance(term, Operation):
+            return terms.evaluate(Operation(term.symbol, parts))
+        if term.name == "where":
+            test, one, other = (part.value for part in parts)
+            return one if test else other
+        return terms.evaluate(Applied(term.name, parts))
 
     def _constants(self, needed: Sequence[int], draws: Sequence[tuple[Mapping[str, np.ndarray], Steps]]) -> set[int]:
         """The single numbers that cannot be edited: sizes, flags, and settings that decide how the others compute."""
@@ -225,16 +250,17 @@ class Blocks:
         return constant
 
     def _refusal(self, serials: Sequence[int]) -> ValueError:
-        told = []
-        for step in dict.fromkeys(self.recording.binding(serial)[0] for serial in serials):
+        told: dict[str, None] = {}
+        for serial in serials:
+            step, _ = self.recording.binding(serial)
             source = " ".join(step.source.split())
             file = Path(self.recording.calls[step.call].file).name
-            told.append(f"line {step.line} of {file}, `{source[:60]}{'…' * (len(source) > 60)}`")
-        told = list(dict.fromkeys(told))
+            why = f" ({self._why[self._home(serial)]})" if self._home(serial) in self._why else ""
+            told[f"line {step.line} of {file}, `{source[:60]}{'…' * (len(source) > 60)}`{why}"] = None
         more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
         return ValueError(
             f"sheet: {self.name} cannot be written as formulas. With other inputs these lines compute other sums: "
-            f"{'; '.join(told[:3])}{more}"
+            f"{'; '.join(list(told)[:3])}{more}"
         )
 
     # ---- What is shown. ----

@@ -45,13 +45,15 @@ class _Writer:
             cell = self.where(term)
             return (self.written(cell), _ATOM) if cell is not None else constant(term.value)
         assert isinstance(term, Operation | Applied)
+        if isinstance(term, Applied) and term.name == "where":
+            test, one, other = term.parts
+            return f"IF({self._test(test)},{self.text(one)[0]},{self.text(other)[0]})", _ATOM
         if isinstance(term, Applied):
             run = self._run(term.parts)
             parts = [run] if run else [self.text(part)[0] for part in term.parts]
             return f"{_FUNCTIONS[term.name]}({','.join(parts)})", _ATOM
         if term.symbol in _COMPARES:
-            left, right = (self._bracketed(part, 2) for part in term.parts)
-            return f"IF({left}{_SIGN.get(term.symbol, term.symbol)}{right},1,0)", _ATOM
+            return f"IF({self._test(term)},1,0)", _ATOM
         if term.symbol == "&":
             return "*".join(self._bracketed(part, 4) for part in term.parts), 4  # of zeros and ones
         strength = _STRENGTH[term.symbol]
@@ -70,6 +72,13 @@ class _Writer:
         for piece in pieces[1:]:
             joined += piece if piece.startswith("-") else sign + piece  # a + (-b) is a - b
         return joined, strength if len(pieces) > 1 else _ATOM
+
+    def _test(self, term: Term) -> str:
+        """What an IF asks."""
+        if isinstance(term, Operation) and term.symbol in _COMPARES:
+            left, right = (self._bracketed(part, 2) for part in term.parts)
+            return f"{left}{_SIGN.get(term.symbol, term.symbol)}{right}"
+        return f"{self._bracketed(term, 2)}=1"
 
     def _bracketed(self, term: Term, needed: int, first: bool = True) -> str:
         text, own = self.text(term)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..stepper.expressions import Number
-from ..stepper.steps import Steps
 from ..stepper.terms import Term
 from .blocks import Block, Blocks
 from .formulas import LONGEST, Cell, formula
@@ -45,9 +44,9 @@ class Layout:
     corner: by serial, where the numbers of a block begin. end: the row below the last. names: of the blocks.
     """
 
-    def __init__(self, file: Any, blocks: Blocks, recording: Steps) -> None:
-        self.file, self.blocks, self.recording = file, blocks, recording
-        self.names = unique_names(blocks.all)
+    def __init__(self, file: Any, blocks: Blocks) -> None:
+        self.file, self.blocks, self.recording = file, blocks, blocks.recording
+        self.names = unique_names(blocks)
         self.sections = _sections(blocks)
         self.corner: dict[int, Cell] = {}
         row = FIRST

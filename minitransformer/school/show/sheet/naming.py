@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from .blocks import Block
+from .blocks import Block, Blocks
 from .formulas import MINUS_INFINITY, Cell
 
 # The cells below the finite difference that have names.
@@ -54,14 +53,15 @@ def size_of(block: Block) -> tuple[int, int]:
     return block.array.size // columns, columns
 
 
-def unique_names(blocks: Iterable[Block]) -> dict[int, str]:
+def unique_names(blocks: Blocks) -> dict[int, str]:
     """A name for each block that no other has, even in another case: spreadsheets do not tell q from Q."""
     taken = set(CHOICE)
-    blocks = list(blocks)
-    often = Counter(block.name.lower() for block in blocks)
+    outermost = blocks.recording.calls[0].label
+    often = Counter(block.name.lower() for block in blocks.all)
     names = {}
-    for block in blocks:
-        plain = block.name if often[block.name.lower()] == 1 else f"{block.call}.{block.name}"
+    for block in sorted(blocks.all, key=lambda block: block.call != outermost):  # its names are the plain ones
+        is_plain = often[block.name.lower()] == 1 or block.call == outermost
+        plain = block.name if is_plain else f"{block.call.strip('_')}.{block.name}"
         name, n = plain, 1
         while range_name(name).lower() in taken:
             n += 1

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..stepper.steps import Steps
-from .blocks import Block, Blocks
+from .blocks import Block, blocks_of
 from .difference import AHEAD, BEHIND, COMPUTED, Difference
 from .formulas import Cell
 from .layout import FIRST, Layout
@@ -36,13 +36,13 @@ def workbook(recording: Steps, name: str) -> bytes:
         import xlsxwriter
     except ImportError as error:
         raise ImportError('a sheet needs XlsxWriter: pip install "minitransformer[sheet]"') from error
-    blocks = Blocks(recording, name)
+    blocks = blocks_of(recording, name)
     content = io.BytesIO()
     # No text becomes a formula or a link, whatever it begins with.
     settings = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
     with xlsxwriter.Workbook(content, settings) as file:
         file.set_properties({"title": blocks.title, "created": datetime.datetime(2020, 1, 1)})
-        _write(Layout(file, blocks, recording))
+        _write(Layout(file, blocks))
     return content.getvalue()
 
 

@@ -112,8 +112,9 @@ def test_finite_difference_of_any_entry_agrees_with_its_gradient(name: str) -> N
         for cell, value in chosen.items():
             book.put(*book.places(cell), value)
         (difference,), (gradient,) = book.numbers("difference"), book.numbers("gradient")
-        at = row * block.array.shape[-1] + column
-        wanted = sum(sheet.blocks.of(serial).array.flat[at] for serial in block.gradient)
+        parts = [(sheet.blocks.of(serial).array, transposed) for serial, transposed in block.gradient]
+        rows = [(part.T if transposed else part).reshape(-1, block.array.shape[-1]) for part, transposed in parts]
+        wanted = sum(part[row, column] for part in rows)
         assert abs(gradient - wanted) <= 1e-12 and abs(difference - gradient) <= 1e-7 * max(1.0, abs(gradient))
         assert "yes" in shown(book)
     book.put(*book.places("chosen_row"), 99.0)

@@ -33,8 +33,8 @@ Place = tuple[int, int]  # the serial of a block, and which of its numbers
 @dataclass(frozen=True, eq=False)
 class Block:
     """An array. serial: of its binding. kind: "input", "constant", "forward" or "backward". call, line: where it was
-    computed. cells: a term for each number, in order; None for what was given. gradient: the serials of the blocks
-    whose sum is its gradient, if it is an input.
+    computed. cells: a term for each number, in order; None for what was given. gradient: of an input, the serials of
+    the blocks whose sum is its gradient, each with whether it is transposed, as of a table that is also a weight.
     """
 
     serial: int
@@ -44,7 +44,7 @@ class Block:
     kind: str
     line: str
     cells: tuple[Term, ...] | None
-    gradient: tuple[int, ...] = ()
+    gradient: tuple[tuple[int, bool], ...] = ()
 
 
 def blocks_of(recording: Steps, name: str) -> Blocks:
@@ -71,6 +71,7 @@ class Blocks:
         entries = (recording.steps[0], entry_of(recording))
         self._inputs = {b.serial: b.name for step in entries for b in step.bound if is_float(b)}
         self._same_parameter: dict[int, int] = {}
+        self._transposed: dict[int, int] = {}  # by serial, the parameter whose transpose it holds
         draws = self._draws()
         self._parameters = self._found_parameters(draws)
         output = recording.calls[0].results[0].serial
@@ -78,7 +79,7 @@ class Blocks:
             raise ValueError(f"sheet: {name} returns an array that has no name in the code; give it one")
         self.output, self.upstream = self._home(output), entry_of(recording).bound[0].serial
         gradients = self._gradients()
-        needed = self._needed([self.output, self.upstream, *(s for found in gradients.values() for s in found)])
+        needed = self._needed([self.output, self.upstream, *(s for found in gradients.values() for s, _ in found)])
         if problems := self._problems(needed, [fresh for _, fresh in draws]):
             raise self._refusal(problems)
         self._literal = self._constants(needed, draws)
@@ -190,6 +191,7 @@ class Blocks:
         for serial, name in turned.items():
             if name in found and self._terms(serial) is None:
                 value = base[name]
+                self._transposed[serial] = found[name]
                 at = [(j, i) for i, j in np.ndindex(value.T.shape)]
                 self._cells[serial] = tuple(Number(value[place].item(), name, place, found[name]) for place in at)
         self._same_parameter = {s: first for s, first in self._same_parameter.items() if s != first}
@@ -265,27 +267,35 @@ class Blocks:
 
     # ---- What is shown. ----
 
-    def _gradients(self) -> dict[int, list[int]]:
+    def _gradients(self) -> dict[int, list[tuple[int, bool]]]:
         """The gradients of inputs and parameters, by their serials. A parameter that is used twice has several."""
-        found: dict[int, list[int]] = {}
+        found: dict[int, list[tuple[int, bool]]] = {}
         for step, bound in self.recording.bindings:
             value = self.recording.pair_of(step, bound) if self.recording.is_gradient(bound) else None
             if value is None or not is_float(bound):
                 continue
-            home, gradient = self._home(value.serial), self._home(bound.serial)
+            there = self._home(value.serial)
+            home, gradient = self._transposed.get(there, there), (self._home(bound.serial), there in self._transposed)
             whole = bound.call.forward_call == 0 if home in self._inputs else home in self._parameters
             if whole and gradient not in found.setdefault(home, []):
                 found[home].append(gradient)
         added = parameter_gradients(self.recording)
         for home, name in self._parameters.items():
-            arrays = [self.recording.binding(serial)[1].value.array for serial in found.get(home, [])]
-            if not arrays or not all(a is not None and a.shape == added[name].shape for a in arrays):
+            if not self._is_sum(added[name], found.get(home, [])):
                 found.pop(home, None)
-            elif not _close(np.sum([a for a in arrays if a is not None], axis=0), added[name]):
-                found.pop(home)
         return found
 
-    def _block(self, serial: int, gradients: Mapping[int, Sequence[int]]) -> Block:
+    def _is_sum(self, whole: np.ndarray, parts: Sequence[tuple[int, bool]]) -> bool:
+        """Whether a gradient is the sum of these arrays, some of them transposed."""
+        total = np.zeros_like(whole)
+        for serial, transposed in parts:
+            array = self.recording.binding(serial)[1].value.array
+            if array is None or (array.T if transposed else array).shape != whole.shape:
+                return False
+            total += array.T if transposed else array
+        return bool(parts) and _close(total, whole)
+
+    def _block(self, serial: int, gradients: Mapping[int, Sequence[tuple[int, bool]]]) -> Block:
         step, bound = self.recording.binding(serial)
         same = [
             (b.call.depth, n, b) for n, (_, b) in enumerate(self.recording.bindings) if self._home(b.serial) == serial

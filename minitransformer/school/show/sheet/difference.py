@@ -104,7 +104,10 @@ class Difference:
             sheet.write_number(row, _NUMBER, rows, self.style["text"])
             sheet.write_number(row, _NUMBER + 1, columns, self.style["text"])
             chosen = f"AND(chosen_array={address((row, _ARRAY))},chosen_row<={rows},chosen_column<={columns})"
-            entry = "+".join(f"INDEX({self.on.range(serial)},chosen_row,chosen_column)" for serial in block.gradient)
+            entry = "+".join(
+                f"INDEX({self.on.range(serial)},{'chosen_column,chosen_row' if turned else 'chosen_row,chosen_column'})"
+                for serial, turned in block.gradient
+            )
             value = self._gradient() if block is self.listed[0] else ""
             sheet.write_formula(row, _FOUND, f'=IF({chosen},{entry},"")', self.style["exact"], value)
 
@@ -122,7 +125,7 @@ class Difference:
         return f"{address((self.first, column), fixed=True)}:{address((self.last, column), fixed=True)}"
 
     def _gradient(self) -> float:
-        return float(sum(self.blocks.of(serial).array.flat[0] for serial in self.listed[0].gradient))
+        return float(sum(self.blocks.of(serial).array.flat[0] for serial, _ in self.listed[0].gradient))
 
     def _sum(self, sheet: str) -> str:
         return f"=SUMPRODUCT('{sheet}'!{self.on.range(self.blocks.output)},{self.on.range(self.blocks.upstream)})"

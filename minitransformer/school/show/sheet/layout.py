@@ -31,7 +31,8 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "constant": {"bg_color": "#E6E6E6", **_GIVEN},
     "forward": {"bg_color": "#E3EEFA", **_NUMBER},
     "backward": {"bg_color": "#FBE6DC", **_NUMBER},
-    "infinite": {"bg_color": "#E3EEFA", **_GIVEN, "num_format": '[<-1E+99]"−∞";0.0000'},
+    "with infinity": {"bg_color": "#E3EEFA", **_GIVEN},
+    "infinite": {"num_format": '"−∞"'},
     "exact": {"num_format": "0.0000000", **_GIVEN},
     "blank": {"border": 1, "border_color": "#808080", **_GIVEN},
     "right": {"bg_color": "#B7E1A1"},
@@ -101,23 +102,24 @@ class Layout:
                     sheet.write_number(row + i, 0, i + 1, self.style["index"])
                 for flat in range(block.array.size):
                     write(block, flat, self.cell(block.serial, flat))
+                if np.isneginf(block.array).any():
+                    rule = {"type": "cell", "criteria": "<", "value": "-1E+99", "format": self.style["infinite"]}
+                    sheet.conditional_format(*self.corner[block.serial], *self.cell(block.serial, -1), rule)
 
     def cell(self, serial: int, flat: int) -> Cell:
-        """The cell of a number."""
-        row, column = self.corner[serial]
-        below, beside = divmod(flat, size_of(self.blocks.of(serial))[1])
+        """The cell of a number; -1 is the last."""
+        block, (row, column) = self.blocks.of(serial), self.corner[serial]
+        below, beside = divmod(flat % block.array.size, size_of(block)[1])
         return row + below, column + beside
 
     def range(self, serial: int) -> str:
         """The cells of a block: $B$7:$D$8."""
-        rows, columns = size_of(self.blocks.of(serial))
-        (row, column), last = self.corner[serial], (rows - 1, columns - 1)
-        first = address((row, column), fixed=True)
-        return first if last == (0, 0) else f"{first}:{address((row + last[0], column + last[1]), fixed=True)}"
+        first, last = address(self.corner[serial], fixed=True), address(self.cell(serial, -1), fixed=True)
+        return first if first == last else f"{first}:{last}"
 
     def style_of(self, block: Block) -> Any:
         """The look of its cells."""
-        return self.style["infinite" if np.isneginf(block.array).any() else block.kind]
+        return self.style["with infinity" if np.isneginf(block.array).any() else block.kind]
 
     @functools.cached_property
     def _scalars(self) -> dict[Cell, str]:

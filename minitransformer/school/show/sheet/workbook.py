@@ -20,7 +20,7 @@ from .blocks import Block, blocks_of
 from .difference import AHEAD, BEHIND, COMPUTED, Difference
 from .formulas import Cell
 from .layout import FIRST, Layout
-from .naming import address, finite, range_name, size_of
+from .naming import address, finite, range_name
 
 FILL_IN = "Fill in"
 TOLERANCE = 0.001  # of an answer that was filled in, as on a worksheet
@@ -87,7 +87,9 @@ def _write_blanks(on: Layout, sheet: Any) -> None:
         there = f"{COMPUTED}!{address(cell)}"
         if block.cells is None or np.isneginf(block.array.flat[flat]):
             value = finite(block.array.flat[flat])
-            sheet.write_formula(*cell, f"={there}", on.style["constant" if block.cells is None else "infinite"], value)
+            sheet.write_formula(
+                *cell, f"={there}", on.style["constant" if block.cells is None else "with infinity"], value
+            )
             return
         blanks += 1
         here = address(cell)
@@ -98,10 +100,10 @@ def _write_blanks(on: Layout, sheet: Any) -> None:
     on.write_blocks(sheet, on.blocks.all, write)
     for block in on.blocks.all:
         if block.cells is not None:
-            (row, column), (rows, columns) = on.corner[block.serial], size_of(block)
-            rule = {"type": "formula", "criteria": f"={address((row, column + beside))}=1"}
-            last = (row + rows - 1, column + columns - 1)
-            sheet.conditional_format(row, column, *last, {**rule, "format": on.style["right"]})
+            row, column = on.corner[block.serial]
+            is_right = f"={address((row, column + beside))}=1"
+            rule = {"type": "formula", "criteria": is_right, "format": on.style["right"]}
+            sheet.conditional_format(row, column, *on.cell(block.serial, -1), rule)
     sheet.set_column(on.width, beside + on.width, None, None, {"hidden": True})
     marks = f"{address((FIRST, beside + 1))}:{address((on.end, beside + on.width))}"
     sheet.write_string(3, 1, "right so far", on.style["text"])

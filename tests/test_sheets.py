@@ -12,6 +12,7 @@ import io
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -219,6 +220,12 @@ def test_bad_arguments_of_the_command(arguments: list[str], told: str, capsys, m
     assert main(["sheet", *arguments]) != 0
     error = capsys.readouterr().err
     assert told in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_the_error_names_it(capsys, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    assert main(["sheet", "softmax", "--out", str(tmp_path / "softmax.xlsx")]) == 1
+    assert 'pip install "minitransformer[sheet]"' in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

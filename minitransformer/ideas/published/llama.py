@@ -84,10 +84,10 @@ def sizes(fields: Fields, head: str) -> dict[str, Any]:
     found = fields.read(FIELDS)
     found["tie_output"] |= head == BODY
     width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
-    return {**found, "d_head": width, "rotary_base": _rotary_base(fields)}
+    return {**found, "d_head": width, "rotary_base": rotary_base(fields)}
 
 
-def _rotary_base(fields: Fields) -> float:
+def rotary_base(fields: Fields) -> float:
     """The base of the angles; configs have kept it in three different places."""
     base = fields.positive("rope_theta", 10000.0)
     for name in ("rope_parameters", "rope_scaling"):

@@ -32,14 +32,18 @@ class Qwen3MoeConfig(qwen3.Qwen3Config):
     n_experts: int = 128
     k: int = 8
     d_expert: int = 768
-    dense: tuple[int, ...] = ()
+    dense: tuple[int, ...] | None = None
     gates_sum_to_one: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "dense", tuple(self.dense or ()))  # a folder has a list
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Qwen3 MoE."""
 
         def feed_forward(i: int) -> Module:
-            if i in self.dense:
+            if i in (self.dense or ()):
                 return GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng)
             route = TopK(self.k) if self.gates_sum_to_one else SoftmaxRouting(self.k)
             return MixtureOfExperts(
@@ -81,7 +85,11 @@ def theirs(config: Qwen3MoeConfig) -> dict[str, Any]:
     """Qwen3 MoE's config.json."""
     ours_alone = {"use_sliding_window": config.window is not None, "sliding_window": config.window}
     fields = {**llama.written_sizes(config), **written(config, FIELDS), **ours_alone}
-    return fields | {"attention_bias": config.bias, "mlp_only_layers": list(config.dense), "decoder_sparse_step": 1}
+    return fields | {
+        "attention_bias": config.bias,
+        "mlp_only_layers": list(config.dense or ()),
+        "decoder_sparse_step": 1,
+    }
 
 
 def _window(fields: Fields) -> int | None:

@@ -33,6 +33,10 @@ class SoftmaxRouting(TopK):
         """Return (gates, backward); backward(dgates) returns dlogits."""
         return softmax_gates(logits, self.chosen(logits), self.factor)
 
+    def kept(self, n_experts: int) -> int:
+        """The shares, or the scores."""
+        return n_experts
+
 
 class SigmoidRouting(SoftmaxRouting):
     """Chooses the k largest σ(logits) + bias; the gates are made of σ(logits) alone. DeepSeek-V3, section 2.1.2.
@@ -58,6 +62,10 @@ class SigmoidRouting(SoftmaxRouting):
     def __call__(self, logits: Array) -> tuple[Array, Pullback]:
         """Return (gates, backward); backward(dgates) returns dlogits. Nothing flows into the bias."""
         return sigmoid_gates(logits, self.chosen(logits), self.factor, self.normalized)
+
+    def kept(self, n_experts: int) -> int:
+        """The scores, and their sum."""
+        return n_experts + self.normalized
 
     def adjust(self, logits: Array, step: float = 0.001) -> None:
         """Raise the bias of each expert that these logits chose less often than the mean, and lower the others'."""

@@ -47,10 +47,10 @@ def softmax_gates(logits: Array, chosen: Array, factor: float = 1.0) -> tuple[Ar
     backward(dgates) returns dlogits. Fedus et al. 2021.
     """
     p, softmax_backward = softmax(logits)
-    gates = factor * chosen * p
+    gates = factor * p * chosen
 
     def backward(dgates: Array) -> Array:
-        dp = factor * chosen * dgates
+        dp = factor * dgates * chosen
         dlogits = softmax_backward(dp)
         return dlogits
 
@@ -59,9 +59,7 @@ def softmax_gates(logits: Array, chosen: Array, factor: float = 1.0) -> tuple[Ar
 
 @op("logits, gates: (..., E); chosen: booleans that broadcast to (..., E); factor > 0")
 @in_float32
-def sigmoid_gates(
-    logits: Array, chosen: Array, factor: float = 1.0, normalized: bool = True
-) -> tuple[Array, Pullback]:
+def sigmoid_gates(logits: Array, chosen: Array, factor: float = 1.0, normalized: bool = True) -> tuple[Array, Pullback]:
     """The sigmoids of the chosen experts, times `factor`, and divided by their sum if normalized; 0 for the others.
 
     At least one must be chosen in each row. backward(dgates) returns dlogits. DeepSeek-AI 2024.

@@ -155,6 +155,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV2Config:
     fields.only(norm_topk_prob=False, scoring_func="softmax", seq_aux=True)
     found = sizes(fields, head)
     grouped = fields.choice("topk_method", {"greedy": False, "group_limited_greedy": True}, "greedy")
+    fields.asked |= {"n_group", "topk_group"}  # they change nothing where all groups take part
     groups = in_groups(fields, found["n_experts"], found["k"], 1) if grouped else {}
     return DeepseekV2Config(**found, **groups, mlp_bias=fields.flag("mlp_bias", False))
 

@@ -90,8 +90,10 @@ def best_in_groups(scores: Array, k: int, groups: int = 1, kept: int = 1, counte
     """
     if groups == 1:
         return chosen_experts(scores, k)
-    xp = array_module(scores)
-    in_groups = scores.reshape(*scores.shape[:-1], groups, -1)
+    xp, *before, n_experts = array_module(scores), *scores.shape
+    if n_experts % groups:
+        raise ValueError(f"best_in_groups: {n_experts} experts cannot form {groups} groups of equal size")
+    in_groups = scores.reshape(*before, groups, n_experts // groups)
     counts = chosen_experts(in_groups, counted)
     best = xp.where(counts, in_groups, 0.0).sum(axis=-1)
     open_groups = chosen_experts(best, kept)

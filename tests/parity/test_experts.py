@@ -40,8 +40,8 @@ def drawn(name: str, seed: int) -> dict[str, Any]:
         "vocab_size": 23, "num_attention_heads": n_heads, "num_key_value_heads": n_heads // one(1, n_heads),
         "hidden_size": n_heads * one(2, 4, 6), "intermediate_size": one(5, 9, 14), "num_hidden_layers": one(1, 2, 3),
         "num_experts_per_tok": min(n_experts, one(1, 2, 3)), "max_position_embeddings": 32,
-        "rms_norm_eps": one(1e-6, 1e-3), "tie_word_embeddings": one(True, False), "hidden_act": one("silu", "gelu"), "bos_token_id": None,
-        "eos_token_id": None, "pad_token_id": None,
+        "rms_norm_eps": one(1e-6, 1e-3), "tie_word_embeddings": one(True, False), "hidden_act": one("silu", "gelu"),
+        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
         "rope_parameters": {"rope_type": "default", "rope_theta": one(50.0, 1e4)},
     }  # fmt: skip
     bias = {"attention_bias": one(True, False)}

@@ -178,9 +178,7 @@ class LatentAttention(Module):
 
         return q, backward
 
-    def _compressed(
-        self, x: Array, start: int, positions: Array | None
-    ) -> tuple[tuple[Array, Array], Pullback]:
+    def _compressed(self, x: Array, start: int, positions: Array | None) -> tuple[tuple[Array, Array], Pullback]:
         """What a cache keeps for each token: the latent (..., T, d_c) and the rotated key (..., 1, T, d_R)."""
         xp, d = array_module(x), self.d_latent
         compressed, down_backward = self.down(x)

@@ -132,7 +132,7 @@ def sizes(fields: Fields, head: str, table: str = FIELDS) -> dict[str, Any]:
     return {**found, "rotary_base": llama.rotary_base(fields)}
 
 
-def in_groups(fields: Fields, n_experts: int, k: int, at_least: int) -> dict[str, int]:
+def in_groups(fields: Fields, n_experts: int, k: int, at_least: int) -> dict[str, Any]:
     """The groups of experts. at_least: how many experts a group must have. Raises ValueError where they do not fit."""
     n_groups, groups = fields.size("n_group"), fields.size("topk_group")
     size = n_experts // n_groups
@@ -156,7 +156,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV2Config:
     found = sizes(fields, head)
     grouped = fields.choice("topk_method", {"greedy": False, "group_limited_greedy": True}, "greedy")
     fields.asked |= {"n_group", "topk_group"}  # they change nothing where all groups take part
-    groups = in_groups(fields, found["n_experts"], found["k"], 1) if grouped else {}
+    groups: dict[str, Any] = in_groups(fields, found["n_experts"], found["k"], 1) if grouped else {}
     return DeepseekV2Config(**found, **groups, mlp_bias=fields.flag("mlp_bias", False))
 
 

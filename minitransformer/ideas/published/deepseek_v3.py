@@ -61,8 +61,8 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV3Config:
     fields.only(topk_method="noaux_tc", scoring_func="sigmoid", seq_aux=True)
     found = deepseek_v2.sizes(fields, head)
     found |= deepseek_v2.in_groups(fields, found["n_experts"], found["k"], 2)
-    how = {"gates_sum": fields.flag("norm_topk_prob", True), "interleaved": fields.flag("rope_interleave", True)}
-    return DeepseekV3Config(**found, **how)
+    found |= {"gates_sum": fields.flag("norm_topk_prob", True), "interleaved": fields.flag("rope_interleave", True)}
+    return DeepseekV3Config(**found)
 
 
 def theirs(config: DeepseekV3Config) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def best_in_groups(scores: Array, k: int, groups: int = 1, kept: int = 1, counte
     """
     if groups == 1:
         return chosen_experts(scores, k)
-    xp, *before, n_experts = array_module(scores), *scores.shape
+    xp, (*before, n_experts) = array_module(scores), scores.shape
     if n_experts % groups:
         raise ValueError(f"best_in_groups: {n_experts} experts cannot form {groups} groups of equal size")
     in_groups = scores.reshape(*before, groups, n_experts // groups)

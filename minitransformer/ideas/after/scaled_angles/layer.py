@@ -38,7 +38,7 @@ class ScaledRotary(Module):
     ) -> None:
         self.base, self.width, self.interleaved = float(base), width, interleaved
         self.angles = _checked(scaled)
-        self.scaled = dict(scaled) if scaled is not None and follow_length(scaled) else None
+        self.follows = dict(scaled) if scaled is not None and follow_length(scaled) else None
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward). positions: integers (..., T), where they do not count from `start`."""
@@ -58,9 +58,9 @@ class ScaledRotary(Module):
         xp = array_module(heads)
         at = xp.arange(start, start + heads.shape[-2]) if positions is None else positions[..., None, :]
         options = {}
-        if self.scaled is not None:  # what follows the length
+        if self.follows is not None:  # the length of each text
             length, before = (to_numpy(x)[..., None, None] for x in (at.max(axis=-1) + 1, at.min(axis=-1)))
-            if start and (stage(self.scaled, length) != stage(self.scaled, before)).any():
+            if start and (stage(self.follows, length) != stage(self.follows, before)).any():
                 raise RuntimeError(
                     "ScaledRotary: the angles change with the length of the text, so the keys in the cache are stale; "
                     "build the model with config.build(), which reads the text again"

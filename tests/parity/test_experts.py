@@ -64,6 +64,9 @@ def drawn(name: str, seed: int) -> dict[str, Any]:
         "num_experts_per_tok": min(groups[1] * size, one(1, 2, 3)), "moe_intermediate_size": one(3, 7),
         "n_shared_experts": one(1, 2), "first_k_dense_replace": one(0, 1, 5), "routed_scaling_factor": one(0.7, 2.5),
     }  # fmt: skip
+    if one(True, False):
+        scaled = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 8}
+        fields |= {"rope_parameters": scaled | one({}, {"mscale": 0.7, "mscale_all_dim": 1.3})}
     if name == "deepseek_v2":
         return fields | {"topk_method": one("greedy", "group_limited_greedy"), "mlp_bias": one(True, False)}
     return fields | {"norm_topk_prob": one(True, False), "rope_interleave": one(True, False)}

@@ -35,8 +35,9 @@ def decoder(
     mix(i), turn(i): of layer i, from 0 on, turn(i) a pair of Turn or None; around_maps(map): see `grouped`; parts: see
     `decoder_of`. Raises ValueError for heads of odd width.
     """
-    if sizes.d_head % 2:
-        raise ValueError(f"head_dim must be even, since rotary positions turn pairs of numbers; got {sizes.d_head}")
+    if (rotated := sizes.d_rotary or sizes.d_head) % 2:
+        name = "d_rotary" if sizes.d_rotary else "head_dim"
+        raise ValueError(f"{name} must be even, since rotary positions turn pairs of numbers; got {rotated}")
     d, heads = sizes.d_model, (sizes.n_heads, sizes.n_key_heads, sizes.d_head)
 
     def attention(i: int) -> MultiHeadAttention:

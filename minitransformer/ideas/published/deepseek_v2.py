@@ -7,6 +7,7 @@ which each token uses the best k, all or those of the best groups.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,10 @@ from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.experts import MixtureOfExperts
 from ..after.gated import GatedFeedForward
 from ..after.latent_attention import LatentAttention
-from ..after.rotary import RotaryPositions
 from ..after.routing import SharedExperts, SoftmaxRouting
-from . import llama
+from ..after.scaled_angles import ScaledRotary
+from ..after.scaled_angles.angles import sharper
+from . import angles, llama
 from .decoder import decoder_of
 from .family import BODY, WRITERS, Family, Stored, classes
 from .fields import Fields, written
@@ -60,6 +62,8 @@ class DeepseekV2Config:
     bias: bool = False
     mlp_bias: bool = False
     rotary_base: float = 10000.0
+    scaled_angles: dict[str, Any] | None = None  # as ScaledRotary takes them
+    sharpness: float = 0.0  # how much scores grow with the factor of the angles
     norm_eps: float = 1e-6
     tie_output: bool = False
     recompute: bool = False
@@ -72,16 +76,21 @@ class DeepseekV2Config:
         """What chooses experts."""
         return SoftmaxRouting(self.k, self.n_groups, self.groups, self.gate_factor)
 
-    def turn(self) -> Any:
+    def turn(self, interleaved: bool = True) -> Any:
         """What turns the rotated part of queries and keys."""
-        return RotaryPositions(self.rotary_base, interleaved=True)
+        return ScaledRotary(self.rotary_base, self.scaled_angles, interleaved=interleaved)
+
+    def scale(self) -> float:
+        """The factor of the scores. YaRN's is larger, since a longer text needs sharper weights."""
+        factor = sharper((self.scaled_angles or {}).get("factor", 1.0), self.sharpness)
+        return factor**2 / math.sqrt(self.d_head + self.d_rotary)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of DeepSeek-V2."""
         widths = self.d_head, self.d_latent, self.d_rotary
 
         def attention(i: int) -> LatentAttention:
-            mix = ScaledDotProduct(dropout=self.attention_dropout)
+            mix = ScaledDotProduct(self.scale(), self.attention_dropout)
             options: dict[str, Any] = {"d_value": self.d_value, "d_query": self.d_query, "bias": self.bias}
             return LatentAttention(self.d_model, self.n_heads, *widths, rng=rng, mix=mix, turn=self.turn(), **options)
 
@@ -129,7 +138,12 @@ def sizes(fields: Fields, head: str, table: str = FIELDS) -> dict[str, Any]:
         raise ValueError(f"qk_rope_head_dim must be even, since positions turn pairs; got {found['d_rotary']}")
     found["d_query"] = fields.size_or_none("q_lora_rank")
     found["n_dense"] = min(_count(fields, "first_k_dense_replace"), found["n_layers"])
-    return {**found, "rotary_base": llama.rotary_base(fields)}
+    given: Any = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
+    turned = angles.read(fields, found["d_rotary"])
+    if turned.pop("d_rotary") is not None or "max_length" in turned or (turned["scaled_angles"] or {}).get("short"):
+        raise ValueError("rotary angles of DeepSeek that depend on the length of a text are not supported")
+    sharpness = Fields(given).positive("mscale_all_dim", 0.0) if given.get("mscale_all_dim") else 0.0
+    return {**found, **turned, "sharpness": sharpness}
 
 
 def in_groups(fields: Fields, n_experts: int, k: int, at_least: int) -> dict[str, Any]:
@@ -162,7 +176,9 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV2Config:
 
 def written_sizes(config: Any) -> dict[str, Any]:
     """The fields of a config.json that both families have."""
-    rotary = {"rope_type": "default", "rope_theta": config.rotary_base}
+    rotary = angles.one(config.rotary_base, config.scaled_angles)
+    if config.sharpness:
+        rotary["mscale_all_dim"] = config.sharpness
     return {
         **written(config, _SIZES), **written(config, FIELDS), "q_lora_rank": config.d_query, "rope_parameters": rotary,
         "rope_theta": config.rotary_base, "first_k_dense_replace": config.n_dense, "n_group": config.n_groups,

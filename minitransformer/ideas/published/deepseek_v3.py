@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..after.rotary import RotaryPositions
 from ..after.routing import SigmoidRouting
 from . import deepseek_v2
 from .family import WRITERS, Family, Stored, classes
@@ -43,9 +42,9 @@ class DeepseekV3Config(deepseek_v2.DeepseekV2Config):
         """What chooses experts."""
         return SigmoidRouting(self.n_experts, self.k, self.n_groups, self.groups, self.gate_factor, self.gates_sum)
 
-    def turn(self) -> Any:
+    def turn(self, interleaved: bool | None = None) -> Any:
         """What turns the rotated part of queries and keys."""
-        return RotaryPositions(self.rotary_base, self.interleaved)
+        return super().turn(self.interleaved)
 
 
 _DEFAULTS: dict[str, Any] = {

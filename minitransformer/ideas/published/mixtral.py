@@ -14,7 +14,6 @@ import numpy as np
 from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
-from ..after.rotary import rotary_turn
 from . import llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
@@ -38,7 +37,7 @@ class MixtralConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda i: rotary_turn(self.rotary_base),
+            turn=self.turn,
             feed_forward=lambda i: MixtureOfExperts(self.d_model, self.d_ff, *experts, rng=rng),
         )
 

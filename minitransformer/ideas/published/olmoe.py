@@ -14,7 +14,6 @@ import numpy as np
 from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts, TopK
-from ..after.rotary import rotary_turn
 from ..after.routing import SoftmaxRouting
 from ..after.sandwich import Normed
 from . import llama
@@ -44,7 +43,7 @@ class OlmoeConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda i: rotary_turn(self.rotary_base),
+            turn=self.turn,
             feed_forward=lambda i: MixtureOfExperts(
                 self.d_model, self.d_ff, self.n_experts, activation=self.activation, rng=rng, route=route
             ),

@@ -1,6 +1,6 @@
 """Watch the heads of a running model through the variables of its forward pass, and replace their values.
 
-    heads      in MultiHeadAttention, or what is in its place: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
+    heads      in MultiHeadAttention, or another attention: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
     weights    in the op that mixes, whichever it is: how much each query takes of each value, (B, H, T_q, T_k)
     dheads     in the pullback of the first: the gradient of `heads`
 

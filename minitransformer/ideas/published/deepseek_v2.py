@@ -18,6 +18,7 @@ from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.experts import MixtureOfExperts
 from ..after.gated import GatedFeedForward
 from ..after.latent_attention import LatentAttention
+from ..after.rotary import RotaryPositions
 from ..after.routing import SharedExperts, SoftmaxRouting
 from ..after.scaled_angles import ScaledRotary
 from ..after.scaled_angles.angles import sharper
@@ -78,6 +79,8 @@ class DeepseekV2Config:
 
     def turn(self, interleaved: bool = True) -> Any:
         """What turns the rotated part of queries and keys."""
+        if self.scaled_angles is None:
+            return RotaryPositions(self.rotary_base, interleaved)
         return ScaledRotary(self.rotary_base, self.scaled_angles, interleaved=interleaved)
 
     def scale(self) -> float:

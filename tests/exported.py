@@ -52,6 +52,7 @@ WRITERS: dict[str, dict[str, Any]] = {
     for name, family in FAMILIES.items()
     if issubclass(family.recipe, LlamaConfig)
 } | {"gpt2": {}}
+WRITERS["olmoe"]["d_head"] = None  # theirs has no heads of another width than d_model / n_heads
 TRANSLATORS: dict[str, dict[str, Any]] = {
     "marian": {},
     "pegasus": {"norm_order": "pre"},

@@ -54,7 +54,8 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
 
 def _decoder(config: Any) -> Callable[..., Any]:
     """Smaller sizes of a family's small model, whose queries share one head of keys."""
-    return lambda n, **sizes: replace(config, vocabulary=n, n_key_heads=1, d_head=2, **sizes)
+    width = config.d_head if config.scaled_angles else 2  # LongRoPE has a factor for each pair
+    return lambda n, **sizes: replace(config, vocabulary=n, n_key_heads=1, d_head=width, **sizes)
 
 
 for _name, _recipe in RECIPES.items():

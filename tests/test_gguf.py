@@ -127,7 +127,7 @@ LONG = {"kind": "longrope", "short": [1.0, 1.5], "long": [2.0, 5.0], "trained": 
     ("qwen3", {"window": None}), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}),
     ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}),
     ("phi3", {"scaled_angles": LONG, "window": 5}),
-    ("phi3", {"scaled_angles": None, "d_rotary": None, "trained": 4096}),
+    ("phi3", {"scaled_angles": None, "d_rotary": None}),
 ])  # fmt: skip
 def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any) -> None:
     config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)

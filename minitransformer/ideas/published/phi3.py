@@ -16,10 +16,9 @@ from .fields import Fields
 
 @dataclass(frozen=True)
 class Phi3Config(llama.LlamaConfig):
-    """Sizes of a Phi-3: those of a Llama. trained: the length of its first training, before longer texts."""
+    """Sizes of a Phi-3: those of a Llama."""
 
     norm_eps: float = 1e-5
-    trained: int = 4096
 
 
 _DEFAULTS = {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096}
@@ -29,14 +28,14 @@ def ours(fields: Fields, head: str, stored: Stored) -> Phi3Config:
     """The config of Phi-3's config.json."""
     fields = fields.otherwise(**_DEFAULTS)
     fields.only(attention_bias=False)
-    sizes, trained = llama.sizes(fields, head, partial=True), fields.size("original_max_position_embeddings")
-    return Phi3Config(**sizes, window=fields.size_or_none("sliding_window"), trained=trained)
+    return Phi3Config(**llama.sizes(fields, head, partial=True), window=fields.size_or_none("sliding_window"))
 
 
 def theirs(config: Phi3Config) -> dict[str, Any]:
     """Phi-3's config.json."""
+    trained = (config.scaled_angles or {}).get("trained", config.max_length)
     sizes = {**llama.written_sizes(config), "sliding_window": config.window}
-    return {**sizes, "original_max_position_embeddings": config.trained}
+    return {**sizes, "original_max_position_embeddings": trained}  # theirs counts more than the one inside
 
 
 NAMES = """

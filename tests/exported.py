@@ -52,6 +52,7 @@ WRITERS: dict[str, dict[str, Any]] = {
     for name, family in FAMILIES.items()
     if issubclass(family.recipe, LlamaConfig)
 } | {"gpt2": {}}
+WRITERS["olmoe"]["d_head"] = None  # theirs has no heads of another width than d_model / n_heads
 TRANSLATORS: dict[str, dict[str, Any]] = {
     "marian": {},
     "pegasus": {"norm_order": "pre"},
@@ -84,7 +85,7 @@ def made(kind: str) -> Tokenizer:
 def writer(tokenizer: Tokenizer, kind: Any = LanguageModelConfig, **changes: Any) -> LanguageModel:
     """A small language model whose most probable tokens differ from place to place."""
     sizes = {"max_length": 64, "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 2} | changes
-    model = LanguageModel(kind(len(tokenizer), **sizes), np.random.default_rng(0))
+    model = kind(len(tokenizer), **sizes).build(np.random.default_rng(0))
     rng = np.random.default_rng(1)
     for _, parameter in model.parameters():
         parameter.value += rng.normal(0.0, 0.3, parameter.value.shape).astype(np.float32)

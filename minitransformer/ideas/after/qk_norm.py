@@ -12,10 +12,15 @@ from .rotary import RotaryPositions
 
 
 class HeadNorm(Module):
-    """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width)."""
+    """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width).
 
-    def __init__(self, width: int, eps: float = 1e-6, then: RotaryPositions | None = None) -> None:
-        self.norm, self.then = RMSNorm(width, eps), then
+    kind: the class of the norm, such as OffsetRMSNorm.
+    """
+
+    def __init__(
+        self, width: int, eps: float = 1e-6, then: RotaryPositions | None = None, kind: type[RMSNorm] = RMSNorm
+    ) -> None:
+        self.norm, self.then = kind(width, eps), then
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward); backward(dturned) returns dheads. start, positions: of the rotation."""
@@ -32,7 +37,9 @@ class HeadNorm(Module):
         return turned, backward
 
 
-def qk_norm(width: int, eps: float = 1e-6, rotary_base: float | None = None) -> tuple[HeadNorm, HeadNorm]:
+def qk_norm(
+    width: int, eps: float = 1e-6, rotary_base: float | None = None, kind: type[RMSNorm] = RMSNorm
+) -> tuple[HeadNorm, HeadNorm]:
     """A `turn` with one norm for queries and one for keys, each followed by a rotation if a base is given."""
     then = None if rotary_base is None else RotaryPositions(rotary_base)
-    return HeadNorm(width, eps, then), HeadNorm(width, eps, then)
+    return HeadNorm(width, eps, then, kind), HeadNorm(width, eps, then, kind)

@@ -1,7 +1,7 @@
 """The decoder of today, built from what its family hands in. A recipe says what differs, and reads top to bottom.
 
     x = table[ids] · scale
-    x = residual(attention(mix(i), turn)), residual(feed_forward)      for each layer i
+    x = residual(attention(mix(i), turn(i))), residual(feed_forward)   for each layer i
     logits = norm(x) outputᵀ
 
 Attention has shared key heads and no positions but those that its turn gives. Everything that a family does not hand in
@@ -27,7 +27,7 @@ def decoder(
     *,
     norm: Callable[[], Any],
     mix: Callable[[int], Any],
-    turn: Callable[[], Any],
+    turn: Callable[[int], Any],
     feed_forward: Callable[[], Module],
     residual: Callable[[Any], Residual] | None = None,
     around_maps: Callable[[Any], Any] | None = None,
@@ -36,9 +36,9 @@ def decoder(
 ) -> LanguageModelParts:
     """The parts of a decoder. sizes: a config with the fields of LlamaConfig.
 
-    norm(): of vectors of width d_model; mix(i): of layer i, from 0 on; turn(): a pair of Turn; residual(f): around a
-    sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits. Raises ValueError for heads of odd
-    width.
+    norm(): of vectors of width d_model; mix(i): of layer i, from 0 on; turn(i): a pair of Turn, or of None;
+    residual(f): around a sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits. Raises
+    ValueError for heads of odd width.
     """
     if sizes.d_head % 2:
         raise ValueError(f"head_dim must be even, since rotary positions turn pairs of numbers; got {sizes.d_head}")
@@ -47,7 +47,7 @@ def decoder(
     wrapped = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))
 
     def layer(i: int) -> EncoderLayer:
-        attention = grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(), around_maps)
+        attention = grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(i), around_maps)
         return EncoderLayer.of(wrapped(attention), wrapped(feed_forward()))
 
     layers = [layer(i) for i in range(sizes.n_layers)]

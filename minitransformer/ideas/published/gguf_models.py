@@ -59,9 +59,9 @@ class _Changed(Packed):
 
 def _family(kind: Any) -> Family:
     """The family of an architecture. Raises ValueError, which says what is missing, for another."""
-    if (family := FAMILIES.get(kind) if isinstance(kind, str) else None) and family.in_gguf:
-        return family
-    known = [name for name, each in FAMILIES.items() if each.in_gguf]
+    known = {each.in_gguf.architecture or name: each for name, each in FAMILIES.items() if each.in_gguf}
+    if isinstance(kind, str) and kind in known:
+        return known[kind]
     name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # qwen3moe, qwen3_moe
     why = f"as a folder of Hugging Face's, {name} opens" if name in FAMILIES else missing(name)
     raise ValueError(

@@ -44,7 +44,7 @@ class GptOssConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
-            turn=lambda: rotary_turn(self.rotary_base),
+            turn=lambda i: rotary_turn(self.rotary_base),
             feed_forward=lambda: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
         )
 

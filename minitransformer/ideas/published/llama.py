@@ -74,7 +74,7 @@ class LlamaConfig:
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda: rotary_turn(self.rotary_base),
+            turn=lambda i: rotary_turn(self.rotary_base),
             feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
         )
 

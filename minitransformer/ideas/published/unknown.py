@@ -10,7 +10,6 @@ from typing import Any
 _SIDE_BY_SIDE = "attention and feed-forward network side by side"
 _PART = "rotary positions in only a part of each head"
 _EXPERTS = "mixtures of experts in place of feed-forward networks"
-_GEMMA_3 = "norms of queries and keys that multiply by 1 + γ, and another rotary base in the layers with windows"
 _FILE = "a file in published/, though every part is here: {}"
 _BETWEEN = "rotary positions that turn neighbouring numbers of a head in a whole model"
 
@@ -25,9 +24,9 @@ UNKNOWN = {
     "ernie4_5": _BETWEEN,
     "falcon": _SIDE_BY_SIDE,
     "gemma": _FILE.format("it is Gemma 2 without the caps and without the norms after each sub-layer"),
-    "gemma3": _GEMMA_3,
-    "gemma3_text": _GEMMA_3,
+    "gemma3": "images before the text; a Gemma 3 without images, whose model_type is gemma3_text, opens",
     "glm": f"{_PART}, {_BETWEEN}",
+    "gemma3n": "embeddings of tokens for each layer, and layers that share keys and values",
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
     "gpt_neox": f"{_PART}, {_SIDE_BY_SIDE}",
     "gptj": f"{_PART}, {_SIDE_BY_SIDE}",

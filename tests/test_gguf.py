@@ -54,7 +54,7 @@ def tensors_of(model: LanguageModel, name: str = "llama") -> dict[str, np.ndarra
         x = place.read() + (1.0 if "gemma" in name and "norm" in place.theirs else 0.0)
         theirs = names.get_name(place.theirs, try_suffixes=(".weight", ".bias"))
         heads = {"q_proj": config.n_heads, "k_proj": config.n_key_heads}.get(place.theirs.split(".")[-2])
-        found[theirs] = np.ascontiguousarray(permute(x, heads) if name == "llama" and heads else x, np.float32)
+        found[theirs] = np.ascontiguousarray(permute(x, heads) if name in ("llama", "smollm3") and heads else x, np.float32)
     return found
 
 
@@ -122,6 +122,7 @@ def write_family(path: Path, name: str, model: LanguageModel) -> Path:
     ("qwen2", {"window": None}), ("qwen2", {"window": None, "tie_output": True}),
     ("qwen3", {"window": None}), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}),
     ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}),
+    ("gemma", {}), ("smollm3", {"nope_every": 4, "bias": True, "qkv_bias": True, "ff_bias": True}),
     ("gemma3_text", {"query_scalar": 6, "d_head": 6, "tie_output": True, "full_every": 6, "local_base": 1e4}),
 ])  # fmt: skip
 def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any) -> None:

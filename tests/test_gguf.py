@@ -54,7 +54,9 @@ def tensors_of(model: LanguageModel, name: str = "llama") -> dict[str, np.ndarra
         x = place.read() + (1.0 if "gemma" in name and "norm" in place.theirs else 0.0)
         theirs = names.get_name(place.theirs, try_suffixes=(".weight", ".bias"))
         heads = {"q_proj": config.n_heads, "k_proj": config.n_key_heads}.get(place.theirs.split(".")[-2])
-        found[theirs] = np.ascontiguousarray(permute(x, heads) if name in ("llama", "smollm3") and heads else x, np.float32)
+        found[theirs] = np.ascontiguousarray(
+            permute(x, heads) if name in ("llama", "smollm3") and heads else x, np.float32
+        )
     return found
 
 

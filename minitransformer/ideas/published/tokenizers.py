@@ -278,6 +278,7 @@ def _pieces(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
     decoders, first = library.decoders, found.get("tokenizer.ggml.add_space_prefix", True)
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     model.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if first else steps)
+    model.normalizer = library.normalizers.Replace(" ", "▁")
     model.pre_tokenizer = library.pre_tokenizers.Metaspace("▁", "first" if first else "never", split=False)
     return _with_whole_tokens(model, names, kinds, library)
 
@@ -286,7 +287,7 @@ def _with_whole_tokens(model: Any, names: list[str], kinds: list[int], library: 
     """The tokenizer with those tokens that are cut out of a text first; Gemma's runs of spaces are among them."""
     for number, special in ((_CONTROL, True), (_USER_DEFINED, False)):
         chosen = [name for name, each in zip(names, kinds, strict=True) if each == number]
-        model.add_tokens([library.AddedToken(name, normalized=False, special=special) for name in chosen])
+        model.add_tokens([library.AddedToken(name, normalized=not special, special=special) for name in chosen])
     return model
 
 

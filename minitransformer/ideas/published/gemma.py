@@ -15,7 +15,6 @@ import numpy as np
 from ...core.layers import ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
-from ..after.rotary import rotary_turn
 from ..after.sandwich import OffsetRMSNorm
 from . import llama
 from .decoder import decoder
@@ -37,7 +36,7 @@ class GemmaConfig(llama.LlamaConfig):
             rng,
             norm=lambda: OffsetRMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
-            turn=lambda i: rotary_turn(self.rotary_base),
+            turn=self.turn,
             feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             scale=self.d_model**0.5,
         )

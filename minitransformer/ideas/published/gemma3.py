@@ -16,13 +16,14 @@ from ...core.layers import Residual, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.qk_norm import qk_norm
+from ..after.rotary import rotary_turn
 from ..after.sandwich import Normed, OffsetRMSNorm
 from ..after.softcap import CappedOutput
 from . import gemma2, llama
 from .decoder import decoder, within
 from .family import Family, InGguf, Stored
 from .fields import Fields, written
-from .layer_kinds import FULL, SLIDING, full_every, of_kind, written_kinds
+from .layer_kinds import FULL, SLIDING, full_every, local_base, of_kind, written_kinds
 
 
 @dataclass(frozen=True)
@@ -41,27 +42,31 @@ class Gemma3Config(llama.LlamaConfig):
     query_scalar: int = 256
     logit_cap: float | None = None
 
+    def is_full(self, i: int) -> bool:
+        """Whether layer i sees everything."""
+        return (i + 1) % self.full_every == 0
+
+    def turn(self, i: int) -> Any:
+        """What turns queries and keys in layer i: after a norm, by the angles of its kind."""
+        then = super().turn(i) if self.is_full(i) else rotary_turn(self.local_base)
+        return qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=OffsetRMSNorm)
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Gemma 3."""
 
         def norm() -> OffsetRMSNorm:
             return OffsetRMSNorm(self.d_model, self.norm_eps)
 
-        def is_full(i: int) -> bool:
-            return (i + 1) % self.full_every == 0
-
-        def turn(i: int) -> Any:
-            base = self.rotary_base if is_full(i) else self.local_base
-            return qk_norm(self.d_head or 1, self.norm_eps, base, OffsetRMSNorm)
+        def mix(i: int) -> Any:
+            plain = ScaledDotProduct(self.query_scalar**-0.5, self.attention_dropout)
+            return plain if self.is_full(i) else within(self.window, plain)
 
         return decoder(
             self,
             rng,
             norm=norm,
-            mix=lambda i: within(
-                None if is_full(i) else self.window, ScaledDotProduct(self.query_scalar**-0.5, self.attention_dropout)
-            ),
-            turn=turn,
+            mix=mix,
+            turn=self.turn,
             feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
             scale=self.d_model**0.5,
@@ -74,8 +79,8 @@ def ours(fields: Fields, head: str, stored: Stored) -> Gemma3Config:
     fields = fields.otherwise(**gemma2.DEFAULTS)
     fields.only(use_bidirectional_attention=False)
     sizes = llama.sizes(of_kind(fields, FULL, 1e6), head)
-    local = llama.sizes(of_kind(fields, SLIDING, 1e4), head)["rotary_base"]
-    own = fields.read(gemma2.FIELDS) | {"full_every": full_every(fields, sizes["n_layers"], 6), "local_base": local}
+    own = fields.read(gemma2.FIELDS) | {"full_every": full_every(fields, sizes["n_layers"], 6)}
+    own["local_base"] = local_base(fields, sizes["d_head"], 1e4)
     cap = fields.get("final_logit_softcapping")
     own["logit_cap"] = None if cap is None else fields.positive("final_logit_softcapping")
     return Gemma3Config(**(sizes | own))
@@ -83,11 +88,9 @@ def ours(fields: Fields, head: str, stored: Stored) -> Gemma3Config:
 
 def theirs(config: Gemma3Config) -> dict[str, Any]:
     """Gemma 3's config.json."""
-    sizes = llama.written_sizes(config)
-    del sizes["hidden_act"], sizes["rope_theta"]
-    turns = {FULL: sizes["rope_parameters"], SLIDING: {"rope_type": "default", "rope_theta": config.local_base}}
-    more = written_kinds(config.n_layers, config.full_every, **turns)
-    return {**sizes, **written(config, gemma2.FIELDS), **more, "final_logit_softcapping": config.logit_cap}
+    sizes = written_kinds(config, llama.written_sizes(config))
+    del sizes["hidden_act"]
+    return {**sizes, **written(config, gemma2.FIELDS), "final_logit_softcapping": config.logit_cap}
 
 
 NAMES = (
@@ -117,11 +120,14 @@ def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[s
     }
 
 
-_TURNS = {FULL: {"rope_type": "default", "rope_theta": 500.0}, SLIDING: {"rope_type": "default", "rope_theta": 50.0}}
+_TURNS = {
+    FULL: {"rope_type": "linear", "rope_theta": 500.0, "factor": 8.0},
+    SLIDING: {"rope_type": "default", "rope_theta": 50.0},
+}
 FAMILY = Family(
     "gemma3_text", "model", {"Gemma3TextModel": "body", "Gemma3ForCausalLM": "words"}, ours, theirs, NAMES,
     recipe=Gemma3Config,
-    adds="as Gemma 2 without capped scores; norms of queries and keys, another rotary base in layers with windows",
+    adds="as Gemma 2 without capped scores; norms of queries and keys, other rotary angles in layers with windows",
     small=llama.SMALL | {  # a width whose root is exact, since others round it to float32
         "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
         "final_logit_softcapping": 2.5, "layer_types": [SLIDING, FULL], "rope_parameters": _TURNS,

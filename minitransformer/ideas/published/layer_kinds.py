@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import angles
 from .fields import Fields
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -45,6 +46,16 @@ def of_kind(fields: Fields, kind: str, base: float) -> Fields:
     return Fields(document, fields.asked)
 
 
-def written_kinds(n_layers: int, every: int, **turns: Any) -> dict[str, Any]:
-    """These fields of a config.json. turns: rope_parameters of each kind."""
-    return {"layer_types": kinds(n_layers, every), "rope_parameters": turns}
+def local_base(fields: Fields, width: int, base: float) -> float:
+    """The base of the angles in the layers with windows. Scaled ones are refused there."""
+    found = angles.read(of_kind(fields, SLIDING, base), width)
+    if found["scaled_angles"] is not None:
+        raise ValueError(f"rope_parameters of {SLIDING} must be of type 'default': only full layers scale their angles")
+    return found["rotary_base"]
+
+
+def written_kinds(config: Any, sizes: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a config.json. sizes: those of a config like Llama's; config: with full_every and local_base."""
+    rest = {name: value for name, value in sizes.items() if name not in ("rope_theta", "rope_scaling")}
+    turns = {FULL: sizes["rope_parameters"], SLIDING: angles.one(config.local_base, None)}
+    return {**rest, "layer_types": kinds(config.n_layers, config.full_every), "rope_parameters": turns}

@@ -14,7 +14,6 @@ import numpy as np
 from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
-from ..after.rotary import rotary_turn
 from . import llama
 from .decoder import decoder
 from .family import WRITERS, Family, InGguf, Stored, classes
@@ -33,6 +32,10 @@ class SmolLM3Config(llama.LlamaConfig):
     nope_every: int = 4
     ff_bias: bool = False
 
+    def turn(self, i: int) -> Any:
+        """What turns queries and keys in layer i: nothing in every nope_every-th."""
+        return super().turn(i) if (i + 1) % self.nope_every else (None, None)
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of SmolLM3."""
         return decoder(
@@ -40,7 +43,7 @@ class SmolLM3Config(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
-            turn=lambda i: rotary_turn(self.rotary_base) if (i + 1) % self.nope_every else (None, None),
+            turn=self.turn,
             feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.ff_bias, rng),
         )
 
@@ -57,7 +60,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> SmolLM3Config:
             raise ValueError("no_rope_layers must have 0 for every n-th layer, and 1 for all others")
     if any(kind != "full_attention" for kind in fields.get("layer_types") or ()):
         raise ValueError("layer_types must all be 'full_attention'")
-    biases = {"bias": fields.flag("attention_bias", False), "ff_bias": fields.flag("mlp_bias", False)}
+    biases: dict[str, Any] = {"bias": fields.flag("attention_bias", False), "ff_bias": fields.flag("mlp_bias", False)}
     return SmolLM3Config(**sizes, **biases, nope_every=every)
 
 

@@ -50,15 +50,16 @@ def theirs_of(path: Path) -> Any:
 
     Their own reader of .gguf files takes a minute for this vocabulary.
     """
+    file = open_file(path)
     config = transformers.Gemma3TextConfig(
         vocab_size=262144, hidden_size=640, intermediate_size=2048, num_hidden_layers=18, num_attention_heads=4,
         num_key_value_heads=1, head_dim=256, max_position_embeddings=32768, sliding_window=512,
-        query_pre_attn_scalar=256,
+        query_pre_attn_scalar=256, rms_norm_eps=file.metadata["gemma3.attention.layer_norm_rms_epsilon"],
     )  # fmt: skip
     with torch.device("meta"):
         model = transformers.Gemma3ForCausalLM(config)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GEMMA3, 18)
-    found, state = open_file(path).tensors, {}
+    found, state = file.tensors, {}
     for name in model.state_dict():
         if name == "lm_head.weight":
             continue
@@ -155,4 +156,4 @@ def test_logits_of_gemma(gemma: Any, note: Callable[..., None]) -> None:  # noqa
     largest = max(abs(each).max() for each in expected)
     errors = [max(abs(a - b).max() for a, b in zip(some, expected, strict=True)) for some in (found, rounded)]
     note("Gemma 3 270M: max |logit error| in float64, in float32, of logits up to", (*errors, largest))
-    assert errors[0] < 1e-10 * largest and errors[1] < 1e-4 * largest
+    assert errors[0] < 1e-10 * largest and errors[1] < 1e-5 * largest

@@ -33,12 +33,13 @@ def decoder(
     around_maps: Callable[[Any], Any] | None = None,
     scale: float = 1.0,
     output: Callable[[Embedding], Any] | None = None,
+    embedding_norm: Any = None,
 ) -> LanguageModelParts:
     """The parts of a decoder. sizes: a config with the fields of LlamaConfig.
 
     norm(): of vectors of width d_model; mix(i): of layer i, from 0 on; turn(i): a pair of Turn, or of None;
-    residual(f): around a sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits. Raises
-    ValueError for heads of odd width.
+    residual(f): around a sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits;
+    embedding_norm: of the token vectors. Raises ValueError for heads of odd width.
     """
     if (rotated := sizes.d_rotary or sizes.d_head) % 2:
         name = "d_rotary" if sizes.d_rotary else "head_dim"
@@ -54,7 +55,7 @@ def decoder(
     layers = [layer(i) for i in range(sizes.n_layers)]
     table = tokens if sizes.tie_output else Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     return LanguageModelParts(
-        embed=InputEmbedding(tokens, None, scale, sizes.dropout),
+        embed=InputEmbedding(tokens, None, scale, sizes.dropout, norm=embedding_norm),
         stack=Encoder.of(layers, norm(), sizes.recompute),
         output=table if output is None else output(table),
     )

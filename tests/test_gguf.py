@@ -66,9 +66,13 @@ def write_gguf(
     quantized: gguf.GGMLQuantizationType | None = None,
     architecture: str = "llama",
     tensors: dict[str, np.ndarray] | None = None,
+    at_most: int = 0,
     **more: Any,
 ) -> Path:
-    """Write a model with their library. quantized: of the matrices. more: further metadata; None leaves one out."""
+    """Write a model with their library. quantized: of the matrices. more: further metadata; None leaves one out.
+
+    at_most: how many tensors each file has.
+    """
     config = model.config
     metadata: dict[str, Any] = {
         "llama.vocab_size": config.vocabulary,
@@ -83,7 +87,7 @@ def write_gguf(
         "llama.rope.dimension_count": config.d_model // config.n_heads,
     } | {name.replace("__", "."): value for name, value in more.items()}
     metadata = {name.replace("llama.", f"{architecture}.", 1): value for name, value in metadata.items()}
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=at_most)
     for name, value in metadata.items():
         match value:
             case bool():
@@ -115,6 +119,8 @@ def write_family(path: Path, name: str, model: LanguageModel) -> Path:
     caps = {"attn_logit_softcapping": "score_cap", "final_logit_softcapping": "logit_cap"}
     own = {f"{kind}.{theirs}": getattr(config, ours) for theirs, ours in caps.items() if hasattr(config, ours)}
     own |= {f"{kind}.attention.sliding_window": config.window} if own else {}
+    if getattr(config, "scaled_angles", None):
+        own |= {f"{kind}.rope.scaling.type": "linear", f"{kind}.rope.scaling.factor": config.scaled_angles["factor"]}
     turned = {"llama.rope.dimension_count": config.d_head}
     return write_gguf(path, model, architecture=kind, tensors=tensors_of(model, name), **turned | widths | own)
 
@@ -152,7 +158,7 @@ def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
     ],
 )
 def test_a_file_of_another_family_is_told_what_is_missing(tmp_path: Path, kind: str, message: str) -> None:
-    with pytest.raises(ValueError, match="must be one of gemma2, .*llama, .*qwen3.* " + message):
+    with pytest.raises(ValueError, match="must be one of gemma, .*llama, .*qwen3.*" + message):
         from_pretrained(write_gguf(tmp_path / "model.gguf", llama(), architecture=kind))
 
 
@@ -166,6 +172,25 @@ def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kin
     assert found.tokens.table.value.dtype == np.float32
     step = {"Q8_0": 0.01, "Q4_0": 0.3, "Q4_1": 0.2, "Q5_1": 0.1, "F16": 1e-3, "BF16": 1e-2}[kind]
     np.testing.assert_allclose(unpacked, exact, rtol=0, atol=step)
+
+
+def test_a_model_in_several_files(tmp_path: Path) -> None:
+    """As their library cuts it. A part that is missing, or another's, is named."""
+    model = llama()
+    whole = from_pretrained(write_gguf(tmp_path / "model.gguf", model))
+    write_gguf(tmp_path / "cut.gguf", model, at_most=8)
+    first, *rest = sorted(tmp_path.glob("cut-*"))
+    assert [path.name for path in rest] == ["cut-00002-of-00003.gguf", "cut-00003-of-00003.gguf"]
+    for name, value in from_pretrained(first).state().items():
+        np.testing.assert_array_equal(value, whole.state()[name])
+    with pytest.raises(ValueError, match=r"cut-00002-of-00003\.gguf is one of 3 parts; open the first"):
+        from_pretrained(rest[0])
+    rest[1].write_bytes(rest[0].read_bytes())
+    with pytest.raises(ValueError, match=r"cut-00003-of-00003\.gguf does not say that it is part 3 of 3"):
+        from_pretrained(first)
+    rest[1].unlink()
+    with pytest.raises(FileNotFoundError, match=r"cut-00003-of-00003\.gguf"):
+        from_pretrained(first)
 
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +258,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "experts": ({"llama__expert_count": 8}, "mixture of experts is not supported"),
     "stretched rotations": ({"llama__rope__scaling__type": "yarn"}, "'yarn' is not supported"),
     "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "must be the width 16 of a head"),
-    "a part of a model": ({"split__count": 3}, "several .gguf files"),
+    "a part of a model": ({"split__count": 3}, "is one of 3 parts; open the first, NAME-00001-of-00003.gguf"),
     "no width": ({"llama__embedding_length": None}, "llama.embedding_length is missing"),
     "width in words": ({"llama__embedding_length": "64"}, "llama.embedding_length must be an integer"),
     "a width of each layer": ({"llama__feed_forward_length": [96, 96]}, "llama.feed_forward_length must be an integer"),

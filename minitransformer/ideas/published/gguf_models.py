@@ -80,9 +80,6 @@ def document(file: File) -> dict[str, Any]:
     fields = Fields({name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")})
     if fields.get(f"{kind}.expert_count"):
         raise ValueError(f"{kind}.expert_count: a mixture of experts is not supported")
-    fields.only(**{f"{kind}.rope.scaling.type": "none"})
-    if file.metadata.get("split.count", 0) not in (0, 1):
-        raise ValueError("split.count: a model in several .gguf files is not supported; join them first")
     rows = (line.split() for line in _FIELDS.strip().splitlines())
     config: dict[str, Any] = {theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows}
     if config["num_attention_heads"] > config["hidden_size"]:
@@ -105,6 +102,10 @@ def document(file: File) -> dict[str, Any]:
         "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
+    if (scaled := fields.get(f"{kind}.rope.scaling.type", "none")) != "none":
+        if scaled != "linear":
+            raise ValueError(f"{kind}.rope.scaling.type {str(scaled)[:40]!r} is not supported here, only 'linear' is")
+        config["rope_scaling"] = {"rope_type": scaled, "factor": fields.positive(f"{kind}.rope.scaling.factor")}
     assert family.in_gguf is not None
     config |= family.in_gguf.more(fields, file.tensors, config)
     fields.nothing_else(_IGNORED, "the metadata")

@@ -16,7 +16,7 @@ from ...core.layers import FeedForward, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.plain_norm import PlainRMSNorm
 from ..after.qk_norm import qk_norm
-from ..after.rotary import RotaryPositions
+from ..after.rotary import RotaryPositions, rotary
 from ..after.softcap import CappedOutput
 from ..after.squared_relu import squared_relu
 from . import llama
@@ -30,8 +30,8 @@ class BackwardPositions(RotaryPositions):
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward). positions: integers (..., T), where they do not count from `start`."""
-        at = array_module(heads).arange(start, start + heads.shape[-2]) if positions is None else positions
-        return super().__call__(heads, positions=-at)
+        counted = array_module(heads).arange(start, start + heads.shape[-2])
+        return rotary(heads, base=self.base, positions=-(counted if positions is None else positions[..., None, :]))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ....core.arrays.backend import Array, Pullback, array_module
 from ....core.arrays.declared import declared
-from ....core.layers import RMSNorm
+from ....core.layers import Cost, RMSNorm
 
 
 class PlainRMSNorm(RMSNorm):
@@ -46,3 +46,7 @@ class PlainRMSNorm(RMSNorm):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """As RMSNorm, and the ones."""
+        return super().cost(batch, length) + Cost(kept=self.gamma.value.size)

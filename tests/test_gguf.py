@@ -174,6 +174,57 @@ def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kin
     np.testing.assert_allclose(unpacked, exact, rtol=0, atol=step)
 
 
+def six_bits(block: bytes) -> list[float]:
+    """Q6_K: 256 numbers d · scale · (q - 32). Four low bits of each q come first, then two high ones, then scales."""
+    low, high, scales = block[:128], block[128:192], np.frombuffer(block[192:208], np.int8)
+    d = float(np.frombuffer(block[208:210], np.float16)[0])
+    found = []
+    for i in range(256):
+        half, quarter, place = i // 128, i % 128 // 32, i % 32
+        four = low[64 * half + 32 * (quarter % 2) + place] >> 4 * (quarter // 2) & 15
+        two = high[32 * half + place] >> 2 * quarter & 3
+        found.append(d * scales[i // 16] * ((two << 4 | four) - 32))
+    return found
+
+
+def four_bits(block: bytes) -> list[float]:
+    """Q4_K: 256 numbers d · scale · q - m · least, in 8 parts, each with six bits of scale and six of least."""
+    d, m = (float(x) for x in np.frombuffer(block[:4], np.float16))
+    packed, found = block[4:16], []
+    for i in range(256):
+        part = i // 32
+        if part < 4:
+            scale, least = packed[part] & 63, packed[part + 4] & 63
+        else:
+            scale = packed[part + 4] & 15 | packed[part - 4] >> 6 << 4
+            least = packed[part + 4] >> 4 | packed[part] >> 6 << 4
+        q = block[16 + 32 * (part // 2) + i % 32] >> 4 * (part % 2) & 15
+        found.append(d * scale * q - m * least)
+    return found
+
+
+@pytest.mark.parametrize("kind, formula", [("Q6_K", six_bits), ("Q4_K", four_bits)])
+def test_packed_numbers_by_their_formula(tmp_path: Path, kind: str, formula: Any) -> None:
+    """Of llama.cpp, ggml-quants.c, written out number by number; random bytes, with scales of ordinary size."""
+    number = gguf.GGMLQuantizationType[kind]
+    size = gguf.GGML_QUANT_SIZES[number][1]
+    rows = np.random.default_rng(0).integers(0, 256, (3, size), np.uint8)
+    scales = slice(208, 210) if kind == "Q6_K" else slice(0, 4)
+    ordinary_sizes = np.linspace(0.01, 0.2, 3 * (scales.stop - scales.start) // 2, dtype=np.float16)
+    rows[:, scales] = ordinary_sizes.view(np.uint8).reshape(3, -1)
+    writer = gguf.GGUFWriter(tmp_path / "one.gguf", "llama")
+    writer.add_tensor("x", rows, raw_dtype=number)
+    for write in (
+        writer.write_header_to_file,
+        writer.write_kv_data_to_file,
+        writer.write_tensors_to_file,
+        writer.close,
+    ):
+        write()
+    found = open_file(tmp_path / "one.gguf").tensors["x"].read()
+    np.testing.assert_allclose(found, [formula(row.tobytes()) for row in rows], rtol=1e-6, atol=1e-5)
+
+
 def test_a_model_in_several_files(tmp_path: Path) -> None:
     """As their library cuts it. A part that is missing, or another's, is named."""
     model = llama()

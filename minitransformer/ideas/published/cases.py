@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -56,12 +56,13 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
 
 
 def _decoder(config: Any) -> Callable[..., Any]:
-    """Smaller sizes of a family's small model, whose queries share one head of keys."""
-    return lambda n, **sizes: replace(config, vocabulary=n, n_key_heads=1, d_head=2, **sizes)
+    """Smaller sizes of a family's small model; where queries share heads of keys, all share one."""
+    heads = {"n_key_heads": 1, "d_head": 2} if isinstance(config, LlamaConfig) else {}
+    return lambda n, **sizes: replace(config, vocabulary=n, **heads, **sizes)
 
 
 for _name, _recipe in RECIPES.items():
-    if issubclass(_recipe, LlamaConfig):
+    if "max_length" in (field.name for field in fields(_recipe)):  # of a decoder alone
         _small = _decoder(FAMILIES[_name.replace("-", "_")].example()[0])
         _enter(f"LanguageModel as {_name} has it", language_model(_small))
         _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_small)))

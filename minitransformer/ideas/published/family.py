@@ -13,13 +13,15 @@ from ...core.models.classifier import Classifier
 from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
 from .fields import Fields
-from .names import Layout, Place, layout, lines
+from .names import Layout, Place, Stack, layout, lines
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 from .weight_files import Tensor
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
 Pretrained = TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer
-Stored: TypeAlias = Mapping[str, Tensor | Place]  # the tensors of a file by their names, without the prefix of the body
+Stored: TypeAlias = Mapping[
+    str, Tensor | Place | Stack
+]  # the tensors of a file by their names, without the prefix of the body
 
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
 ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": CLASSES}  # how their classes end

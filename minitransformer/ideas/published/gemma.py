@@ -37,7 +37,7 @@ class GemmaConfig(llama.LlamaConfig):
             norm=lambda: OffsetRMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
             turn=self.turn,
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             scale=self.d_model**0.5,
         )
 

@@ -53,7 +53,7 @@ class Gemma2Config(llama.LlamaConfig):
             norm=norm,
             mix=mix,
             turn=self.turn,
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
             scale=self.d_model**0.5,
             output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),

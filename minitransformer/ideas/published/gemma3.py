@@ -46,7 +46,7 @@ class Gemma3Config(llama.LlamaConfig):
         """Whether layer i sees everything."""
         return (i + 1) % self.full_every == 0
 
-    def turn(self, i: int) -> Any:
+    def turn(self, i: int = 0) -> Any:
         """What turns queries and keys in layer i: after a norm, by the angles of its kind."""
         then = super().turn(i) if self.is_full(i) else rotary_turn(self.local_base)
         return qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=OffsetRMSNorm)
@@ -67,7 +67,7 @@ class Gemma3Config(llama.LlamaConfig):
             norm=norm,
             mix=mix,
             turn=self.turn,
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
             scale=self.d_model**0.5,
             output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),

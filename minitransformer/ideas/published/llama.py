@@ -72,7 +72,7 @@ class LlamaConfig:
         """The model of these sizes, untrained."""
         return (RereadingLanguageModel if follow_length(self.scaled_angles) else LanguageModel)(self, rng)
 
-    def turn(self, i: int) -> Any:
+    def turn(self, i: int = 0) -> Any:
         """What turns queries and keys in layer i."""
         return scaled_turn(self.rotary_base, self.scaled_angles, self.d_rotary)
 
@@ -84,7 +84,7 @@ class LlamaConfig:
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
             turn=self.turn,
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
         )
 
 

@@ -55,7 +55,7 @@ class NanochatConfig(llama.LlamaConfig):
             norm=lambda: PlainRMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
             turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=PlainRMSNorm),
-            feed_forward=lambda: FeedForward(self.d_model, self.d_ff, squared_relu, False, rng),
+            feed_forward=lambda i: FeedForward(self.d_model, self.d_ff, squared_relu, False, rng),
             embedding_norm=PlainRMSNorm(self.d_model, self.norm_eps),
             output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
         )

@@ -39,7 +39,7 @@ class Olmo3Config(llama.LlamaConfig):
         """Whether layer i sees everything."""
         return (i + 1) % self.full_every == 0
 
-    def turn(self, i: int) -> Any:
+    def turn(self, i: int = 0) -> Any:
         """What turns queries and keys in layer i: angles that are scaled in full layers alone."""
         return super().turn(i) if self.is_full(i) else rotary_turn(self.local_base)
 
@@ -59,7 +59,7 @@ class Olmo3Config(llama.LlamaConfig):
             norm=norm,
             mix=mix,
             turn=self.turn,
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: NormedUpdate(sublayer, norm(), self.dropout),
             around_maps=lambda part: Normed(part, norm(part.d_out)),
         )

@@ -32,7 +32,7 @@ class SmolLM3Config(llama.LlamaConfig):
     nope_every: int = 4
     ff_bias: bool = False
 
-    def turn(self, i: int) -> Any:
+    def turn(self, i: int = 0) -> Any:
         """What turns queries and keys in layer i: nothing in every nope_every-th."""
         return super().turn(i) if (i + 1) % self.nope_every else (None, None)
 
@@ -44,7 +44,7 @@ class SmolLM3Config(llama.LlamaConfig):
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
             turn=self.turn,
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.ff_bias, rng),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.ff_bias, rng),
         )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 _SIDE_BY_SIDE = "attention and feed-forward network side by side"
 _PART = "rotary positions in only a part of each head"
-_EXPERTS = "mixtures of experts in place of feed-forward networks"
 _FILE = "a file in published/, though every part is here: {}"
 _BETWEEN = "rotary positions that turn neighbouring numbers of a head in a whole model"
 
@@ -18,8 +17,6 @@ UNKNOWN = {
     "cohere": f"{_SIDE_BY_SIDE}, LayerNorm without β, scaled logits",
     "deberta": "separate scores for content and position",
     "deberta-v2": "separate scores for content and position",
-    "deepseek_v2": "latent attention with rotary positions, an expert that every token uses",
-    "deepseek_v3": "latent attention with rotary positions, an expert that every token uses",
     "electra": "a head that finds replaced tokens; and a file in published/ for its body, a BERT with a projection",
     "ernie4_5": _BETWEEN,
     "falcon": _SIDE_BY_SIDE,
@@ -33,15 +30,12 @@ UNKNOWN = {
     "granite": "factors that scale token vectors, scores, residual connections and logits",
     "mamba": "a state space in place of attention",
     "mamba2": "a state space in place of attention",
-    "mixtral": _FILE.format(_EXPERTS),
     "modernbert": "rotary positions and gated feed-forward networks in an encoder, windows in some layers",
     "mpt": "ALiBi without any biases, those of LayerNorm included",
     "olmo": "LayerNorm without γ and β",
-    "olmoe": "experts whose gates do not sum to one",
     "opt": "a language model's learned positions that begin at row 2 of their table",
     "phi": f"{_PART}, {_SIDE_BY_SIDE}",
-    "qwen2_moe": "an expert that every token uses, beside those that a router chooses",
-    "qwen3_moe": _FILE.format(f"{_EXPERTS}, RMSNorm of the queries and keys of each head"),
+    "qwen2_moe": "a gate for the expert that every token uses",
     "rwkv": "a recurrence in place of attention",
     "stablelm": f"{_PART} together with LayerNorm",
     "umt5": "a relative position bias in every layer",

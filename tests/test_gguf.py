@@ -151,7 +151,7 @@ def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
     "kind, message",
     [
         ("stablelm", "what is missing here: rotary positions in only a part"),
-        ("qwen3moe", "what is missing here: a file in published/"),
+        ("qwen3moe", "as a folder of Hugging Face's, qwen3_moe opens"),
         ("olmo2", "as a folder of Hugging Face's, olmo2 opens"),
         ("gpt-oss", "as a folder of Hugging Face's, gpt_oss opens"),
         ("florb", "nothing is known here about this family"),

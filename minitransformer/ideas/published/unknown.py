@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 _SIDE_BY_SIDE = "attention and feed-forward network side by side"
-_PART = "rotary positions in only a part of each head"
 _FILE = "a file in published/, though every part is here: {}"
-_BETWEEN = "rotary positions that turn neighbouring numbers of a head in a whole model"
+_BETWEEN = _FILE.format("rotary positions that turn neighbouring numbers of a head")
 
 UNKNOWN = {
     "bloom": "ALiBi with a norm after the embedding, and queries, keys and values of each head side by side",
@@ -21,11 +20,11 @@ UNKNOWN = {
     "ernie4_5": _BETWEEN,
     "falcon": _SIDE_BY_SIDE,
     "gemma3": "images before the text; a Gemma 3 without images, whose model_type is gemma3_text, opens",
-    "glm": f"{_PART}, {_BETWEEN}",
     "gemma3n": "embeddings of tokens for each layer, and layers that share keys and values",
+    "glm": f"{_BETWEEN}, in a part of it",
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
-    "gpt_neox": f"{_PART}, {_SIDE_BY_SIDE}",
-    "gptj": f"{_PART}, {_SIDE_BY_SIDE}",
+    "gpt_neox": _SIDE_BY_SIDE,
+    "gptj": _SIDE_BY_SIDE,
     "helium": _BETWEEN,
     "granite": "factors that scale token vectors, scores, residual connections and logits",
     "mamba": "a state space in place of attention",
@@ -34,10 +33,10 @@ UNKNOWN = {
     "mpt": "ALiBi without any biases, those of LayerNorm included",
     "olmo": "LayerNorm without γ and β",
     "opt": "a language model's learned positions that begin at row 2 of their table",
-    "phi": f"{_PART}, {_SIDE_BY_SIDE}",
+    "phi": _SIDE_BY_SIDE,
     "qwen2_moe": "a gate for the expert that every token uses",
     "rwkv": "a recurrence in place of attention",
-    "stablelm": f"{_PART} together with LayerNorm",
+    "stablelm": _FILE.format("rotary positions in a part of each head, LayerNorm"),
     "umt5": "a relative position bias in every layer",
     "xlnet": "tokens predicted in a permuted order, by two streams of attention",
 }

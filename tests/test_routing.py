@@ -12,10 +12,10 @@ from minitransformer.ideas.after.routing import (
     SharedExperts,
     SigmoidRouting,
     SoftmaxRouting,
-    best_in_groups,
     sigmoid_gates,
     softmax_gates,
 )
+from minitransformer.ideas.after.routing.op import best_in_groups
 from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(3)

@@ -137,6 +137,8 @@ def sizes(fields: Fields, head: str, table: str = FIELDS) -> dict[str, Any]:
     found = {**fields.read(_SIZES), **fields.read(table)}
     found["tie_output"] |= head == BODY
     fields.only(head_dim=found["d_rotary"], qk_head_dim=found["d_head"] + found["d_rotary"])
+    if "head_dim" in fields.document and fields.get("head_dim") is None:
+        raise ValueError("head_dim null is not supported; leave it out, since it is qk_rope_head_dim")
     if found["d_rotary"] % 2:
         raise ValueError(f"qk_rope_head_dim must be even, since positions turn pairs; got {found['d_rotary']}")
     found["d_query"] = fields.size_or_none("q_lora_rank")
@@ -217,8 +219,8 @@ SMALL = {
     name: value for name, value in llama.SMALL.items() if name not in ("num_key_value_heads", "head_dim")
 } | {
     "q_lora_rank": 5, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5,
-    "n_routed_experts": 6, "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 7,
-    "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
+    "n_routed_experts": 6, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 7,
+    "num_attention_heads": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
 }  # fmt: skip
 FAMILY = Family(
     "deepseek_v2", "model", classes("DeepseekV2", WRITERS), ours, theirs, NAMES,

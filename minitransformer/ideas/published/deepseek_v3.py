@@ -74,6 +74,6 @@ FAMILY = Family(
     "deepseek_v3", "model", classes("DeepseekV3", WRITERS), ours, theirs, deepseek_v2.NAMES,
     recipe=DeepseekV3Config,
     adds="as DeepSeek-V2; gates of sigmoids, and a bias that only chooses",
-    small=deepseek_v2.SMALL | {"num_key_value_heads": 6},
+    small=deepseek_v2.SMALL | {"num_key_value_heads": 2},
     ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha quantization_config",
 )  # fmt: skip

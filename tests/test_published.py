@@ -159,6 +159,22 @@ def test_ways_of_splitting(tmp_path: Path, splitting: str, expected: list[str]) 
     assert [tokens[i] for i in load_tokenizer(path).encode(" 1234", special=True)] == expected
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_vocabulary_of_pieces_merges_by_score(tmp_path: Path, first: bool) -> None:
+    """Of "ab b", first a and b, then the space and b; what no piece has becomes bytes; three spaces are never split."""
+    own = ["   ", *(f"<0x{i:02X}>" for i in range(256)), "a", "b", "▁", "ab", "▁b", "▁ab"]
+    more: dict[str, Any] = {
+        "model": "llama", "tokens": ["<unk>", "<s>", "</s>", *own], "scores": [0.0] * 263 + [-1.0, -2.0, -9.0],
+        "token_type": [2, 3, 3, 4] + [6] * 256 + [1] * 6, "merges": None, "bos_token_id": 1, "eos_token_id": 2,
+        "unknown_token_id": 0, "add_space_prefix": first, "add_bos_token": None,
+    }  # fmt: skip
+    tokenizer = load_tokenizer(gguf_file(tmp_path / "model.gguf", **more))
+    found = tokenizer.encode("ab b   ö", special=True)
+    names = [more["tokens"][i] for i in found]
+    assert names == ["<s>", "▁ab" if first else "ab", "▁b", "   ", "<0xC3>", "<0xB6>"]
+    assert tokenizer.decode(found) == "ab b   ö"
+
+
 def test_pieces_are_whole_characters(writer: Path) -> None:
     tokenizer = load_tokenizer(writer)
     ids = tokenizer.encode("hello 🙂 ö")
@@ -190,7 +206,8 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model": "llama"}, "tokenizer.ggml.model must be 'gpt2'.* got 'llama'"),
+        ({"model": "bert"}, "tokenizer.ggml.model must be 'gpt2'.* or 'llama'.* got 'bert'"),
+        ({"model": "llama"}, "each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores"),
         ({"pre": "deepseek"}, "tokenizer.ggml.pre must be one of gpt-2, smollm, llama-bpe, qwen2, got 'deepseek'"),
         ({"pre": None}, "got 'None'"),
         ({"tokens": None}, "tokenizer.ggml.tokens must be a list of texts"),

@@ -17,6 +17,7 @@ from ...core.arrays.backend import Array
 from .bart import BartConfig
 from .families import FAMILIES, RECIPES
 from .llama import LlamaConfig
+from .nanochat import BackwardPositions
 from .position_tables import HalvesPositions, OffsetPositions
 from .t5 import T5Config
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
@@ -26,6 +27,8 @@ _AT = np.array([[0, 0, 1], [2, 0, 4]])
 layer("OffsetPositions of each sequence", lambda: OffsetPositions(5, 3, 2), (2, 3, 3), positions=_AT)
 layer("HalvesPositions", lambda: HalvesPositions(4), (2, 3, 4), start=2)
 layer_of_every_rank("OffsetPositions", lambda: OffsetPositions(5, 4, 2), (..., 3, 4))
+layer("BackwardPositions", lambda: BackwardPositions(50.0), (2, 3, 5, 4), start=2)
+layer_of_every_rank("BackwardPositions", lambda: BackwardPositions(50.0), (..., 3, 4))
 layer_of_every_rank("HalvesPositions", lambda: HalvesPositions(4), (..., 3, 4))
 
 

@@ -39,10 +39,12 @@ class InGguf:
     """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
 
     more(metadata, stored, config) returns further fields of config.json, from these and from the other fields.
+    architecture: its name there, if that is not its model_type.
     """
 
     names: str
     more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    architecture: str = ""
 
 
 @dataclass(frozen=True)

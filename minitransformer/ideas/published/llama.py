@@ -73,7 +73,7 @@ class LlamaConfig:
         return (RereadingLanguageModel if follow_length(self.scaled_angles) else LanguageModel)(self, rng)
 
     def turn(self, i: int = 0) -> Any:
-        """What turns queries and keys."""
+        """What turns queries and keys in layer i."""
         return scaled_turn(self.rotary_base, self.scaled_angles, self.d_rotary)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 _SIDE_BY_SIDE = "attention and feed-forward network side by side"
-_GEMMA_3 = "norms of queries and keys that multiply by 1 + γ, and another rotary base in the layers with windows"
 _FILE = "a file in published/, though every part is here: {}"
 _BETWEEN = _FILE.format("rotary positions that turn neighbouring numbers of a head")
 
@@ -20,9 +19,8 @@ UNKNOWN = {
     "electra": "a head that finds replaced tokens; and a file in published/ for its body, a BERT with a projection",
     "ernie4_5": _BETWEEN,
     "falcon": _SIDE_BY_SIDE,
-    "gemma": _FILE.format("it is Gemma 2 without the caps and without the norms after each sub-layer"),
-    "gemma3": _GEMMA_3,
-    "gemma3_text": _GEMMA_3,
+    "gemma3": "images before the text; a Gemma 3 without images, whose model_type is gemma3_text, opens",
+    "gemma3n": "embeddings of tokens for each layer, and layers that share keys and values",
     "glm": f"{_BETWEEN}, in a part of it",
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
     "gpt_neox": _SIDE_BY_SIDE,
@@ -38,7 +36,6 @@ UNKNOWN = {
     "phi": _SIDE_BY_SIDE,
     "qwen2_moe": "a gate for the expert that every token uses",
     "rwkv": "a recurrence in place of attention",
-    "smollm3": "layers without positions",
     "stablelm": _FILE.format("rotary positions in a part of each head, LayerNorm"),
     "umt5": "a relative position bias in every layer",
     "xlnet": "tokens predicted in a permuted order, by two streams of attention",

@@ -47,6 +47,8 @@ class Checker:
     def line(self, statement: Statement) -> Line:
         """The verdict on one statement."""
         number, text = statement.number, statement.text
+        if statement.kind == "equation" and not text.lstrip(" &").startswith("="):
+            self.chain = None
         try:
             if statement.kind == "words":
                 return Line(number, text, "words")
@@ -64,14 +66,21 @@ class Checker:
             return Line(number, text, "wrong", _sentence(str(problem)))
         except OutOfTime:
             return Line(number, text, "unreadable", "The text takes too long to try; check it in parts.")
-        except (RecursionError, MemoryError, OverflowError, np.linalg.LinAlgError, ZeroDivisionError) as problem:
+        except np.linalg.LinAlgError:
             self._lost(text)
-            told = "singular" if isinstance(problem, np.linalg.LinAlgError | ZeroDivisionError) else "too large to try"
-            return Line(number, text, "unreadable", f"The line is {told}.")
+            return Line(number, text, "unreadable", "A matrix in this line has no inverse.")
+        except Exception as problem:  # whatever is typed, it is no reason for a traceback
+            return Line(number, text, "unreadable", f"The line cannot be tried ({type(problem).__name__}).")
 
     def _lost(self, text: str) -> None:
-        """A chain whose first line could not be read cannot go on."""
-        if not text.lstrip().startswith("="):
+        """Of a line that cannot be read, later lines may still go on with its left side."""
+        head, equals, _ = text.partition("=")
+        if not head.strip() or self.chain is not None:
+            return
+        try:
+            side = parsing.sides(head + "= 0")[0]
+            self.chain = Chain(self._side(side, ())) if equals and side is not None else None
+        except (Unreadable, Fault):
             self.chain = None
 
     def _give(self, text: str) -> None:
@@ -86,7 +95,6 @@ class Checker:
         else:
             if not rights:
                 raise Unreadable("An equation has two sides.")
-            self.chain = None
             name = parsing.single_name(left)
             defined = self._definition(name, rights[0]) if name else None
             if defined:
@@ -171,7 +179,9 @@ class Checker:
             except (Fault, Unreadable) as error:
                 problem = problem or error
                 continue
-            self.known.defined[name] = replace(definition, rank=values[0].rank)
+            letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
+            axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
+            self.known.defined[name] = replace(definition, rank=values[0].rank, axes=axes)
             for draw, value in zip(self.trial.draws, values, strict=True):
                 draw.values[name] = value
             try:
@@ -230,7 +240,7 @@ class Checker:
         extra = sorted(free(right) - free(chain.left) - set(self.known.sizes))
         missing = sorted(free(chain.left) - free(right)) if outcome.fault else []
         fault = free_alone(chain.left, right, extra, missing) if extra else outcome.fault
-        repair = mended(self, chain.left, right)
+        repair = mended(self.trial, chain.left, right, self.deadline)
         message = repair.sentence or fault or "The two sides differ."
         return Line(number, text, "wrong", _sentence(message), outcome.numbers, repair.question, repair.mistake)
 

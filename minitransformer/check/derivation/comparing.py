@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +55,8 @@ class Trial:
             told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
             return Outcome(False, unreadable=told)
         first: Outcome | None = None
-        # ∂a/∂b holds fixed what stands beside b in the definition of a, or lets it follow b: people write both
-        partial = any(_has_partial(side) for side in (left, right))
-        both = (False, True) if partial else (False,)
+        # on the right, ∂a/∂b may hold fixed what stands beside b in the definition of a: the chain rule, path by path
+        both = (False, True) if _has_partial(right) else (False,)
         for (rows, identity), fixed in itertools.product(self.ways(left, right), both):
             outcome = self._compared(left, right, rows, identity, fixed, quick)
             if outcome.right:
@@ -66,13 +66,35 @@ class Trial:
         assert first is not None
         return first
 
+    def test_of(self, left: Node, right: Node) -> Callable[[Node], bool]:
+        """A quick test, on one draw, of whether an expression equals the left side."""
+        computers = [self.draws[0].computer(rows, size) for rows, size in self.ways(left, right)]
+        try:
+            value = computers[0].of(left)
+        except (Fault, Unreadable):
+            return lambda right: False
+        runs = computers[0].runs(left, {})
+        for computer in computers:
+            computer.kept = {}
+
+        def fits(right: Node) -> bool:
+            for computer in computers:
+                try:
+                    p, q, _ = computer.same(value, computer.of(right, runs))
+                except (Fault, Unreadable, np.linalg.LinAlgError, ValueError):
+                    continue
+                return bool(np.allclose(p, q, rtol=1e-8, atol=1e-11))
+            return False
+
+        return fits
+
     def _compared(self, left: Node, right: Node, rows: bool, identity: str, fixed: bool, quick: bool) -> Outcome:
         tried = infinite = 0
         for draw in self.draws[:1] if quick else self.draws:
-            draw.only_explicit = fixed
             computer = draw.computer(rows, identity)
             try:
                 value = computer.of(left)
+                draw.only_explicit = fixed
                 p, q, labels = computer.same(value, computer.of(right, computer.runs(left, {})))
             except Fault as problem:
                 return Outcome(False, fault=str(problem))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import functions
+from . import functions as mathematics
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .tree import (
     BINDS_AND_KEEPS,
@@ -39,6 +40,10 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+def _pair(left: Node, right: Node) -> str:
+    return f"in {written(left, 'product')} {written(right, 'product')}"
+
+
 class Computer:
     """Computes expressions.
 
@@ -58,6 +63,7 @@ class Computer:
     ) -> None:
         self.look, self.slope, self.lengths = look, slope, lengths
         self.exact, self.rows, self.identity, self.deadline = exact, rows, identity, deadline
+        self.kept: dict[Any, tuple[Node, Any]] | None = None  # by the identity of a node, for those who try many edits
         self.names = Shapes({n: letter for letter, n in lengths.items()})
 
     def of(self, node: Node, runs: dict[str, int] | None = None) -> Value:
@@ -69,33 +75,40 @@ class Computer:
 
     def runs(self, node: Node, known: dict[str, int]) -> dict[str, int]:
         """The length of each free index, as the arrays it stands at tell."""
+        if self.kept is None:
+            return self._runs(node, known)
+        if id(node) not in self.kept:
+            self.kept[id(node)] = node, self._runs(node, known)
+        return dict(self.kept[id(node)][1])
+
+    def _runs(self, node: Node, known: dict[str, int]) -> dict[str, int]:
         found: dict[str, int] = {}
 
-        def add(index: str, length: int, told: str) -> None:
+        def add(index: str, length: int, part: Node) -> None:
             if index.isdigit():
                 return
             if found.setdefault(index, length) != length:
                 one, other = self.names.length(found[index]), self.names.length(length)
-                raise Fault(f"The index {index} runs over {one} and, in {told}, over {other}.")
+                raise Fault(f"The index {index} runs over {one} and, in {written(part)}, over {other}.")
 
         if isinstance(node, Ref):
             if not node.indices:
                 return found
             value = self.look(node.name)
             for index, length in zip(node.indices, value.shape, strict=False):
-                add(index, length, written(node))
+                add(index, length, node)
             return found
         if isinstance(node, Entry):
             inside = {**known, **self.runs(node.base, known)}
             for index, length in zip(node.indices, self._of(node.base, inside).shape, strict=False):
                 if length != 1:
-                    add(index, length, written(node))
+                    add(index, length, node)
         parts = [part for _, _, part in children(node)]
         if isinstance(node, Partial):
             parts = [node.bottom] if isinstance(node.top, Ref) and not node.top.indices else [node.top, node.bottom]
         for part in parts:
             for index, length in self.runs(part, {**known, **found}).items():
-                add(index, length, written(part))
+                add(index, length, part)
         if isinstance(node, Over) and node.function not in BINDS_AND_KEEPS:
             for index in node.indices:
                 found.pop(index, None)
@@ -128,6 +141,15 @@ class Computer:
     # each kind of expression
 
     def _of(self, node: Node, runs: dict[str, int]) -> Value:
+        if self.kept is None:
+            return self._anew(node, runs)
+        key = (id(node), *sorted(runs.items()))
+        if key not in self.kept:
+            self.kept[key] = node, self._anew(node, runs)
+        value: Value = self.kept[key][1]
+        return value
+
+    def _anew(self, node: Node, runs: dict[str, int]) -> Value:
         if time.monotonic() > self.deadline:
             raise OutOfTime
         method: Callable[[Any, dict[str, int]], Value] = getattr(self, "_" + type(node).__name__.lower())
@@ -175,22 +197,24 @@ class Computer:
         if left.rank == right.rank == 0 and left.labels and right.labels and left.array.shape != right.array.shape:
             one, other = self.names.length(left.array.size), self.names.length(right.array.size)
             raise Fault(f"{written(node)}: {node.left} runs over {one}, {node.right} over {other}.")
-        return self._truth(entrywise(left, right, np.equal, self.names, written(node)))
+        return self._truth(entrywise(left, right, np.equal, self.names, lambda: written(node)))
 
     def _truth(self, value: Value) -> Value:
         return replace(value, array=self._cast(np.asarray(value.array, dtype=int)))
 
     def _compare(self, node: Compare, runs: dict[str, int]) -> Value:
         left, right = self._of(node.left, runs), self._of(node.right, runs)
-        left, right = (replace(v, array=functions.real(v.array)) for v in (left, right))
-        return self._truth(entrywise(left, right, _SIGNS[node.sign], self.names, f"in {written(node)}"))
+        left, right = (replace(v, array=mathematics.real(v.array)) for v in (left, right))
+        return self._truth(entrywise(left, right, _SIGNS[node.sign], self.names, lambda: f"in {written(node)}"))
 
     def _terms(self, node: Terms, runs: dict[str, int]) -> Value:
         total: Value | None = None
         for sign, term in zip(node.signs, node.terms, strict=True):
             value = self._of(term, runs)
             value = replace(value, array=-value.array) if sign == "-" else value
-            total = value if total is None else entrywise(total, value, np.add, self.names, f"in {written(node)}")
+            total = (
+                value if total is None else entrywise(total, value, np.add, self.names, lambda: f"in {written(node)}")
+            )
         assert total is not None
         return total
 
@@ -198,11 +222,11 @@ class Computer:
         value = self._of(node.factors[0], runs)
         for n, (mark, factor) in enumerate(zip(node.marks, node.factors[1:], strict=True)):
             right = self._of(factor, runs)
-            told = f"{written(node.factors[n], 'product')} {written(factor, 'product')}"
+            told = functools.partial(_pair, node.factors[n], factor)
             if mark == "":
                 value = multiplied(value, right, self.names, self.rows, told)
             elif mark == "·" and value.rank == right.rank == 1 and value.row == right.row:
-                product = entrywise(value, right, np.multiply, self.names, f"in {told}")
+                product = entrywise(value, right, np.multiply, self.names, told)
                 value = Value(product.array.sum(axis=-1), product.labels)
             elif mark == "·":
                 value = multiplied(value, right, self.names, self.rows, told)
@@ -214,9 +238,9 @@ class Computer:
                     )
                 if self.exact and np.any(np.equal(right.array, 0)):
                     raise Inexact
-                value = entrywise(value, right, np.divide, self.names, f"in {told}")
+                value = entrywise(value, right, np.divide, self.names, told)
             else:
-                value = entrywise(value, right, np.multiply, self.names, f"in {told}")
+                value = entrywise(value, right, np.multiply, self.names, told)
         return value
 
     def _power(self, node: Power, runs: dict[str, int]) -> Value:
@@ -233,7 +257,7 @@ class Computer:
             raise Unreadable(f"{written(node)} has two meanings for a matrix: write X ⊙ X, or X X.")
         if exponent.rank:
             raise Unreadable(f"The exponent {written(node.exponent)} is no number.")
-        return entrywise(base, exponent, functions.power, self.names, f"in {written(node)}")
+        return entrywise(base, exponent, mathematics.power, self.names, lambda: f"in {written(node)}")
 
     def _transposed(self, node: Transposed, runs: dict[str, int]) -> Value:
         value = self._of(node.base, runs)
@@ -259,7 +283,7 @@ class Computer:
         inside.update(self.runs(node.body, inside))
         value = self._of(node.body, inside)
         for condition in node.conditions:
-            value = entrywise(value, self._of(condition, inside), np.multiply, self.names, "in the sum")
+            value = entrywise(value, self._of(condition, inside), np.multiply, self.names, lambda: "in the sum")
         for index in node.indices:
             if index not in inside:
                 if node.function == "sum" and index in runs:
@@ -278,7 +302,7 @@ class Computer:
             raise Unreadable("softmax runs over one index.")
         for index in node.indices:
             at = value.labels.index(index)
-            array = functions.reduced(node.function, value.array, at)
+            array = mathematics.reduced(node.function, value.array, at)
             kept = value.labels if node.function in BINDS_AND_KEEPS else tuple(x for x in value.labels if x != index)
             value = replace(value, array=array, labels=kept)
         return value
@@ -291,14 +315,14 @@ class Computer:
             choose = np.greater if name == "max" else np.less
 
             def chosen(x: Any, y: Any) -> Any:
-                return np.where(choose(functions.real(x), functions.real(y)), x, y)
+                return np.where(choose(mathematics.real(x), mathematics.real(y)), x, y)
 
-            return entrywise(a, b, chosen, self.names, f"in {written(node)}")
+            return entrywise(a, b, chosen, self.names, lambda: f"in {written(node)}")
         if len(values) != 1:
             raise Unreadable(f"{name} takes one argument.")
         (value,) = values
-        if name in functions.ENTRYWISE:
-            return replace(value, array=functions.entrywise(name, node.primes, value.array))
+        if name in mathematics.ENTRYWISE:
+            return replace(value, array=mathematics.entrywise(name, node.primes, value.array))
         if node.primes:
             raise Unreadable(f"{name}' cannot be read: only functions of one number have a derivative with a prime.")
         return self._of_positions(name, value, node)
@@ -312,19 +336,19 @@ class Computer:
             if rank != 2:
                 raise Fault(f"{name} needs a matrix, but its argument has the shape {self.names.of(value.shape)}.")
             axis = -1 if name.startswith("row") else -2
-            total = functions.reduced(name[3:], array, array.ndim + axis)
+            total = mathematics.reduced(name[3:], array, array.ndim + axis)
             return Value(total, value.labels, row=axis == -2 and not self.rows, down=axis == -1)
         if name in ("diag", "tr", "det", "inv"):
             return self._of_matrix(name, value)
         if name == "norm":
             squares = (array * array).reshape(*array.shape[: len(value.labels)], -1).sum(axis=-1)
-            return Value(functions.entrywise("sqrt", 0, squares), value.labels)
+            return Value(mathematics.entrywise("sqrt", 0, squares), value.labels)
         if name == "softmax":
-            return replace(value, array=functions.softmax(array, array.ndim - 1))
+            return replace(value, array=mathematics.softmax(array, array.ndim - 1))
         if name == "logsumexp" and rank == 2:
             raise Unreadable("logsumexp of a matrix: write logsumexp_j S_ij.")
         flat = array.reshape(*array.shape[: len(value.labels)], -1)
-        return Value(functions.reduced(name, flat, flat.ndim - 1), value.labels)
+        return Value(mathematics.reduced(name, flat, flat.ndim - 1), value.labels)
 
     def _of_matrix(self, name: str, value: Value) -> Value:
         array, labels = value.array, value.labels

@@ -21,7 +21,7 @@ _LABEL = re.compile(r"\s*[A-Z][A-Za-z ()-]{2,60}:\s+(?=\S)")
 _TRAILING = re.compile(
     r"(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
     r"|\s+(?:since|because|by the|for all|for each|for every)\s.*$|\s*,?\s*(?:∀|\\forall).*$"
-    r"|\s+\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|\s{2,}\([a-z][a-z -]{3,}\)\s*$"
+    r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|\s{2,}\([a-z][a-z -]{3,}\)\s*$"
 )
 _COMMENT = re.compile(r"(?:^|\s)#.*$|(?<!\\)%.*$|\s//\s.*$|\s--\s.*$|\s←.*$")
 _WHERE = re.compile(r",?\s+where\s+")

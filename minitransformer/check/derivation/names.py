@@ -48,6 +48,7 @@ class Definition:
     rank: int
     rows: bool = False
     identity: str = ""
+    axes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -95,6 +96,18 @@ class Names:
 
     def _bars_are_gradients(self) -> bool:
         return any("\u0304" in unicodedata.normalize("NFD", name) for name in self.given)
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """The sizes along the axes of an array, as letters; of a gradient those of its array."""
+        base = self.base_of(name) or name
+        if base in self.given:
+            return tuple(letter if times == 1 else f"{times} {letter}" for times, letter in self.given[base].axes)
+        return self.defined[base].axes if base in self.defined else ()
+
+    def arrays(self) -> list[str]:
+        """All names of arrays, and of the gradients of those."""
+        own = [*self.given, *self.defined]
+        return own + [f"d{name}" for name in own if self.base_of(f"d{name}") is not None]
 
     def upstream(self) -> dict[str, str]:
         """Given gradients, and the array of each: {"dO": "O"}."""

@@ -7,10 +7,11 @@ decides: is `K (a + b)` a product or a call, is `QK` one name or two, is `W_Q` a
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import Any
 
 from .faults import Fault, Unreadable
 from .parsing import EXAMPLES, LETTER, Factor, exponent_text, head, indices_of, inner, is_mark, items_of, kind, label_of
+from .recognising import Known, found, segments
 from .tree import (
     Call,
     Compare,
@@ -38,19 +39,6 @@ _ALIKE = {"ln": "log", "sigm": "sigmoid", "logistic": "sigmoid", "σ": "sigmoid"
 _ALIKE |= {"SiLU": "silu", "sgn": "sign", "trace": "tr", "Tr": "tr", "Softmax": "softmax"}
 FUNCTIONS |= {"Softmax"}
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
-
-
-class Known(Protocol):
-    """What a reader asks about names."""
-
-    def rank(self, name: str) -> int | None:
-        """How many axes the array has; 0 for a number, None for an unknown name."""
-
-    def only_size(self, name: str) -> bool:
-        """Whether the name is that of a size and of nothing else."""
-
-    def loss(self) -> str | None:
-        """The name of the scalar loss, if the text defines one."""
 
 
 class Reader:
@@ -235,6 +223,8 @@ class Reader:
                 )
             letters = (match[1],)
             conditions.append(Compare(match[2], Place(match[1]), Place(match[3])))
+        if len(set(letters)) < len(letters):
+            raise Unreadable(f"The sum names an index twice: {content}.")
         rest = after[1:]
         upper = ""
         if rest and kind(rest[0]) == "^" and name in ("sum", "prod"):
@@ -335,22 +325,7 @@ class Reader:
 
     def found(self, name: str, after: list[Any]) -> tuple[str, list[Any]] | None:
         """The longest known name that begins here, and what follows it."""
-        labels = []
-        for part in after[:3]:
-            label = label_of(part)
-            if label is None:
-                break
-            labels.append(label)
-        if len(labels) > 1 and kind(after[0]) == "SUBSCRIPT":
-            known, other = (self.known.rank(name + label) is not None for label in (labels[1], labels[0]))
-            if known and not other:
-                return name + labels[1], [after[0], *after[2:]]  # σ_i^2, where σ^2 is a name
-        for n in range(len(labels), -1, -1):
-            full = name + "".join(labels[:n])
-            if self.known.rank(full) is not None:
-                indexed = n < len(after) and kind(after[n]) == "SUBSCRIPT"
-                return None if indexed and self.known.only_size(full) else (full, after[n:])
-        return None
+        return found(self.known, name, after)
 
     def _name(self, name: str, after: list[Any]) -> Node:
         found = self.found(name, after)
@@ -381,11 +356,10 @@ class Reader:
         if name in ("I", "ones", "pi", "π"):
             return self._after(Ref(name), after)
         letters = re.findall(LETTER, name)
-        if len(letters) > 1 and "".join(letters) == name:
-            split = self._segments(letters, after)
-            if split:
-                nodes = [self._name(part, []) for part in split[:-1]] + [self._name(split[-1], after)]
-                return Product(("",) * (len(nodes) - 1), tuple(nodes))
+        split = segments(self.known, name, after)
+        if split:
+            nodes = [self._name(part, []) for part in split[:-1]] + [self._name(split[-1], after)]
+            return Product(("",) * (len(nodes) - 1), tuple(nodes))
         if len(letters) == 1 and not after and (name in self.bound or self.comparing or letters[0] in "ijklmnpqrst"):
             return Place(name)
         told = name + "".join(label_of(part) or "" for part in after[:1])
@@ -393,21 +367,3 @@ class Reader:
             f"{told} is not defined. Give its shape above, as in `given {name}: (n, d)`, or write what it is: "
             f"`{told} = ...`."
         )
-
-    def _segments(self, letters: list[str], after: list[Any]) -> list[str] | None:
-        """Letters written without spaces as known names: QK is Q K."""
-        ways: list[list[str]] = []
-
-        def go(n: int, parts: list[str]) -> None:
-            if n == len(letters):
-                ways.append(parts)
-                return
-            for m in range(n + 1, min(n + 6, len(letters)) + 1):
-                part = "".join(letters[n:m])
-                last = m == len(letters)
-                if self.found(part, after if last else []) is not None and len(ways) < 20:
-                    go(m, [*parts, part])
-
-        go(0, [])
-        ways = [way for way in ways if len(way) > 1]
-        return min(ways, key=len) if ways else None

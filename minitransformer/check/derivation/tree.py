@@ -6,7 +6,8 @@ is the i-th row of Q.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -139,6 +140,21 @@ def with_child(node: Node, name: str, place: int | None, new: Node) -> Node:
     return replace(node, **{name: (*held[:place], new, *held[place + 1 :])})
 
 
+def kept(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a node that keeps what it found at the node: expressions that differ by one edit share the rest."""
+
+    @functools.wraps(function)
+    def of(node: Node, *more: Any) -> Any:
+        found = node.__dict__.setdefault("_found", {})
+        key = (function.__name__, *more)
+        if key not in found:
+            found[key] = function(node, *more)
+        return found[key]
+
+    return of
+
+
+@kept
 def free(node: Node) -> set[str]:
     """The indices of an expression that no sum in it binds."""
     if isinstance(node, Ref | Entry):
@@ -151,10 +167,11 @@ def free(node: Node) -> set[str]:
         own = set()
     below = set().union(*(free(part) for _, _, part in children(node)))
     if isinstance(node, Over) and node.function not in BINDS_AND_KEEPS:
-        below -= set(node.indices)
+        below = below - set(node.indices)
     return own | below
 
 
+@kept
 def names(node: Node) -> set[str]:
     """The names that an expression uses."""
     own = {node.name} if isinstance(node, Ref) else set()
@@ -165,6 +182,7 @@ def _subscript(indices: tuple[str, ...]) -> str:
     return "_" + "".join(indices) if indices else ""
 
 
+@kept
 def written(node: Node, inside: str = "") -> str:
     """The expression in plain notation. inside: "product" or "power" if it stands within one, for its brackets."""
     if isinstance(node, Number):

@@ -8,6 +8,7 @@ Axes of length one in a `loose` value fit any length: the vector of ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +72,7 @@ def _fit(n: int) -> None:
         )
 
 
-def aligned(a: Value, b: Value, names: Shapes, what: str) -> tuple[Any, Any, Value]:
+def aligned(a: Value, b: Value, names: Shapes, what: Callable[[], str]) -> tuple[Any, Any, Value]:
     """Both arrays so that NumPy combines them entry by entry; and the form of the result."""
     labels = union(a, b)
     x, y = spread(a, labels), spread(b, labels)
@@ -80,18 +81,18 @@ def aligned(a: Value, b: Value, names: Shapes, what: str) -> tuple[Any, Any, Val
         array = spread(small, labels)
         (length,) = small.shape if small.rank == 1 else (None,)
         if length is None or large.rank != 2:
-            raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what}.")
+            raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
         if length == large.shape[1] and not small.down:
             array = array[..., None, :]
         elif length == large.shape[0] and not small.row:
             array = array[..., :, None]
         elif not (small.loose and length == 1):
-            raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what}.")
+            raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
         x, y = (array, y) if small is a else (x, array)
     elif a.rank and b.rank and a.shape != b.shape:
         for length, other in zip(a.shape, b.shape, strict=True):
             if length != other and not (length == 1 or other == 1):
-                raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what}.")
+                raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
     if not a.rank and b.rank:
         x = x[(..., *(None,) * b.rank)]
     if not b.rank and a.rank:
@@ -99,7 +100,7 @@ def aligned(a: Value, b: Value, names: Shapes, what: str) -> tuple[Any, Any, Val
     total = 1
     for p, q in zip(x.shape, y.shape, strict=True):
         if p != q and 1 not in (p, q):
-            raise Fault(f"Lengths {names.length(p)} and {names.length(q)} do not fit {what}.")
+            raise Fault(f"Lengths {names.length(p)} and {names.length(q)} do not fit {what()}.")
         total *= max(p, q)
     _fit(total)
     vectors = [v for v in (a, b) if v.rank] if max(a.rank, b.rank) == 1 else []
@@ -107,29 +108,31 @@ def aligned(a: Value, b: Value, names: Shapes, what: str) -> tuple[Any, Any, Val
     return x, y, Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors))
 
 
-def entrywise(a: Value, b: Value, function: Any, names: Shapes, what: str) -> Value:
+def entrywise(a: Value, b: Value, function: Any, names: Shapes, what: Callable[[], str]) -> Value:
     x, y, form = aligned(a, b, names, what)
     return replace(form, array=function(x, y))
 
 
-def multiplied(a: Value, b: Value, names: Shapes, rows: bool, told: str) -> Value:
+def multiplied(a: Value, b: Value, names: Shapes, rows: bool, told: Callable[[], str]) -> Value:
     """The matrix product. rows: vectors are rows unless transposed, as in x W + b."""
     if not a.rank or not b.rank:
-        return entrywise(a, b, np.multiply, names, f"in {told}")
+        return entrywise(a, b, np.multiply, names, told)
     labels = union(a, b)
     x, y = spread(a, labels), spread(b, labels)
 
     def no(reason: str = "") -> Fault:
         return Fault(
-            f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not multiply in {told}"
+            f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not multiply {told()}"
             f"{': ' + reason if reason else ''}."
         )
 
-    a_row, b_row = (v.row != rows and not (v.down and not v.row) for v in (a, b))
+    a_row, b_row = a.row != rows, b.row != rows
     if a.rank == 1:
         x = x[..., None, :] if a_row else x[..., :, None]
     if b.rank == 1:
         y = y[..., None, :] if b_row else y[..., :, None]
+    if a.rank == b.rank == 1 and a_row == b_row:
+        raise no("write xᵀ y for a number, x ⊙ y for entries")
     p, q = x.shape[-1], y.shape[-2]
     if p != q:
         if a.loose and p == 1:
@@ -137,9 +140,8 @@ def multiplied(a: Value, b: Value, names: Shapes, rows: bool, told: str) -> Valu
         elif b.loose and q == 1:
             y = np.broadcast_to(y, (*y.shape[:-2], p, y.shape[-1]))
         else:
-            hint = "write xᵀ y for a number, x ⊙ y for entries" if a.rank == b.rank == 1 else ""
-            raise no(hint)
-    elif p == 1 and a.loose and b.loose:
+            raise no()
+    elif p == 1 and (a.loose or b.loose) and not (a.rank == b.rank == 1 and b_row):
         raise Unreadable("How long the vector of ones is cannot be seen here; write ones_n.")
     _fit(int(np.prod(x.shape)) * y.shape[-1])
     array = np.matmul(x, y)

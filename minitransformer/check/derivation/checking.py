@@ -16,8 +16,9 @@ from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .lines import Statement, statements
 from .mending import mended, slash_readings
 from .names import Definition, Names
+from .recognising import TOTAL
 from .report import DerivationReport, Line
-from .tree import Node, Ref, free
+from .tree import Node, Ref, free, names
 from .values import Value
 
 SECONDS = 1.8
@@ -101,7 +102,7 @@ class Checker:
                 self.chain = Chain(defined, last_line=number)
                 rights = rights[1:]
                 if not rights:
-                    return Line(number, text, "defines")
+                    return Line(number, text, "defines", self._not_a_gradient(defined))
             else:
                 self.chain = Chain(self._side(left, ()), last_line=number)
         lines = [self._claim(number, text, self._side(right, free(self.chain.left))) for right in rights]
@@ -122,6 +123,8 @@ class Checker:
         """Define a name that is new; its Ref. None if the left side claims something about known names."""
         name, after = single
         found = self.reader.found(name, after)
+        if found is not None and self._is_total(found[0], after, right):
+            return self._define(name + TOTAL, (), self._side(right, ()))
         if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after):
             return None
         if name in reading.FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
@@ -153,6 +156,23 @@ class Checker:
         if extra or missing or len(set(indices)) != len(indices):
             raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
         return self._define(name, tuple(indices), tree)
+
+    def _is_total(self, name: str, after: list[Any], right: Any) -> bool:
+        """Whether a line is like L = sum_i L_i: a number that has the name of an array defined with indices."""
+        known = self.known.defined.get(name)
+        if after or known is None or not known.indices:
+            return False
+        tree = self._side(right, ())
+        return name in names(tree) and not free(tree) and self.trial.draws[0].computer().of(tree).rank == 0
+
+    def _not_a_gradient(self, defined: Node) -> str:
+        """Says so if a name looks like a gradient, but there is nothing of which it is one."""
+        name = defined.name if isinstance(defined, Ref) else ""
+        if name[:1] != "d" or len(name) < 2:
+            return ""
+        like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
+        told = f" Is it d{like[0]}?" if like else ""
+        return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
 
     def _new_label(self, name: str, after: list[Any]) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""

@@ -35,7 +35,9 @@ class Trial:
 
     def __init__(self, known: Names, deadline: float) -> None:
         self.known = known
-        self.draws = [Draw(known, seed, deadline=deadline) for seed in range(DRAWS)]
+        self.draws: list[Draw] = []
+        for seed in range(DRAWS):
+            self.draws.append(Draw(known, seed, tuple(self.draws), deadline=deadline))
         self.exact = Draw(known, 7, exact=True, deadline=deadline)
 
     def fill(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -27,8 +28,10 @@ ALL = "#"  # the axis along which entries are moved
 class Draw:
     """Numbers for the names of a text."""
 
-    def __init__(self, known: Names, seed: int, exact: bool = False, deadline: float = math.inf) -> None:
-        self.known, self.exact, self.deadline = known, exact, deadline
+    def __init__(
+        self, known: Names, seed: int, others: Sequence[Draw] = (), exact: bool = False, deadline: float = math.inf
+    ) -> None:
+        self.known, self.others, self.exact, self.deadline = known, others, exact, deadline
         self.rng = np.random.default_rng([seed, 11])
         self.pick = random.Random(seed)
         self.positive = False
@@ -44,7 +47,7 @@ class Draw:
             self._draw_lengths(missing)
         for name in self.known.numbers:
             if name not in self.values:
-                number: Any = Fraction(self.pick.randint(4, 12), 8)
+                number: Any = Fraction(self.pick.randint(40, 120), 83)
                 self.values[name] = Value(self._array(np.array(number, dtype=object)))
         for name, given in self.known.given.items():
             if name not in self.values:
@@ -54,13 +57,14 @@ class Draw:
         products = {axis for given in self.known.given.values() for axis in given.axes}
         numbers = {times for times, letter in products if not letter}
         taken = numbers | set(self.lengths.values())
-        most = 3 + len(missing) + len(taken)
+        most = 4 + len(missing) + len(taken)
         pool = [n for n in range(2, most + 1) if n not in taken]
-        for _ in range(100):
+        for _ in range(200):  # all lengths of a draw differ, and each size differs from draw to draw
             chosen = dict(zip(missing, self.pick.sample(pool, len(missing)), strict=True))
             lengths = {**self.lengths, **chosen}
             all_axes = [times * lengths[letter] if letter else times for times, letter in products]
-            if len(set(all_axes)) == len(all_axes):
+            as_before = any(other.lengths.get(letter) == n for other in self.others for letter, n in chosen.items())
+            if len(set(all_axes)) == len(all_axes) and not as_before:
                 break
         self.lengths.update(chosen)
 
@@ -197,7 +201,7 @@ class Draw:
             slopes = np.moveaxis(value.array, at, -1).imag / STEP
             below = self.look(bottom.name).array.shape
             labels = tuple(label for label in value.labels if label != ALL)
-            self.slopes[key] = Value(slopes.reshape(*slopes.shape[:-1], *below), labels)
+            self.slopes[key] = Value(slopes.reshape((*slopes.shape[:-1], *below)), labels)
         value = self.slopes[key]
         indices = (*(top.indices if isinstance(top, Ref) else ()), *bottom.indices)
         if indices and len(indices) != value.rank:

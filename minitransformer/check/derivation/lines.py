@@ -12,7 +12,8 @@ _LEADING = re.compile(
     r"\s*(?:(?:so|hence|thus|then|therefore|where|with|and|but|now|also|finally|here|since|because|next|first|second|"
     r"define|set|write|or|that is|this is|i\.e\.|we (?:have|get|find|write|define|obtain)|this gives|"
     r"which (?:gives|is)|it follows(?: that)?|by the (?:chain|product|quotient) rule|"
-    r"in (?:matrices|matrix form|indices|vector form)|forward(?: pass)?|backward(?: pass)?|as|for|step \d+|loss|together|again)\b[,:]?\s+"
+    r"in (?:matrices|matrix form|indices|vector form)|forward(?: pass)?|"
+    r"backward(?: pass)?|as|for|step \d+|loss|together|again)\b[,:]?\s+"
     r"|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
     r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)",
     re.IGNORECASE,
@@ -94,14 +95,20 @@ def statements(text: str) -> list[Statement]:
         if waiting is not None:
             number, held = waiting
             waiting = None
+            held = re.sub(r"\\[,;:!>]", " ", held)
             for piece in _pieces(held):
                 piece = _stripped(piece)
                 if piece.strip("= "):
                     found.append(Statement(number, "equation" if _equals_outside(piece) else "words", piece))
 
+    in_list = False
     for number, line in enumerate(text.splitlines(), 1):
         line = re.sub(r"^\s*>\s?", "", line)
-        bare = re.sub(r"\\[\[\]]|\$\$", " ", line).strip().strip("`").strip()
+        bare = re.sub(r"\*\*([A-Za-z :]+)\*\*|\\[\[\]]|\$\$|`(?!``)", r" \1 ", line).strip()
+        bullet = re.match(r"[-*•]\s+", bare)
+        if bullet and (waiting is None or in_list):
+            bare = bare[bullet.end() :].strip()
+        in_list = bool(bullet)
         if (
             not bare
             or bare in ("$$", "\\[", "\\]")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .faults import Unreadable
 from .notation import plain
+from .recognising import TOTAL
 from .tree import Node, names
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{?\w+\}?)?"
@@ -123,7 +124,8 @@ class Names:
 
     def loss(self) -> str | None:
         """The scalar that the text defines as its loss."""
-        return next((name for name in LOSSES if name in self.defined and self.defined[name].rank == 0), None)
+        names_ = [name + total for name in LOSSES for total in (TOTAL, "")]
+        return next((name for name in names_ if name in self.defined and self.defined[name].rank == 0), None)
 
     def ancestors(self, targets: set[str]) -> set[str]:
         """All names that these are computed from, and themselves."""

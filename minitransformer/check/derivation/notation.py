@@ -67,10 +67,17 @@ def _fonts(text: str) -> str:
     return re.sub(rf"\\({_FONTS})(?![A-Za-z]){_GROUP}", plain, text)
 
 
+def _fraction(match: re.Match[str]) -> str:
+    above, below = _bare(match[1]), _bare(match[2])
+    if above in ("\\partial", "∂"):
+        return f" ∂/({below}) "  # an operator
+    return f" (({above})/({below})) "
+
+
 def _fractions(text: str) -> str:
     pattern = re.compile(rf"\\[dtc]?frac{_GROUP}{_GROUP}")
     for _ in range(60):
-        text, count = pattern.subn(lambda m: f" (({_bare(m[1])})/({_bare(m[2])})) ", text)
+        text, count = pattern.subn(_fraction, text)
         if not count:
             break
     return text

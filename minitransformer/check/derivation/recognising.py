@@ -8,6 +8,9 @@ from typing import Any, Protocol
 from .parsing import LETTER, kind, label_of
 
 
+TOTAL = "\u200b"  # L = sum_i L_i: the number L has this behind its name, which one does not see
+
+
 class Known(Protocol):
     """What a reader asks about names."""
 
@@ -36,6 +39,8 @@ def found(known: Known, name: str, after: list[Any]) -> tuple[str, list[Any]] | 
     for n in range(len(labels), -1, -1):
         full = name + "".join(labels[:n])
         if known.rank(full) is not None:
+            if n == len(after) == 0 and known.rank(full + TOTAL) is not None:
+                return full + TOTAL, []
             has_index = n < len(after) and kind(after[n]) == "SUBSCRIPT"
             return None if has_index and known.only_size(full) else (full, after[n:])
     return None

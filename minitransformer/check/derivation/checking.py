@@ -53,6 +53,8 @@ class Checker:
         try:
             if statement.kind == "words":
                 return Line(number, text, "words")
+            if statement.kind == "too long":
+                raise Unreadable(f"The line has more than {parsing.LONGEST} characters. Define a part of it before.")
             if time.monotonic() > self.deadline:
                 raise OutOfTime
             if statement.kind == "given":
@@ -61,10 +63,10 @@ class Checker:
             return self._equation(number, text)
         except Unreadable as problem:
             self._lost(text)
-            return Line(number, text, "unreadable", _sentence(str(problem)))
+            return Line(number, text, "unreadable", str(problem))
         except Fault as problem:
             self._lost(text)
-            return Line(number, text, "wrong", _sentence(str(problem)))
+            return Line(number, text, "wrong", str(problem))
         except OutOfTime:
             return Line(number, text, "unreadable", "The text takes too long to try; check it in parts.")
         except np.linalg.LinAlgError:
@@ -245,7 +247,7 @@ class Checker:
             return Line(number, text, "right", told)
         if outcome.unreadable:
             chain.last, chain.last_right = previous, previous_right
-            return Line(number, text, "unreadable", _sentence(outcome.unreadable))
+            return Line(number, text, "unreadable", outcome.unreadable)
         if self._other_reading(chain.left, right):
             chain.last_right = previous_right
             return Line(
@@ -262,7 +264,7 @@ class Checker:
         fault = free_alone(chain.left, right, extra, missing) if extra else outcome.fault
         repair = mended(self.trial, chain.left, right, self.deadline)
         message = repair.sentence or fault or "The two sides differ."
-        return Line(number, text, "wrong", _sentence(message), outcome.numbers, repair.question, repair.mistake)
+        return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
 
     def _other_reading(self, left: Node, right: Node) -> bool:
         return any(
@@ -278,11 +280,6 @@ def _letters(label: str) -> list[str]:
     except Unreadable:
         return []
     return [] if any(letter.isdigit() for letter in letters) else letters
-
-
-def _sentence(text: str) -> str:
-    text = text.strip()
-    return text[:1].upper() + text[1:] if text[1:2].islower() else text
 
 
 def derivation(text: str) -> DerivationReport:

@@ -310,14 +310,14 @@ class Computer:
     def _call(self, node: Call, runs: dict[str, int]) -> Value:
         name = node.function
         values = [self._of(argument, runs) for argument in node.arguments]
-        if name in ("max", "min") and len(values) == 2:
-            a, b = values
+        if name in ("max", "min") and len(values) > 1:
             choose = np.greater if name == "max" else np.less
 
             def chosen(x: Any, y: Any) -> Any:
                 return np.where(choose(mathematics.real(x), mathematics.real(y)), x, y)
 
-            return entrywise(a, b, chosen, self.names, lambda: f"in {written(node)}")
+            told = functools.partial(written, node)
+            return functools.reduce(lambda a, b: entrywise(a, b, chosen, self.names, told), values)
         if len(values) != 1:
             raise Unreadable(f"{name} takes one argument.")
         (value,) = values

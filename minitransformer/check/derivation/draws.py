@@ -20,7 +20,7 @@ from .faults import Inexact, Unreadable
 from .functions import STEP
 from .names import Definition, Given, Names
 from .tree import Partial, Ref, names, written
-from .values import Value, with_indices
+from .values import MOST, Value, with_indices
 
 ALL = "#"  # the axis along which entries are moved
 
@@ -138,10 +138,10 @@ class Draw:
             raise Inexact
         own = self.look(name)
         array = own.array
+        if array.size**2 > MOST:
+            raise Unreadable(f"{name} has {array.size} entries; that is too many to move each. Give smaller sizes.")
         steps = (1j * STEP * np.eye(array.size)).reshape(array.size, *array.shape)
         moved = {name: replace(own, array=array[None] + steps, labels=(ALL, *own.labels))}
-        if array.size * 1000 > 4_000_000:
-            raise Unreadable(f"{name} has {array.size} entries; that is too many to move each. Give smaller sizes.")
         needed = self.known.ancestors(targets)
         if self.only_explicit:
             needed &= targets

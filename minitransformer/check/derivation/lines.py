@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .parsing import LONGEST
+
 _GIVEN = re.compile(
     r"\s*(?:>\s*)?(?:\*\*)?(given|let|inputs?|parameters?|sizes? of arrays|shapes?)\b(?:\*\*)?\s*:?\s*", re.IGNORECASE
 )
@@ -31,7 +33,7 @@ _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
 
 @dataclass(frozen=True)
 class Statement:
-    """A piece of a line: kind is "given", "equation" or "words"."""
+    """A piece of a line: kind is "given", "equation", "words" or "too long"."""
 
     number: int
     kind: str
@@ -103,7 +105,11 @@ def statements(text: str) -> list[Statement]:
 
     in_list = False
     for number, line in enumerate(text.splitlines(), 1):
-        line = re.sub(r"^\s*>\s?", "", line)
+        if len(line) > LONGEST:
+            flush()
+            found.append(Statement(number, "too long", line[:80]))
+            continue
+        line = re.sub(r"[ \t]{4,}", "   ", re.sub(r"^\s*>\s?", "", line))
         bare = re.sub(r"\*\*([A-Za-z :]+)\*\*|\\[\[\]]|\$\$|`(?!``)", r" \1 ", line).strip()
         bullet = re.match(r"[-*•]\s+", bare)
         if bullet and (waiting is None or in_list):
@@ -148,7 +154,11 @@ def statements(text: str) -> list[Statement]:
             goes_on = re.match(r"(?:\\quad|\\qquad|\\;|\s)*[-+*/·⊙](?!\s*\w+\s+\w+\s+\w+)", body) and not re.match(
                 r"[-*]\s+\S+.*=", body
             )
-            if waiting is not None and (_open(_stripped(waiting[1])) or (goes_on and not _equals_outside(body))):
+            if (
+                waiting is not None
+                and len(waiting[1]) < LONGEST
+                and (_open(_stripped(waiting[1])) or (goes_on and not _equals_outside(body)))
+            ):
                 waiting = (waiting[0], _COMMENT.sub("", waiting[1]).rstrip() + " " + body)
                 continue
             flush()

@@ -28,6 +28,7 @@ KINDS |= {
     "nonnegative": "positive",
 }
 _ALONE = {"eps", "ε", "τ", "η", "T", "λ"}  # in `eps, x: (n)` these are numbers
+MOST = 200  # names
 LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 
 
@@ -145,6 +146,8 @@ class Names:
         text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\band\b|;", ",", text))
         text = re.sub(rf"(d{_NAME})\s*\)+(?=\s*(?:∈|:))", r"\1", text)
         pieces = _split(text)
+        if len(pieces) + len(self.given) + len(self.numbers) > MOST:
+            raise Unreadable(f"More than {MOST} names are given; that is too many to try.")
         waiting: list[str] = []
         new: list[str] = []
         for piece in filter(None, (p.strip() for p in pieces)):

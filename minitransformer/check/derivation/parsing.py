@@ -49,26 +49,26 @@ def parsed(text: str) -> Any:
     try:
         tree = grammar.parse(text)
     except lark.exceptions.UnexpectedInput as error:
-        place = getattr(error, "pos_in_stream", None)
-        at = len(text) if place is None or place < 0 else place
-        if isinstance(error, lark.exceptions.UnexpectedCharacters):
-            found, wanted = f"the sign {text[at]!r} is not part of the notation", sorted(error.allowed or ())
-        else:
-            expected = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
-            found, wanted = (
-                (
-                    "the line ends too early"
-                    if at >= len(text.rstrip())
-                    else f"{text[at:].split()[0][:12]!r} comes too early"
-                ),
-                sorted(expected),
-            )
-        names = [_EXPECTED[name] for name in _EXPECTED if name in wanted]
-        told = f"; expected: {', '.join(names)}" if names else ""
-        before = text[max(0, at - 20) : at].strip()
-        after = f"after {before!r} " if before else ""
-        raise Unreadable(f"{after}{found}{told}. Write it like {EXAMPLES}.") from None
+        raise Unreadable(_place(text, error)) from None
     return tree.children
+
+
+def _place(text: str, error: Any) -> str:
+    """Where a line cannot be read, what was expected there, and two examples."""
+    place = getattr(error, "pos_in_stream", None)
+    at = len(text) if place is None or place < 0 else place
+    wanted = {*(getattr(error, "allowed", None) or ()), *(getattr(error, "expected", None) or ())}
+    if at >= len(text.rstrip()):
+        found = "the line ends too early"
+    elif hasattr(error, "allowed"):
+        found = f"stands {text[at]!r}, which is not part of the notation"
+    else:
+        found = f"{text[at:].split()[0][:12]!r} cannot stand"
+    before = text[max(0, at - 20) : at].strip()
+    where = f"After {before!r} " if before else "Here "
+    expected = [told for name, told in _EXPECTED.items() if name in wanted]
+    more = f"; expected: {', '.join(expected)}" if expected else ""
+    return f"{where}{found}{more}. Write it like {EXAMPLES}."
 
 
 def sides(text: str) -> list[Any]:

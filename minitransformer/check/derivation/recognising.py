@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from .parsing import LETTER, kind, label_of
 
-
 TOTAL = "\u200b"  # L = sum_i L_i: the number L has this behind its name, which one does not see
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -52,6 +53,8 @@ class Checker:
             self.chain = None
         try:
             if statement.kind == "words":
+                if _is_mathematics(text):
+                    raise Unreadable("This line has no sign =, so there is nothing to compare.")
                 return Line(number, text, "words")
             if statement.kind == "too long":
                 raise Unreadable(f"The line has more than {parsing.LONGEST} characters. Define a part of it before.")
@@ -280,6 +283,12 @@ def _letters(label: str) -> list[str]:
     except Unreadable:
         return []
     return [] if any(letter.isdigit() for letter in letters) else letters
+
+
+def _is_mathematics(text: str) -> bool:
+    """Whether a line without = is an expression, not words."""
+    words = set(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|_\{?\w+\}?|\bd[A-Z]\w*", " ", text)))
+    return not words - reading.FUNCTIONS and bool(re.search(r"[_^⊙*/]|\bsum\b|\)\s*\(", text))
 
 
 def derivation(text: str) -> DerivationReport:

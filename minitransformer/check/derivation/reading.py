@@ -27,6 +27,9 @@ from .tree import (
     Ref,
     Terms,
     Transposed,
+    free,
+    names,
+    written,
 )
 
 OVER = {"sum", "prod", "mean", "var", "std", "max", "min", "softmax", "logsumexp"}
@@ -311,12 +314,21 @@ class Reader:
             elif kind(part) == "TRANSPOSED":
                 if isinstance(node, Ref) and node.indices and len(node.indices) == self.known.rank(node.name):
                     raise Unreadable("An entry has no transpose: write A_ji, or (Aᵀ)_ij.")
-                node = Transposed(node)
+                node = self._transposed(node)
             elif kind(part) == "PRIME":
                 raise Unreadable("A prime stands at functions, as in tanh'(x), and at indices, as in x_i'.")
             else:
                 node = Power(node, self._exponent(part))
         return node
+
+    def _transposed(self, node: Node) -> Node:
+        """^T: the transpose; of a number the power T, if T is one as well."""
+        numeric = all(self.known.rank(name) == 0 for name in names(node)) and not free(node)
+        if not numeric:
+            return Transposed(node)
+        if self.known.rank("T") == 0:
+            return Power(node, Ref("T"))
+        raise Unreadable(f"{written(node)} is a number, so it has no transpose.")
 
     # names
 

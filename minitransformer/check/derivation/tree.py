@@ -201,7 +201,7 @@ def written(node: Node, inside: str = "") -> str:
                 if n == 0 and sign == "+"
                 else (f" {sign} " if n else sign) + written(term, "term")
             )
-        return f"({text})" if inside in ("product", "power", "term") else text
+        return f"({text})" if inside in ("product", "power", "term", "factor") else text
     if isinstance(node, Product):
         text = written(node.factors[0], "product")
         for n, (mark, factor) in enumerate(zip(node.marks, node.factors[1:], strict=True)):

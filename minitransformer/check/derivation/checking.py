@@ -186,6 +186,8 @@ class Checker:
             return False
         rank = self.known.rank(name) or 0
         label = parsing.label_of(found[1][0])
+        if label == "'":
+            return True
         if label is None or label[0] != "_":
             return False
         letters = _letters(label[1:])
@@ -287,7 +289,7 @@ def _letters(label: str) -> list[str]:
 
 def _is_mathematics(text: str) -> bool:
     """Whether a line without = is an expression, not words."""
-    words = set(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|_\{?\w+\}?|\bd[A-Z]\w*", " ", text)))
+    words = set(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|_\{?\w+\}?|\bd\w+", " ", text)))
     return not words - reading.FUNCTIONS and bool(re.search(r"[_^⊙*/]|\bsum\b|\)\s*\(", text))
 
 

@@ -31,6 +31,7 @@ from .tree import (
     Terms,
     Transposed,
     children,
+    compared,
     written,
 )
 from .values import MOST, Shapes, Value, entrywise, multiplied, spread, with_indices
@@ -110,6 +111,9 @@ class Computer:
             for index, length in self.runs(part, {**known, **found}).items():
                 add(index, length, part)
         if isinstance(node, Over) and node.function not in BINDS_AND_KEEPS:
+            for one, other in compared(node):
+                if one in found:
+                    found.setdefault(other, found[one])
             for index in node.indices:
                 found.pop(index, None)
         return found

@@ -59,14 +59,20 @@ class Draw:
         taken = numbers | set(self.lengths.values())
         most = 4 + len(missing) + len(taken)
         pool = [n for n in range(2, most + 1) if n not in taken]
-        for _ in range(200):  # all lengths of a draw differ, and each size differs from draw to draw
+        found: list[tuple[int, dict[str, int]]] = []
+        for _ in range(300):  # all lengths of a draw differ, and each size differs from draw to draw
             chosen = dict(zip(missing, self.pick.sample(pool, len(missing)), strict=True))
             lengths = {**self.lengths, **chosen}
             all_axes = [times * lengths[letter] if letter else times for times, letter in products]
             as_before = any(other.lengths.get(letter) == n for other in self.others for letter, n in chosen.items())
             if len(set(all_axes)) == len(all_axes) and not as_before:
+                found.append((max(self._entries(each, lengths) for each in self.known.given.values()), chosen))
+            if len(found) > 20:
                 break
-        self.lengths.update(chosen)
+        self.lengths.update(min(found, key=lambda each: each[0])[1] if found else chosen)
+
+    def _entries(self, given: Given, lengths: dict[str, int]) -> int:
+        return math.prod(times * lengths.get(letter, 1) for times, letter in given.axes)
 
     def shape(self, given: Given) -> tuple[int, ...]:
         return tuple(times * self.lengths[letter] if letter else times for times, letter in given.axes)

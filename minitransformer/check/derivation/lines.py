@@ -151,9 +151,10 @@ def statements(text: str) -> list[Statement]:
             body = _COMMENT.sub("", part).replace("&", " ").strip()
             if not body:
                 continue
-            goes_on = re.match(r"(?:\\quad|\\qquad|\\;|\s)*[-+*/·⊙](?!\s*\w+\s+\w+\s+\w+)", body) and not re.match(
-                r"[-*]\s+\S+.*=", body
-            )
+            words = r"(?!\s*[A-Za-z]{2,}\s+[A-Za-z]{2,}\s+[A-Za-z]{2,}\b(?!_))"
+            goes_on = re.match(rf"(?:\\quad|\\qquad|\\;|\s)*[-+*/·⊙]{words}", body)
+            if re.match(r"[-*]\s+\S+.*=", body):
+                goes_on = None
             if (
                 waiting is not None
                 and len(waiting[1]) < LONGEST

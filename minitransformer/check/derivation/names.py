@@ -82,7 +82,7 @@ class Names:
 
     def base_of(self, name: str) -> str | None:
         """The S of dS, if that is the gradient of a name of the text."""
-        if name in self.given or name in self.defined or name in self.sizes:
+        if name in self.given or name in self.defined or name in self.sizes or name in self.numbers:
             return None
         if len(name) > 1 and name[0] == "d" and self._is_array(name[1:]):
             return name[1:]
@@ -114,7 +114,7 @@ class Names:
     def upstream(self) -> dict[str, str]:
         """Given gradients, and the array of each: {"dO": "O"}."""
         found = {}
-        for name in self.given:
+        for name in (*self.given, *self.numbers):
             base = name[1:] if name[0] == "d" and len(name) > 1 else ""
             decomposed = unicodedata.normalize("NFD", name)
             if decomposed[1:2] == "\u0304":

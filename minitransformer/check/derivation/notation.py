@@ -56,12 +56,15 @@ def _bare(group: str) -> str:
 def _fonts(text: str) -> str:
     def plain(match: re.Match[str]) -> str:
         inner = _bare(match[2])
+        space = " " if re.search(r"\\[A-Za-z]+$", match.string[: match.start()]) else ""
         if inner == "1":
             return "𝟙" if match[1] == "mathbb" else "𝟏"
         if match[1] in ("text", "mbox", "textrm") and (" " in inner.strip() or not re.fullmatch(r"[\w\s-]*", inner)):
             return " "  # words
-        return inner.replace("-", "") + (
-            "" if len(inner) == 1 or "_" in text[max(0, match.start() - 2) : match.start()] else " "
+        return (
+            space
+            + inner.replace("-", "")
+            + ("" if len(inner) == 1 or "_" in text[max(0, match.start() - 2) : match.start()] else " ")
         )
 
     return re.sub(rf"\\({_FONTS})(?![A-Za-z]){_GROUP}", plain, text)
@@ -128,5 +131,6 @@ def plain(text: str) -> str:
     text = re.sub(r"𝟙_\{([^{}]*[=<>≤≥≠][^{}]*)\}", r" [\1] ", text)
     text = re.sub(r"(𝟙|𝟏|\b1)\s*(?=[\[{(][^\[\](){}]*[=<>≤≥≠])", " ", text)
     text = re.sub("𝟙|𝟏", " ones ", text)
+    text = re.sub(r"(?<![\w.^])1\s+(?=1\s*ᵀ)", " ones ", text)
     text = re.sub(r"(sum|prod|ones)\s+_", r"\1_", text)
     return unicodedata.normalize("NFC", text)

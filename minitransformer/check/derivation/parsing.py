@@ -56,7 +56,8 @@ def parsed(text: str) -> Any:
 def _place(text: str, error: Any) -> str:
     """Where a line cannot be read, what was expected there, and two examples."""
     place = getattr(error, "pos_in_stream", None)
-    at = len(text) if place is None or place < 0 else place
+    ended = getattr(getattr(error, "token", None), "type", "") == "$END"
+    at = len(text) if ended or place is None or place < 0 else place
     wanted = {*(getattr(error, "allowed", None) or ()), *(getattr(error, "expected", None) or ())}
     if at >= len(text.rstrip()):
         found = "the line ends too early"

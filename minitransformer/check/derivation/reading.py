@@ -82,6 +82,8 @@ class Reader:
                 marks += ["", *node.marks] if factors else node.marks  # names written without a space: QK
                 factors += node.factors
                 continue
+            if node == Number("1") and factors and mark == "" and (n == len(items) or items[n][0] != "/"):
+                node = Ref("ones")  # A 1: the vector of ones
             if factors:
                 marks.append(mark)
             factors.append(node)
@@ -230,8 +232,8 @@ class Reader:
             raise Unreadable(f"The sum names an index twice: {content}.")
         rest = after[1:]
         upper = ""
-        if rest and kind(rest[0]) == "^" and name in ("sum", "prod"):
-            upper = exponent_text(rest[0]) or ""
+        if rest and kind(rest[0]) in ("^", "TRANSPOSED") and name in ("sum", "prod"):
+            upper = exponent_text(rest[0]) or "T"
             rest = rest[1:]
         if rest:
             raise Unreadable(f"After {name} and its index an expression must follow.")
@@ -323,6 +325,8 @@ class Reader:
 
     def _transposed(self, node: Node) -> Node:
         """^T: the transpose; of a number the power T, if T is one as well."""
+        if node == Number("1"):
+            return Transposed(Ref("ones"))
         numeric = all(self.known.rank(name) == 0 for name in names(node)) and not free(node)
         if not numeric:
             return Transposed(node)

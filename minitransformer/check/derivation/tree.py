@@ -172,6 +172,17 @@ def free(node: Node) -> set[str]:
 
 
 @kept
+def compared(node: Node) -> list[tuple[str, str]]:
+    """The pairs of indices in δ_ij and in conditions such as j ≤ i: they run over the same."""
+    found = [pair for _, _, part in children(node) for pair in compared(part)]
+    if isinstance(node, Delta):
+        found.append((node.left, node.right))
+    if isinstance(node, Compare) and isinstance(node.left, Place) and isinstance(node.right, Place):
+        found.append((node.left.index, node.right.index))
+    return found + [(b, a) for a, b in found]
+
+
+@kept
 def names(node: Node) -> set[str]:
     """The names that an expression uses."""
     own = {node.name} if isinstance(node, Ref) else set()

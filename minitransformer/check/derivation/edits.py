@@ -310,35 +310,53 @@ class Edits:
                 yield Edit(rebuilt(way, times(Delta(i, j), part)), told, "delta")
 
     def terms(self) -> Iterator[Edit]:
-        """A whole gradient that comes by another path, or a small term."""
-        if isinstance(self.left, Ref):
-            candidates: list[Node] = self.refs(self.free) if self.left.indices else []
-            if not self.left.indices:
-                rank = self.known.rank(self.left.name)
-                candidates = [Ref(name) for name in self.known.arrays() if self.known.rank(name) == rank]
-            for new in candidates:
-                if new != self.left:
-                    told = f"Is the term + {written(new)} missing: a gradient that comes by another path?"
-                    yield Edit(
-                        Terms(("+", "+"), (self.right, new)),
-                        told,
-                        "path" if written(new)[0] == "d" else "term",
-                        written(new),
-                    )
-                    yield Edit(Terms(("+", "-"), (self.right, new)), f"Is the term - {written(new)} missing?", "term")
+        """A whole gradient or product that comes by another path, or a small term."""
+        for new in self._paths():
+            if new != self.left:
+                kind = "path" if written(new)[0] == "d" else "term"
+                told = f"Is the term + {written(new)} missing: a gradient that comes by another path?"
+                yield Edit(Terms(("+", "+"), (self.right, new)), told, kind, written(new))
+                told = f"Is the term - {written(new)} missing?"
+                yield Edit(Terms(("+", "-"), (self.right, new)), told, "term", written(new))
         for part, way in self.parts:
-            if isinstance(part, Number | Terms) and way and not isinstance(way[-1][0], Power):
-                for new_term, sign in itertools.product(
-                    [*self.refs(sorted(free(part) | set(self.free))), *self._numbers()], "-+"
-                ):
-                    signs = (*part.signs, sign) if isinstance(part, Terms) else ("+", sign)
-                    new = Terms(signs, (*(part.terms if isinstance(part, Terms) else (part,)), new_term))
-                    yield Edit(rebuilt(way, new), is_it(new, part), "term", written(new_term))
+            if isinstance(part, Number | Terms | Delta | Ref | Call) and not (way and isinstance(way[-1][0], Power)):
+                old = part if isinstance(part, Terms) else Terms(("+",), (part,))
+                for new, sign in itertools.product(self._small(part), "-+"):
+                    tree = rebuilt(way, Terms((*old.signs, sign), (*old.terms, new)))
+                    yield Edit(
+                        tree, f"Is the term {sign} {written(new, 'term')} missing after {written(part)}?", "term"
+                    )
         for part, way in self.parts:
             if isinstance(part, Ref | Product | Call | Power):
                 for signs in (("+", "-"), ("+", "+")):
-                    new = Terms(signs, (Number("1"), part))
-                    yield Edit(rebuilt(way, new), is_it(new, part), "one")
+                    one = Terms(signs, (Number("1"), part))
+                    yield Edit(rebuilt(way, one), is_it(one, part), "one")
+
+    def _paths(self) -> Iterator[Node]:
+        """Arrays of the shape of the left side, and products of two that have it."""
+        if not isinstance(self.left, Ref):
+            return
+        if self.left.indices:
+            yield from self.refs(self.free)
+            return
+        rank, axes = self.known.rank(self.left.name), self.known.axes(self.left.name)
+        yield from (Ref(name) for name in self.known.arrays() if self.known.rank(name) == rank)
+        matrices = [(Ref(name), self.known.axes(name)) for name in self.known.arrays() if self.known.rank(name) == 2]
+        both: list[tuple[Node, tuple[str, ...]]] = [*matrices, *((Transposed(a), shape[::-1]) for a, shape in matrices)]
+        for (a, above), (b, below) in itertools.product(both, both):
+            if rank == 2 and above[1] == below[0] and (above[0], below[1]) == axes:
+                yield Product(("",), (a, b))
+
+    def _small(self, part: Node) -> list[Node]:
+        """Terms that may be missing beside a part: arrays with indices, numbers, vectors."""
+        letters = sorted(free(part) | set(self.free))
+        found: list[Node] = [*self.refs(letters), *self._numbers()]
+        if not letters:
+            vectors = [Ref(name) for name in self.known.arrays() if self.known.rank(name) == 1]
+            found += [Ref(name) for name in self.known.arrays() if self.known.rank(name) == 2]
+            found += [*vectors, *(Product(("",), (v, Transposed(v))) for v in vectors)]
+        numbers = [Ref(name) for name in self.known.numbers]
+        return found + [times(n, ref) for n in numbers for ref in self.refs(self.free)]
 
     def other_names(self) -> Iterator[Edit]:
         for part, way in self.parts:

@@ -73,7 +73,7 @@ class Reader:
         factors: list[Node] = []
         n = 0
         while n < len(items):
-            mark, sign, _ = items[n]
+            mark, sign, factor = items[n]
             node, n = self._unit(items, n)
             if node is None:
                 continue
@@ -82,7 +82,8 @@ class Reader:
                 marks += ["", *node.marks] if factors else node.marks  # names written without a space: QK
                 factors += node.factors
                 continue
-            if node == Number("1") and factors and mark == "" and (n == len(items) or items[n][0] != "/"):
+            bare = getattr(factor.children[0].children[0], "type", "") == "NUMBER"
+            if bare and node == Number("1") and factors and mark == "" and (n == len(items) or items[n][0] != "/"):
                 node = Ref("ones")  # A 1: the vector of ones
             if factors:
                 marks.append(mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Iterable
@@ -11,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from . import parsing, reading
-from .comparing import Trial
+from .comparing import Outcome, Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .lines import Statement, statements
 from .mending import mended, slash_readings
-from .names import Definition, Names
+from .names import Definition, Names, as_sizes
 from .recognising import TOTAL
 from .report import DerivationReport, Line
 from .tree import Node, Ref, free, names
@@ -102,6 +103,9 @@ class Checker:
             if not rights:
                 raise Unreadable("An equation has two sides.")
             name = parsing.single_name(left)
+            if name and not name[1] and self.known.only_size(name[0]) and self._is_number(rights[0]):
+                told = f"{name[0]} is a size: it is tried with several numbers, so this line is left out."
+                return Line(number, text, "words", told)
             defined = self._definition(name, rights[0]) if name else None
             if defined:
                 self.chain = Chain(defined, last_line=number)
@@ -121,6 +125,11 @@ class Checker:
         self.reader.bound = list(indices)
         self.reader.comparing = 0
         return self.reader.expression(side)
+
+    def _is_number(self, side: Any) -> bool:
+        """Whether a side is a number, so that d = 64 says how large d is, and S = Q Kᵀ what the array S is."""
+        tree = self._side(side, ())
+        return not names(tree) - set(self.known.sizes) and not free(tree)
 
     # definitions
 
@@ -195,8 +204,10 @@ class Checker:
 
     def _define(self, name: str, indices: tuple[str, ...], tree: Node) -> Node:
         problem: Exception | None = None
-        for rows, identity in self.trial.ways(tree):
-            definition = Definition(name, indices, tree, 0, rows, identity)
+        sized = as_sizes(tree, self.known)
+        trees = [tree] if sized is tree else [tree, sized]
+        for each, (rows, identity) in itertools.product(trees, self.trial.ways(tree)):
+            definition = Definition(name, indices, each, 0, rows, identity)
             try:
                 values = [draw._defined(definition, None) for draw in self.trial.draws]
                 if not all(np.all(np.isfinite(value.array)) for value in values):
@@ -244,6 +255,10 @@ class Checker:
         chain = self.chain
         assert chain is not None
         outcome = self.trial.compare(chain.left, right)
+        if not outcome.right:  # S may be a size and an array: 1/S
+            sized = as_sizes(right, self.known)
+            if sized is not right and self.trial.compare(chain.left, sized).right:
+                outcome = Outcome(True)
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number
         if outcome.right:
@@ -290,6 +305,8 @@ def _letters(label: str) -> list[str]:
 def _is_mathematics(text: str) -> bool:
     """Whether a line without = is an expression, not words."""
     words = set(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|_\{?\w+\}?|\bd\w+", " ", text)))
+    if re.search("[<>≤≥≈∝→∈~]", text):
+        return False  # a remark, such as A_ij > 0
     return not words - reading.FUNCTIONS and bool(re.search(r"[_^⊙*/]|\bsum\b|\)\s*\(", text))
 
 

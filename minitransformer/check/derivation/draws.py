@@ -19,6 +19,7 @@ from .computing import Computer
 from .faults import Inexact, Unreadable
 from .functions import STEP
 from .names import Definition, Given, Names
+from .recognising import SIZE
 from .tree import Partial, Ref, names, written
 from .values import MOST, Value, with_indices
 
@@ -114,8 +115,9 @@ class Draw:
         """The value of a name."""
         if name in self.values:
             return self.values[name]
-        if name in self.lengths:
-            return Value(self._array(np.array(Fraction(self.lengths[name]), dtype=object)))
+        size = name.removesuffix(SIZE)
+        if size in self.lengths:
+            return Value(self._array(np.array(Fraction(self.lengths[size]), dtype=object)))
         base = self.known.base_of(name)
         if base is not None:
             return Value(self.gradient(base))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from .faults import Unreadable
 from .notation import plain
-from .recognising import TOTAL
-from .tree import Node, names
+from .recognising import SIZE, TOTAL
+from .tree import Node, Ref, children, names, with_child
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{?\w+\}?)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+)"
@@ -68,7 +68,7 @@ class Names:
             return len(self.given[name].axes)
         if name in self.defined:
             return self.defined[name].rank
-        return 0 if name in self.numbers or name in self.sizes else None
+        return 0 if name in self.numbers or name.removesuffix(SIZE) in self.sizes else None
 
     def rank(self, name: str) -> int | None:
         """How many axes a name has, gradients included; None if it is unknown."""
@@ -216,6 +216,18 @@ class Names:
         if times > 8:
             raise Unreadable(f"The size {text.strip()} is too large to try.")
         return times, letter
+
+
+def as_sizes(node: Node, known: Names) -> Node:
+    """The expression in which a letter that is a size and an array means the size; the same one if there is none."""
+    if isinstance(node, Ref):
+        array = node.name in known.given or node.name in known.defined
+        return Ref(node.name + SIZE) if array and node.name in known.sizes and not node.indices else node
+    for name, place, part in list(children(node)):
+        new = as_sizes(part, known)
+        if new is not part:
+            node = with_child(node, name, place, new)
+    return node
 
 
 def _tidy(name: str) -> str:

@@ -9,6 +9,8 @@ from .parsing import LETTER, kind, label_of
 
 TOTAL = "\u200b"  # L = sum_i L_i: the number L has this behind its name, which one does not see
 
+SIZE = "\u200c"  # and a name that is read as a size, although an array has the same letter, has this
+
 
 class Known(Protocol):
     """What a reader asks about names."""

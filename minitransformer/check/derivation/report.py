@@ -108,7 +108,7 @@ class DerivationReport:
     def _repr_html_(self) -> str:
         rows = ""
         for line in self.lines:
-            if line.verdict == "words":
+            if line.verdict == "words" and not line.message:
                 continue
             told = "<br>".join(html.escape(part) for part in line.sentences())
             rows += (

@@ -126,7 +126,7 @@ def plain(text: str) -> str:
     text = re.sub("[" + "".join(_BELOW) + "]+", lambda m: "_" + "".join(_BELOW[c] for c in m[0]), text)
     text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)
     text = re.sub(r"\^\(([0-9])\)", r"^\1", text)
-    text = re.sub(r"‖([^‖]*)‖(_\{?2\}?)?", r" norm(\1)", text)
+    text = re.sub(r"‖([^‖]*)‖(_\{?[2F]\}?)?", r" norm(\1)", text)
     text = re.sub(r"\|([^|]*)\|", r" abs(\1)", text)
     text = re.sub(r"𝟙_\{([^{}]*[=<>≤≥≠][^{}]*)\}", r" [\1] ", text)
     text = re.sub(r"(𝟙|𝟏|\b1)\s*(?=[\[{(][^\[\](){}]*[=<>≤≥≠])", " ", text)

@@ -103,7 +103,9 @@ class DerivationReport:
         return f"derivation: {'; '.join(told)}"
 
     def __str__(self) -> str:
-        return "\n".join([self.summary(), *(str(line) for line in self.lines if line.verdict != "words")])
+        return "\n".join(
+            [self.summary(), *(str(line) for line in self.lines if line.verdict != "words" or line.message)]
+        )
 
     def _repr_html_(self) -> str:
         rows = ""

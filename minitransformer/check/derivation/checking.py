@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import parsing, reading
+from . import functions, parsing, reading
 from .comparing import Outcome, Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, OutOfTime, Unreadable
@@ -111,7 +111,7 @@ class Checker:
                 self.chain = Chain(defined, last_line=number)
                 rights = rights[1:]
                 if not rights:
-                    return Line(number, text, "defines", self._not_a_gradient(defined))
+                    return Line(number, text, "defines", self._remark(defined))
             else:
                 self.chain = Chain(self._side(left, ()), last_line=number)
         lines = [self._claim(number, text, self._side(right, free(self.chain.left))) for right in rights]
@@ -179,9 +179,11 @@ class Checker:
         tree = self._side(right, ())
         return name in names(tree) and not free(tree) and self.trial.draws[0].computer().of(tree).rank == 0
 
-    def _not_a_gradient(self, defined: Node) -> str:
-        """Says so if a name looks like a gradient, but there is nothing of which it is one."""
+    def _remark(self, defined: Node) -> str:
+        """Says so if a name is zero, or looks like a gradient although there is nothing of which it is one."""
         name = defined.name if isinstance(defined, Ref) else ""
+        if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
+            return f"{name} is zero on all numbers tried. Is that meant?"
         if name[:1] != "d" or len(name) < 2:
             return ""
         like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
@@ -327,5 +329,7 @@ def derivation(text: str) -> DerivationReport:
     if text.count("\n") >= MOST_LINES or len(text) > 400_000:
         told = f"The text has {text.count(chr(10)) + 1} lines; {MOST_LINES} are the limit. Check it in parts."
         return DerivationReport((Line(1, text.splitlines()[0][:80], "unreadable", told),))
+    if re.search("Φ|erf|gelu|phi", text, re.IGNORECASE):
+        functions.load()  # before the clock starts
     checker = Checker()
     return DerivationReport(tuple(checker.line(statement) for statement in statements(text)))

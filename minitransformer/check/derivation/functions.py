@@ -31,6 +31,11 @@ def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-x))
 
 
+def load() -> None:
+    """Import what takes time."""
+    from scipy import special  # noqa: F401
+
+
 def _erf(x: Any) -> Any:
     from scipy.special import erf
 

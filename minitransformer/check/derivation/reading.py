@@ -44,6 +44,10 @@ FUNCTIONS |= {"Softmax"}
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 
 
+def _two_powers(name: str) -> str:
+    return f"{name}(x)^2 has two readings; write {name}((x)^2), or ({name}(x))^2."
+
+
 class Reader:
     """Turns lark's trees into those of tree.py, given the names known so far."""
 
@@ -247,6 +251,10 @@ class Reader:
             outside: list[Any] = []
         elif bracket:
             body, outside, n = self._atom(items[n][2].children[0]), items[n][2].children[1:], n + 1
+            if outside and kind(outside[0]) == "^" and name != "softmax":
+                if name != "mean":
+                    raise Unreadable(_two_powers(name))
+                body, outside = self._after(body, outside[:1]), outside[1:]  # mean_c (x_ic - μ_i)^2, like a sum
         else:
             found, n = self._unit(items, n)
             assert found is not None
@@ -265,6 +273,9 @@ class Reader:
         if getattr(argument, "data", "") == "inside":
             arguments = tuple(self._relation(part) for part in argument.children)
             outside, n = items[n][2].children[1:], n + 1
+            powered = outside and kind(outside[0]) == "^" and not isinstance(arguments[0], Ref)
+            if powered and name in OVER and name != "softmax":
+                raise Unreadable(_two_powers(name))
         else:
             found, n = self._unit(items, n)
             assert found is not None

@@ -110,6 +110,9 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "given x: (n)\ny_i = x_{i+1}": "subscript",
     "given A: (n, n)\nB = A^2": "two meanings",
     "given a, b, c\ny = a / (b c)\ny = a / b c": "two readings",
+    "given x: (n), s\ny_i = x_i / n s": "two readings",
+    "given n\ny = 1/2n": "write /(2n)",
+    "given x: (n), m\nv = mean(x - m)^2": "two readings",
     "\n" * 2000: "1000 are the limit",
     "given x: (n)\n" + "y = " + "x " * 5000: "2000 characters",
     "given x: (n)\nx_i (x_i - 1)": "no sign =",
@@ -151,6 +154,18 @@ def test_line_that_follows_from_a_wrong_one_is_not_blamed() -> None:
     assert verdicts == ["given", "defines", "wrong", "follows", "right"]
     last = verify.derivation(start + "= 3 dy_i x_i^2").lines[-1]
     assert last.message == "This line is right, although line 3 is not."
+
+
+def test_mean_of_a_square_and_a_path_held_fixed_are_not_mixed_up() -> None:
+    start = "given x: (n), dy: (n)\nm = mean(x)\nv = mean_i (x_i - m)^2\ny_i = (x_i - m) / v\n"
+    report = verify.derivation(start + "∂v/∂x_i = 2/n (x_i - m)\n∂y_i/∂x_j = (δ_ij - 1/n) / v\nm = 0 v")
+    assert [line.verdict for line in report.lines[4:]] == ["right", "wrong", "wrong"], str(report)
+
+
+def test_letter_may_be_a_size_and_an_array() -> None:
+    start = "given Q: (T, d), K: (S, d), dm: (T)\nwhere d = 64\nS = Q K^T\nm_i = 1/S sum_j S_ij\n"
+    assert verify.derivation(start + "dS_ij = dm_i / S\ndQ = dS K").ok
+    assert verify.derivation(start + "dS_ij = dm_i / T").first_wrong == 5
 
 
 def test_new_name_that_looks_like_a_gradient_is_told() -> None:

@@ -16,7 +16,7 @@ from .comparing import Outcome, Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .lines import Statement, statements
-from .mending import mended, slash_readings
+from .mending import mended, slash_readings, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .recognising import TOTAL
 from .report import DerivationReport, Line
@@ -25,6 +25,7 @@ from .values import Value
 
 SECONDS = 1.8
 MOST_LINES = 1000
+TWO_READINGS = "a / b c has two readings, (a/b) c and a/(b c); put brackets around the one you mean."
 
 
 @dataclass
@@ -144,6 +145,8 @@ class Checker:
         if name in reading.FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
             raise Unreadable(f"{name} is a function; choose another name.")
         tree = self._side(right, [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])])
+        if any(unclear_slashes(tree)):
+            raise Unreadable(TWO_READINGS)
         open_indices = free(tree) - set(self.known.sizes)
         indices: list[str] = []
         square = False
@@ -276,7 +279,7 @@ class Checker:
                 number,
                 text,
                 "unreadable",
-                "a / b c has two readings, (a/b) c and a/(b c); put brackets around the one you mean.",
+                TWO_READINGS,
             )
         chain.last_right = False
         if previous is not None and not previous_right and self.trial.compare(previous, right).right:

@@ -11,7 +11,7 @@ from .comparing import Trial
 from .edits import Edit, Edits
 from .known_forms import known_forms
 from .rewriting import everywhere, rebuilt
-from .tree import Call, Node, Over, Product, Ref, names
+from .tree import Call, Node, Number, Over, Product, Ref, names
 
 SECONDS = 0.9  # for the changes of one line, at most
 
@@ -37,6 +37,16 @@ def slash_readings(node: Node) -> Iterator[Node]:
                     below = Product(part.marks[n + 1 : end], part.factors[n + 1 : end + 1])
                     factors = (*part.factors[: n + 1], below, *part.factors[end + 1 :])
                     yield rebuilt(way, replace(part, marks=part.marks[: n + 1] + part.marks[end:], factors=factors))
+
+
+def unclear_slashes(node: Node) -> Iterator[Node]:
+    """Products such as a / b c. In 1/b c, in a/2 c and before a sum, it is clear what is meant."""
+    for part, _ in everywhere(node):
+        if isinstance(part, Product):
+            for n, mark in enumerate(part.marks[:-1]):
+                clear = (n == 0 and isinstance(part.factors[0], Number)) or isinstance(part.factors[n + 1], Number)
+                if mark == "/" and part.marks[n + 1] == "" and not clear and not isinstance(part.factors[n + 2], Over):
+                    yield part
 
 
 def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:

@@ -75,6 +75,10 @@ def _place(text: str, error: Any) -> str:
 def sides(text: str) -> list[Any]:
     """The sides of an equation as lark's trees; the first is None if the line begins with =."""
     text = plain(text)
+    tight = re.search(r"/\s*(\d+)([^\W\d_ᵀ]\w*)", text)
+    if tight:
+        below = tight[1] + tight[2]
+        raise Unreadable(f"/{below} has two readings; write /({below}), or a space: /{tight[1]} {tight[2]}.")
     parts = parsed(text)
     return [None, *parts] if text.lstrip().startswith("=") else list(parts)
 

@@ -23,7 +23,7 @@ from .report import DerivationReport, Line
 from .tree import Node, Ref, free, names
 from .values import Value
 
-SECONDS = 1.8
+SECONDS = 1.7
 MOST_LINES = 1000
 TWO_READINGS = "a / b c has two readings, (a/b) c and a/(b c); put brackets around the one you mean."
 

@@ -12,7 +12,8 @@ _GIVEN = re.compile(
 )
 _LEADING = re.compile(
     r"\s*(?:(?:so|hence|thus|then|therefore|where|with|and|but|now|also|finally|here|since|because|next|first|second|"
-    r"define|set|write|or|that is|this is|i\.e\.|we (?:have|get|find|write|define|obtain)|this gives|"
+    r"let|(?:given|note|recall|suppose|assume) that|recall|suppose|define|set|write|or|that is|"
+    r"this is|i\.e\.|we (?:have|get|find|write|define|obtain)|this gives|"
     r"which (?:gives|is)|it follows(?: that)?|by the (?:chain|product|quotient) rule|"
     r"in (?:matrices|matrix form|indices|vector form)|forward(?: pass)?|"
     r"backward(?: pass)?|as|for|step \d+|loss|together|again)\b[,:]?\s+"
@@ -23,6 +24,7 @@ _LEADING = re.compile(
 _LABEL = re.compile(r"\s*[A-Z][A-Za-z ()-]{2,60}:\s+(?=\S)")
 _TRAILING = re.compile(
     r"(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
+    r"|,\s+(?:we|which|it|this)\s[^=]*$|\s+(?:be|is|denotes?)\s+(?:the|an?)\s[^=]*$"
     r"|\s+(?:since|because|by the|for all|for each|for every)\s.*$|\s*,?\s*(?:∀|\\forall).*$"
     r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|\s{2,}\([a-z][a-z -]{3,}\)\s*$"
 )

@@ -38,6 +38,7 @@ ONLY_IN |= {"run/machines/parallel/mpi.py": {"mpi4py"}, "school/show/stepper/wid
 ONLY_IN |= {"school/show/sheet/workbook.py": {"xlsxwriter"}}
 ONLY_IN |= {"school/show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
 ONLY_IN |= {
+    "check/derivation/parsing.py": {"lark"},
     "check/audit/suite.py": {"tomllib", "tomli"},
     "check/audit/worker.py": {"pytest", "torch", "jax"},
     "check/audit/tensors.py": {"torch"},
@@ -49,7 +50,7 @@ ONLY_IN |= {f"run/fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 # counts as the last but one, just below `cli`; so do the files that re-export public names, such as ops.py.
 PLACES = """moved
 core.arrays core.ops core.layers core.text core.models core.training core.generation
-check.trace check.verify check.referee check.audit
+check.trace check.verify check.derivation check.referee check.audit
 ideas.before ideas.after ideas ideas.published
 run.tasks run.published_models run.machines run.fast run.cost
 school.inspect school.compare school.course school.show

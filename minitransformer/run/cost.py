@@ -173,9 +173,7 @@ def describe(model: Any, batch: int = 1, length: int | None = None, dtype: str |
         length = fixed or (128 if longest is None else min(128, longest))
     check_sizes("describe", batch=batch, length=length)
     if fixed is not None and length != fixed:
-        raise ValueError(
-            f"describe: a picture becomes {fixed} vectors in this model, so length must be that, got {length}"
-        )
+        raise ValueError(f"describe: length must be {fixed}, as many vectors as a picture becomes, got {length}")
     if longest is not None and length > longest:
         raise ValueError(f"describe: length must be at most max_length {longest}, got {length}")
     dtype = str(next(built.parameters())[1].value.dtype) if dtype is None else dtype

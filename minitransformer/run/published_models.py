@@ -75,7 +75,7 @@ def layer_of(model: Pretrained, layer: int | None = None) -> tuple[list[Any], in
     return *places[number - 1], number
 
 
-def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
+def reading(model: Any, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
     """A function that runs the model on ids, (B, T), and returns (output, backward).
 
     The output is a loss. Its targets are the next tokens of the text; for a MaskedLanguageModel and a Transformer, the

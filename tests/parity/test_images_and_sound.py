@@ -172,7 +172,7 @@ def test_values_and_every_gradient_are_theirs(pair: Any, tmp_path: Path) -> None
 
 
 def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path: Path) -> None:
-    case, theirs, ours = pair
+    case, _, ours = pair
     rng = np.random.default_rng(5)
     kept = {name: parameter.value for name, parameter in ours.parameters()}
     for _, parameter in ours.parameters():

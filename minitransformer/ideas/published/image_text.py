@@ -1,4 +1,4 @@
-"""Pictures and texts in one space. Radford et al. 2021, "Learning Transferable Visual Models From Natural Language ...".
+"""Pictures and texts in one space. Radford et al. 2021, "Learning Transferable Visual Models From Natural ...".
 
     x_i = (norm(encoder(embed(picture_i))_0)) W_image           from the class token
     z_j = (norm(encoder(embed(text_j)))_end) W_text             from the token that ends the text; causal attention
@@ -156,6 +156,7 @@ class ImageTextModel(Module):
     mask: boolean (N, T), True where a token is real. `images(pixels)` and `texts(ids, mask)` make the vectors alone.
     """
 
+    config: Any
     does = "compares pictures with texts"
     reads = "pictures and texts"
 

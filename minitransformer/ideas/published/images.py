@@ -56,6 +56,7 @@ class ImageEncoder(Module):
     pixels: (B, C, H, W); hidden: (B, 1 + N, D).
     """
 
+    config: Any
     does = "describes pictures"
     reads = "pictures"
 
@@ -168,7 +169,7 @@ class ImageClassifier(ImageEncoder):
 
     def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
         """A function that computes the loss of two random pictures, in float64."""
-        pixels, labels = self._pictures(rng), to_device(np.array([0, self.config.n_classes - 1]), self.device)  # type: ignore[operator]
+        pixels, labels = self._pictures(rng), to_device(np.array([0, self.config.n_classes - 1]), self.device)
         return lambda: self.loss(pixels, labels)
 
 

@@ -37,7 +37,12 @@ def ours(fields: Fields, head: str, stored: Stored) -> ImageEncoderConfig:
             raise ValueError("classifier.weight must be the matrix (classes, width) of the head")
         n_classes = stored["classifier.weight"].shape[0]
     pooled = head == CLASSES or not stored or "pooler.dense.weight" in stored
-    sizes = {"image_height": height, "image_width": width, "patch_height": patch[0], "patch_width": patch[1]}
+    sizes: dict[str, Any] = {
+        "image_height": height,
+        "image_width": width,
+        "patch_height": patch[0],
+        "patch_width": patch[1],
+    }
     return ImageEncoderConfig(**found, **sizes, pooled=pooled, n_classes=n_classes)
 
 

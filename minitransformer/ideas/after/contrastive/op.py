@@ -1,4 +1,4 @@
-"""A contrastive loss. Radford et al. 2021, "Learning Transferable Visual Models From Natural Language Supervision", 2.3.
+"""A contrastive loss. Radford et al. 2021, "Learning Transferable Visual Models From ... Supervision", section 2.3.
 
 N pictures and their N texts are vectors of one space. Which text belongs to which picture? Every vector gets length 1,
 so a product of two is the cosine of their angle. A learned temperature, in the form s = log_scale, spreads the cosines:

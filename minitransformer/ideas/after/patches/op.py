@@ -31,15 +31,18 @@ def patches(pixels: Array, p: int, q: int) -> tuple[Array, Pullback]:
     if not rows * columns:
         raise ValueError(f"patches: a tile must fit into the image of {height} × {width} pixels, got {p} × {q}")
     n = len(leading)
+    # (channels, rows, p, columns, q) to (rows, columns, q, p, channels)
+    there = [*range(n), n + 1, n + 3, n + 4, n + 2, n]
+    back = [*range(n), n + 4, n, n + 3, n + 1, n + 2]
     whole = pixels[..., : rows * p, : columns * q]
 
     grid = whole.reshape(*leading, channels, rows, p, columns, q)
-    tiles = grid.transpose(*range(n), n + 1, n + 3, n + 4, n + 2, n)  # rows, columns, q, p, channels
+    tiles = grid.transpose(there)
     y = tiles.reshape(*leading, rows * columns, q * p * channels)
 
     def backward(dy: Array) -> Array:
         dtiles = dy.reshape(*leading, rows, columns, q, p, channels)
-        dgrid = dtiles.transpose(*range(n), n + 4, n, n + 3, n + 1, n + 2)
+        dgrid = dtiles.transpose(back)
         dwhole = dgrid.reshape(*leading, channels, rows * p, columns * q)
         dpixels = array_module(dy).zeros(pixels.shape, dy.dtype)
         dpixels[..., : rows * p, : columns * q] = dwhole

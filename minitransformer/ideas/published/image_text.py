@@ -95,12 +95,12 @@ class _TextSide(Module):
         embedded, embed_backward = self.embed(ids)
         hidden, encoder_backward = self.encoder(embedded, mask=visible, causal=True, rng=rng)
         rows = array_module(ids).arange(len(ids))
-        last = hidden[rows, places]
+        shape, last = hidden.shape, hidden[rows, places]
         vectors, projection_backward = self.projection(last)
 
         def backward(dvectors: Array) -> None:
             dlast = projection_backward(dvectors)
-            dhidden = array_module(dlast).zeros(hidden.shape, dlast.dtype)
+            dhidden = array_module(dlast).zeros(shape, dlast.dtype)
             dhidden[rows, places] = dlast
             dembedded = encoder_backward(dhidden)
             embed_backward(dembedded)
@@ -134,14 +134,14 @@ class _ImageSide(Module):
         """Return (vectors, backward); backward(dvectors) returns dpixels."""
         embedded, embed_backward = self.embed(pixels, rng)
         hidden, encoder_backward = self.encoder(embedded, rng=rng)
-        first = hidden[:, 0]
+        shape, first = hidden.shape, hidden[:, 0]
         normalized, norm_backward = self.norm(first)
         vectors, projection_backward = self.projection(normalized)
 
         def backward(dvectors: Array) -> Array:
             dnormalized = projection_backward(dvectors)
             dfirst = norm_backward(dnormalized)
-            dhidden = array_module(dfirst).zeros(hidden.shape, dfirst.dtype)
+            dhidden = array_module(dfirst).zeros(shape, dfirst.dtype)
             dhidden[:, 0] = dfirst
             dembedded = encoder_backward(dhidden)
             dpixels = embed_backward(dembedded)
@@ -205,7 +205,7 @@ class ImageTextModel(Module):
         yield "texts.embed", (batch, length, narrow), self.texts.embed.cost(batch, length)
         yield from self.texts.encoder.costs("texts.encoder", batch, length)
         yield "texts.projection", (batch, d), self.texts.projection.cost(batch, 1) + Cost(kept=batch * narrow)
-        products = Cost(flops=2 * batch * batch * d, kept=2 * batch * d + 2 * batch + 5 * batch * batch)
+        products = Cost(flops=2 * batch * batch * d, kept=2 * batch * d + 2 * batch + 3 * batch * batch)
         yield "log_scale", (), products
 
     def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:

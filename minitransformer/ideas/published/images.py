@@ -112,7 +112,7 @@ class ImageEncoder(Module):
         yield "embed", (batch, length, d), self.embed.cost(batch, length)
         yield from self.encoder.costs("encoder", batch, length)
         if self.pool is not None:
-            yield "pool", (batch, d), self.pool.cost(batch, length)
+            yield "pool", (batch, d), self.pool.cost(batch, length) + Cost(kept=batch * d)  # the output of tanh
 
     def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
         """A function that reads two random pictures, in float64."""
@@ -136,12 +136,12 @@ class ImageClassifier(ImageEncoder):
     def __call__(self, pixels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dpixels."""
         hidden, hidden_backward = self.hidden(pixels, rng)
-        first = hidden[:, 0]
+        shape, first = hidden.shape, hidden[:, 0]
         logits, head_backward = self.head(first)
 
         def backward(dlogits: Array) -> Array:
             dfirst = head_backward(dlogits)
-            dhidden = array_module(dfirst).zeros(hidden.shape, dfirst.dtype)
+            dhidden = array_module(dfirst).zeros(shape, dfirst.dtype)
             dhidden[:, 0] = dfirst
             dpixels = hidden_backward(dhidden)
             return dpixels

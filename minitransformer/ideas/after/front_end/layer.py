@@ -45,7 +45,7 @@ class StridedConvolution(Module):
         return y, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """For length outputs: one product of windows. All windows are kept, those that were not read too."""
+        """For length outputs: one product of windows. All are kept, since those that are read are a view of them."""
         kernel, d_in, _ = self.weight.value.shape
         windows = batch * length * self.stride * kernel * d_in
         return Cost(flops=2 * batch * length * self.weight.value.size, kept=windows)
@@ -99,7 +99,7 @@ class FrontEnd(Module):
         return y, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """For length outputs: both convolutions, what GELU keeps twice (four numbers each), the dropout's factor."""
+        """For length outputs: both convolutions, what GELU keeps twice (three numbers each), the dropout's factor."""
         d_model = self.second.weight.value.shape[-1]
-        kept = batch * length * d_model * (4 * 2 + 4 + (1 if self.dropout else 0))
+        kept = batch * length * d_model * (3 * 2 + 3 + (1 if self.dropout else 0))
         return self.first.cost(batch, 2 * length) + self.second.cost(batch, length) + Cost(kept=kept)

@@ -37,11 +37,12 @@ def strided_convolution(x: Array, weight: Array, bias: Array, stride: int = 1) -
 
     windows = _windows(x, kernel, 1, before)
     read = windows[..., ::stride, :]
+    shape = windows.shape  # what backward needs of them
     y, linear_backward = linear(read, weight.reshape(kernel * d_in, d_out), bias)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dread, dflat, dbias = linear_backward(dy)
-        dwindows = array_module(dread).zeros(windows.shape, dread.dtype)
+        dwindows = array_module(dread).zeros(shape, dread.dtype)
         dwindows[..., ::stride, :] = dread
         dx = _collected(dwindows, kernel, 1, before)
         dweight = dflat.reshape(weight.shape)

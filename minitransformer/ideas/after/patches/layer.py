@@ -39,6 +39,8 @@ class PatchEmbedding(Module):
         rng = generator(rng)
         (p, q), self.image, self.dropout = patch, tuple(image), dropout
         self.n_patches = (image[0] // p) * (image[1] // q)
+        if not self.n_patches:
+            raise ValueError(f"PatchEmbedding: a patch of {p} × {q} must fit into an image of {image[0]} × {image[1]}")
         limit = math.sqrt(6.0 / (q * p * channels + d_model))
         drawn = rng.uniform(-limit, limit, (q, p, channels, d_model))
         self.weight = Parameter(drawn.astype(np.float32, copy=False))

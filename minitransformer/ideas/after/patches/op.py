@@ -26,7 +26,7 @@ def patches(pixels: Array, p: int, q: int) -> tuple[Array, Pullback]:
 
     Raises ValueError for a tile that is larger than the image. backward(dy) returns dpixels.
     """
-    *leading, channels, height, width = pixels.shape
+    *leading, channels, height, width = shape = pixels.shape
     rows, columns = height // p, width // q
     if not rows * columns:
         raise ValueError(f"patches: a tile must fit into the image of {height} × {width} pixels, got {p} × {q}")
@@ -44,7 +44,7 @@ def patches(pixels: Array, p: int, q: int) -> tuple[Array, Pullback]:
         dtiles = dy.reshape(*leading, rows, columns, q, p, channels)
         dgrid = dtiles.transpose(back)
         dwhole = dgrid.reshape(*leading, channels, rows * p, columns * q)
-        dpixels = array_module(dy).zeros(pixels.shape, dy.dtype)
+        dpixels = array_module(dy).zeros(shape, dy.dtype)
         dpixels[..., : rows * p, : columns * q] = dwhole
         return dpixels
 

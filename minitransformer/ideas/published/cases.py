@@ -111,15 +111,7 @@ def _text_encoder(r: Random) -> Setup:
 _enter("TextEncoder padded on the left", _text_encoder)
 
 
-_PICTURES: dict[str, Any] = {
-    "image_height": 4,
-    "image_width": 7,
-    "patch_height": 2,
-    "patch_width": 3,
-    "channels": 2,
-    "norm_eps": 1e-5,
-}
-_IMAGES = ImageEncoderConfig(**_PICTURES, d_model=4, n_heads=2, d_ff=6, n_layers=1, dropout=0.2)
+_IMAGES = ImageEncoderConfig(4, 7, 2, 3, 2, d_model=4, n_heads=2, d_ff=6, n_layers=1, dropout=0.2, norm_eps=1e-5)
 
 
 def _image_encoder(r: Random) -> Setup:
@@ -128,8 +120,7 @@ def _image_encoder(r: Random) -> Setup:
 
 
 def _hidden_of_images(r: Random) -> Setup:
-    model = ordinary(_IMAGES.build(), r)
-    return call(r, model, (2, 2, 4, 7), module=model, rng=frozen)
+    return call(r, ordinary(_IMAGES.build(), r), (2, 2, 4, 7), rng=frozen)
 
 
 def _image_classifier(r: Random) -> Setup:
@@ -138,50 +129,23 @@ def _image_classifier(r: Random) -> Setup:
 
 
 def _image_text(r: Random) -> Setup:
-    sides: dict[str, Any] = {
-        "d_model": 4,
-        "n_heads": 2,
-        "d_ff": 6,
-        "n_layers": 1,
-        "image_d_model": 6,
-        "image_n_heads": 3,
-    }
-    sizes: dict[str, Any] = {
-        "image_size": 4,
-        "patch_size": 2,
-        "channels": 2,
-        "image_d_ff": 5,
-        "n_image_layers": 1,
-        "d_shared": 3,
-    }
-    model = ordinary(ImageTextConfig(7, max_length=5, end=2, **sides, **sizes).build(), r)
+    small = ImageTextConfig(7, 5, 2, 4, 2, 6, 1, image_size=4, patch_size=2, channels=2, d_shared=3)
+    model = ordinary(replace(small, image_d_model=6, image_n_heads=3, image_d_ff=5, n_image_layers=1).build(), r)
     ids = np.array([[1, 5, 5, 2], [1, 2, 0, 0]])
     return call(r, model.loss, (2, 2, 4, 4), ids, module=model, mask=np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool))
 
 
 def _speech(r: Random) -> Setup:
-    sizes: dict[str, Any] = {
-        "pitches": 3,
-        "n_source_positions": 4,
-        "n_positions": 5,
-        "d_model": 4,
-        "n_heads": 2,
-        "d_ff": 6,
-    }
-    layers: dict[str, Any] = {"n_encoder_layers": 1, "decoder_heads": 1, "decoder_d_ff": 5, "n_decoder_layers": 1}
-    model = ordinary(SpeechConfig(7, **sizes, **layers).build(), r)
+    model = ordinary(
+        SpeechConfig(7, 3, 4, 5, 4, 2, 6, 1, decoder_heads=1, decoder_d_ff=5, n_decoder_layers=1).build(), r
+    )
     target, wanted = np.array([[1, 5, 5], [1, 4, 0]]), np.array([[5, 5, 2], [4, 2, -100]])
 
     def written_down(features: Array) -> tuple[Array, Pullback]:
         memory, encode_backward = model.encode(features)
         logits, decode_backward = model.decode(target, memory)
         loss, loss_backward = model.ops.cross_entropy(logits, wanted, -100)
-
-        def backward(dloss: Array | float = 1.0) -> Array:
-            dmemory = decode_backward(loss_backward(dloss))
-            return encode_backward(dmemory)
-
-        return loss, backward
+        return loss, lambda dloss=1.0: encode_backward(decode_backward(loss_backward(dloss)))
 
     return call(r, written_down, (2, 3, 6), module=model)
 

@@ -136,9 +136,7 @@ def _image_text(r: Random) -> Setup:
 
 
 def _speech(r: Random) -> Setup:
-    model = ordinary(
-        SpeechConfig(7, 3, 4, 5, 4, 2, 6, 1, decoder_heads=1, decoder_d_ff=5, n_decoder_layers=1).build(), r
-    )
+    model = ordinary(SpeechConfig(7, 3, 4, 5, 4, 2, 6, 1, 1, 5, 1).build(), r)
     target, wanted = np.array([[1, 5, 5], [1, 4, 0]]), np.array([[5, 5, 2], [4, 2, -100]])
 
     def written_down(features: Array) -> tuple[Array, Pullback]:

@@ -6,6 +6,7 @@ Gradients are compared under the names of the file: their model is saved once mo
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from safetensors.numpy import load_file, save_file
 
 from minitransformer.generation import Translation, greedy, write
 from minitransformer.ideas.published.families import EVERY
+from minitransformer.ideas.published.fields import _HARMLESS
 from minitransformer.models import from_pretrained, save_pretrained
 
+from .test_config_fields import values
 from .test_pretrained import GRADIENT, OUTPUT, Case, in_float64, our_gradients, t  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.parity
@@ -222,3 +225,59 @@ def test_an_older_file_of_clip_with_a_table_of_numbers_opens(tmp_path: Path) -> 
     found["text_model.embeddings.position_ids"] = np.arange(9)[None]
     save_file(found, tmp_path / "model.safetensors")
     assert from_pretrained(tmp_path).config.max_length == 9
+
+
+# Every field of config.json, changed one at a time: it is refused, or what opens computes what theirs does.
+
+PLACES = [("vit", ""), ("clip", ""), ("clip", "text_config"), ("clip", "vision_config"), ("whisper", "")]
+MORE: dict[str, list[Any]] = {
+    "image_size": [7, [4, 5], [9, 6]],
+    "patch_size": [2, 3, [2, 3]],
+    "hidden_act": ["gelu", "gelu_new", "quick_gelu", "relu", "tanh"],
+    "activation_function": ["gelu", "gelu_new", "quick_gelu", "relu", "tanh"],
+    "pooler_act": ["tanh", "relu"],
+    "eos_token_id": [2, 6, None, [5, 6]],
+    "max_target_positions": [5, 40],
+}
+
+
+def verdict(case: Case, folder: Path) -> tuple[str, str]:
+    """ "agrees", "refused", "disagrees", "fails" where ours does not run, or "theirs" where theirs does not."""
+    try:
+        theirs = theirs_of(case)
+        theirs.config.return_dict = True
+        theirs.save_pretrained(folder)
+        given = {name: t(array) for name, array in inputs(case, np.random.default_rng(7)).items()}
+        theirs(**given)
+    except Exception as error:  # of any kind: theirs
+        return "theirs", f"{type(error).__name__}: {error}"[:90]
+    try:
+        ours = from_pretrained(folder)
+    except ValueError as error:
+        return "refused", str(error)
+    try:
+        (output, *_), (mine, *_) = run(case, theirs, ours)
+    except Exception as error:  # of any kind: ours opened, and does not run
+        return "fails", f"{type(error).__name__}: {error}"[:200]
+    worst = float(abs(mine - output.numpy()).max())
+    return ("agrees" if worst < 1e-9 else "disagrees"), f"{worst:.1e}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "place"), PLACES)
+def test_what_opens_agrees(name: str, place: str, tmp_path: Path) -> None:
+    small = dict(EVERY[name].small)
+    document = transformers.CONFIG_MAPPING[name](**small).to_dict()
+    fields = document[place] if place else document
+    architecture = next(iter(EVERY[name].architectures))
+    found: dict[str, list[str]] = {kind: [] for kind in ("agrees", "refused", "disagrees", "fails", "theirs")}
+    for field, value in fields.items():
+        if any(fnmatch.fnmatchcase(field, each) for each in _HARMLESS) and field not in MORE:
+            continue  # test_config_fields.py changes these
+        for i, other in enumerate(MORE.get(field) or values(field, value)[:3]):
+            config = small | ({place: small[place] | {field: other}} if place else {field: other})
+            kind, more = verdict(Case(name, architecture, config), tmp_path / f"{field}{i}")
+            found[kind].append(f"{field} = {other!r}: {more}")
+    print(f"\n{name} {place}: {', '.join(f'{len(lines)} {kind}' for kind, lines in found.items())}")
+    assert not found["disagrees"] + found["fails"], found["disagrees"] + found["fails"]
+    assert len(found["agrees"]) >= 3

@@ -205,7 +205,7 @@ class ImageTextModel(Module):
         yield "texts.embed", (batch, length, narrow), self.texts.embed.cost(batch, length)
         yield from self.texts.encoder.costs("texts.encoder", batch, length)
         yield "texts.projection", (batch, d), self.texts.projection.cost(batch, 1) + Cost(kept=batch * narrow)
-        products = Cost(flops=2 * batch * batch * d, kept=2 * batch * d + 2 * batch + 3 * batch * batch)
+        products = Cost(flops=2 * batch * batch * d, kept=2 * batch * d + 2 * batch + 4 * batch * batch)
         yield "log_scale", (), products
 
     def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:

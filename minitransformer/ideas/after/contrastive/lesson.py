@@ -17,8 +17,8 @@ def _backward(draw: Draw) -> Arguments:
 def contrastive_loss_backward(x: Array, z: Array, log_scale: float, dloss: float) -> tuple[Array, Array, float]:
     """A contrastive loss, backward.
 
-    Row i of x is a picture, row i of z its text. With u = x / ‖x‖ and v = z / ‖z‖, row by row,
-    scores = e^log_scale u vᵀ. The loss is the mean of two cross-entropies, each a mean over the batch: in row i
+    Row i of x is a picture, row i of z its text. Each row is divided by its length, which makes u of x and v of z.
+    Then scores = e^log_scale u vᵀ. The loss is the mean of two cross-entropies, each a mean over the batch: in row i
     of the scores the right answer is column i, and in column i it is row i. Given dloss, return the
     gradients of x, z and log_scale.
 

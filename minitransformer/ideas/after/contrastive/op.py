@@ -15,7 +15,7 @@ Backward. A vector of length 1 can only turn: what lies along it drops out of th
 
 With P the softmax of the rows, Q that of the columns, and I the identity,
 
-    dS = (P - I + Q - I) / (2 N)                   twice a cross-entropy
+    dS = (P - I + Q - I) / (2 N)                   as of two cross-entropies
     du = eˢ dS v,   dv = eˢ dSᵀ u,   ds = Σ_ij dS_ij S_ij     since deˢ/ds = eˢ
 """
 
@@ -24,7 +24,6 @@ from __future__ import annotations
 from ....core.arrays.backend import Array, Pullback, array_module
 from ....core.arrays.declared import op
 from ....core.arrays.float16 import in_float32, in_float32_with_result
-from ....core.ops.cross_entropy import cross_entropy
 
 
 @op("x, y: (..., D)")
@@ -53,14 +52,14 @@ def unit_length(x: Array) -> tuple[Array, Pullback]:
 @in_float32
 def scaled_cosines(x: Array, z: Array, log_scale: Array) -> tuple[Array, Pullback]:
     """scores_ij = e^log_scale · cosine of the angle between x_i and z_j. backward(dscores): (dx, dz, dlog_scale)."""
-    scale = array_module(x).exp(log_scale)
+    xp = array_module(x)
     u, u_backward = unit_length(x)
     v, v_backward = unit_length(z)
     cosines = u @ v.T
-    scores = scale * cosines
+    scores = xp.exp(log_scale) * cosines
 
     def backward(dscores: Array) -> tuple[Array, Array, Array]:
-        dcosines = scale * dscores
+        dcosines = xp.exp(log_scale) * dscores
         du = dcosines @ v
         dv = dcosines.T @ u
         dx = u_backward(du)
@@ -79,16 +78,17 @@ def contrastive_loss(x: Array, z: Array, log_scale: Array) -> tuple[Array, Pullb
 
     backward(dloss=1.0) returns (dx, dz, dlog_scale).
     """
-    answers = array_module(x).arange(len(x))
+    xp, n = array_module(x), len(x)
+    answers = (xp.arange(n)[:, None] == xp.arange(n)[None, :]).astype(x.dtype)
     scores, scores_backward = scaled_cosines(x, z, log_scale)
-    of_rows, rows_backward = cross_entropy(scores, answers)
-    of_columns, columns_backward = cross_entropy(scores.T, answers)
-    loss = 0.5 * (of_rows + of_columns)
+    rows = scores - scores.max(axis=1, keepdims=True)  # no softmax sees a shift, and exp cannot overflow
+    columns = scores - scores.max(axis=0, keepdims=True)
+    log_rows = rows - xp.log(xp.exp(rows).sum(axis=1, keepdims=True))
+    log_columns = columns - xp.log(xp.exp(columns).sum(axis=0, keepdims=True))
+    loss = -0.5 * (answers * (log_rows + log_columns)).sum() / n
 
     def backward(dloss: Array | float = 1.0) -> tuple[Array, Array, Array]:
-        dof_rows = 0.5 * dloss
-        dof_columns = 0.5 * dloss
-        dscores = rows_backward(dof_rows) + columns_backward(dof_columns).T
+        dscores = 0.5 * dloss * (xp.exp(log_rows) + xp.exp(log_columns) - 2.0 * answers) / n
         dx, dz, dlog_scale = scores_backward(dscores)
         return dx, dz, dlog_scale
 

@@ -45,10 +45,10 @@ class StridedConvolution(Module):
         return y, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """For length outputs: one product of windows. All are kept, since those that are read are a view of them."""
+        """For length outputs: one product of the windows that are read, which are kept."""
         kernel, d_in, _ = self.weight.value.shape
-        windows = batch * length * self.stride * kernel * d_in
-        return Cost(flops=2 * batch * length * self.weight.value.size, kept=windows)
+        rows = batch * length
+        return Cost(flops=2 * rows * self.weight.value.size, kept=rows * kernel * d_in)
 
 
 class FrontEnd(Module):

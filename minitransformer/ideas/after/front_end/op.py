@@ -33,17 +33,18 @@ def strided_convolution(x: Array, weight: Array, bias: Array, stride: int = 1) -
     kernel, d_in, d_out = weight.shape
     if kernel % 2 == 0:
         raise ValueError(f"strided_convolution: a centred window needs an odd kernel, got {kernel}")
-    before = (kernel - 1) // 2
+    xp, before = array_module(x), (kernel - 1) // 2
 
     windows = _windows(x, kernel, 1, before)
-    read = windows[..., ::stride, :]
+    at = xp.arange(0, x.shape[-2], stride)
+    read = windows[..., at, :]
     shape = windows.shape  # what backward needs of them
     y, linear_backward = linear(read, weight.reshape(kernel * d_in, d_out), bias)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dread, dflat, dbias = linear_backward(dy)
-        dwindows = array_module(dread).zeros(shape, dread.dtype)
-        dwindows[..., ::stride, :] = dread
+        dwindows = xp.zeros(shape, dread.dtype)
+        dwindows[..., at, :] = dread
         dx = _collected(dwindows, kernel, 1, before)
         dweight = dflat.reshape(weight.shape)
         return dx, dweight, dbias

@@ -21,7 +21,7 @@ def patches_backward(pixels: Array, p: int, q: int, dy: Array) -> Array:
 
     An image was cut into rows × columns tiles of p × q pixels, row by row: y[i · columns + j] is tile (i, j). Its
     numbers lie in this order: for each column b of the tile, for each row a, for each channel c, the number
-    pixels[c, i · p + a, j · q + b]. What fills no whole tile was left out: rows = ⌊H / p⌋, columns = ⌊W / q⌋.
+    pixels[c, i · p + a, j · q + b]. What fills no whole tile was left out.
     Given dy, return the gradient of the pixels.
 
     pixels, dpixels: (C, H, W); p, q: numbers; dy: (rows · columns, q · p · C).

@@ -45,7 +45,7 @@ class StridedConvolution(Module):
         return y, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """For length outputs: one product of the windows that are read. They are kept; of several sequences twice, since
+        """For length outputs: one product of the windows that are read. They are kept; of several sequences twice:
         NumPy picks them in another order than the product takes them.
         """
         kernel, d_in, _ = self.weight.value.shape

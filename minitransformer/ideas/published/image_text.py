@@ -31,7 +31,7 @@ from ...core.layers import (
 )
 from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
-from ...core.models.checks import check_batch, padding_keys
+from ...core.models.checks import check_batch, check_config, padding_keys
 from ..after.contrastive import contrastive_loss, scaled_cosines
 from ..after.patches import PatchEmbedding
 from ..after.quick_gelu import quick_gelu
@@ -161,6 +161,7 @@ class ImageTextModel(Module):
     reads = "pictures and texts"
 
     def __init__(self, config: ImageTextConfig, rng: np.random.Generator | None = None) -> None:
+        check_config("ImageTextModel", config, ImageTextConfig)
         rng = generator(rng)
         self.config = config
         self.images, self.texts = _ImageSide(config, rng), _TextSide(config, rng)

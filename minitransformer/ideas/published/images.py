@@ -19,6 +19,7 @@ from ...core.arrays.backend import Array, Pullback, array_module, to_device
 from ...core.layers import Cost, Encoder, EncoderLayer, LayerNorm, Linear, Module
 from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
+from ...core.models.checks import check_config
 from ..after.patches import PatchEmbedding
 from .pre_norm import pre_norm
 from .text_encoder import FirstToken
@@ -61,6 +62,7 @@ class ImageEncoder(Module):
     reads = "pictures"
 
     def __init__(self, config: ImageEncoderConfig, rng: np.random.Generator | None = None) -> None:
+        check_config(type(self).__name__, config, ImageEncoderConfig)
         rng, d, biases = generator(rng), config.d_model, (config.bias,) * 3
         sizes = (d, config.n_heads, config.d_ff, config.activation, config.norm_eps)
         rates = (config.dropout, config.attention_dropout)
@@ -129,9 +131,9 @@ class ImageClassifier(ImageEncoder):
     does = "names what a picture shows"
 
     def __init__(self, config: ImageEncoderConfig, rng: np.random.Generator | None = None) -> None:
-        rng, n_classes = generator(rng), config.n_classes or 0
+        rng = generator(rng)
         super().__init__(config, rng)
-        self.head = Linear(config.d_model, n_classes, rng=rng)
+        self.head = Linear(config.d_model, config.n_classes or 0, rng=rng)
 
     def __call__(self, pixels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dpixels."""

@@ -7,7 +7,14 @@ from .core import models as _room
 from .core.models import *  # noqa: F403
 from .core.models import __doc__ as __doc__
 from .ideas.published import (
+    ImageClassifier,
+    ImageEncoder,
+    ImageEncoderConfig,
+    ImageTextConfig,
+    ImageTextModel,
     MaskedLanguageModel,
+    SpeechConfig,
+    SpeechModel,
     TextClassifierConfig,
     TextEncoder,
     TextEncoderConfig,
@@ -16,7 +23,14 @@ from .ideas.published import (
 )
 
 __all__ = [
+    "ImageClassifier",
+    "ImageEncoder",
+    "ImageEncoderConfig",
+    "ImageTextConfig",
+    "ImageTextModel",
     "MaskedLanguageModel",
+    "SpeechConfig",
+    "SpeechModel",
     "TextClassifierConfig",
     "TextEncoder",
     "TextEncoderConfig",

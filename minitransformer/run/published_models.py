@@ -67,7 +67,7 @@ def layer_of(model: Pretrained, layer: int | None = None) -> tuple[list[Any], in
 
     The layers of a Transformer's decoder come after those of its encoder. Raises ValueError for a number out of range.
     """
-    lists = [part.layers for _, part in model.children() if isinstance(part, Encoder | Decoder)]
+    lists = [part.layers for _, part in model.modules() if isinstance(part, Encoder | Decoder)]
     places = [(layers, i) for layers in lists for i in range(len(layers))]
     number = len(places) if layer is None else layer
     if not 1 <= number <= len(places):
@@ -75,7 +75,7 @@ def layer_of(model: Pretrained, layer: int | None = None) -> tuple[list[Any], in
     return *places[number - 1], number
 
 
-def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
+def reading(model: Any, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
     """A function that runs the model on ids, (B, T), and returns (output, backward).
 
     The output is a loss. Its targets are the next tokens of the text; for a MaskedLanguageModel and a Transformer, the
@@ -109,6 +109,8 @@ def check_model(
     layers, i, number = layer_of(model, layer)
     model.to(device, "float64")
     rng = np.random.default_rng((seed, 3))
+    if hasattr(model, "drawn"):  # it reads something else than ids
+        return model_gradients(model, model.drawn(rng), layers, i, number, seed, progress=progress)
     ids = rng.integers(0, vocabularies(model)[0], 4)[rng.integers(0, 4, (2, _CHECKED))]
     mask = np.arange(_CHECKED) < np.array([[_CHECKED], [_CHECKED - 2]])
     run = reading(model, to_device(ids, model.device), to_device(mask, model.device))

@@ -20,7 +20,7 @@ import transformers
 
 from minitransformer.core.models.language_model import positions_of
 from minitransformer.generation import Translation, generate, write
-from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.ideas.published.families import EVERY, FAMILIES
 from minitransformer.ideas.published.family import head_of
 from minitransformer.models import (
     Classifier,
@@ -340,7 +340,7 @@ def summed(theirs: Any, ours: np.ndarray, real: np.ndarray, backward: Any, rng: 
 
 def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     """Our gradients under their names and in their layout."""
-    family = FAMILIES[case.model_type]
+    family = EVERY[case.model_type]
     prefix = f"{family.prefix}." if hasattr(theirs, family.prefix or "shared") and family.prefix else ""
     values = {name: parameter.value for name, parameter in ours.parameters()}
     try:

@@ -13,12 +13,15 @@ from ...check.verify.catalogue.case import Random, Setup, call, case, frozen, la
 from ...check.verify.catalogue.models import SMALL, language_model, transformer
 from ...check.verify.catalogue.ranks_of_arrays import layer_of_every_rank
 from ...core import models
-from ...core.arrays.backend import Array
+from ...core.arrays.backend import Array, Pullback
 from .bart import BartConfig
 from .families import FAMILIES, RECIPES
+from .image_text import ImageTextConfig
+from .images import ImageEncoderConfig
 from .llama import LlamaConfig
 from .nanochat import BackwardPositions
 from .position_tables import HalvesPositions, OffsetPositions
+from .speech import SpeechConfig
 from .t5 import T5Config
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 
@@ -111,3 +114,47 @@ def _text_encoder(r: Random) -> Setup:
 
 
 _enter("TextEncoder padded on the left", _text_encoder)
+
+
+_IMAGES = ImageEncoderConfig(4, 7, 2, 3, 2, d_model=4, n_heads=2, d_ff=6, n_layers=1, dropout=0.2, norm_eps=1e-5)
+
+
+def _image_encoder(r: Random) -> Setup:
+    model: Any = ordinary(_IMAGES.build(), r)
+    return call(r, model.with_pooled, (2, 2, 4, 7), module=model)
+
+
+def _hidden_of_images(r: Random) -> Setup:
+    return call(r, ordinary(_IMAGES.build(), r), (2, 2, 4, 7), rng=frozen)
+
+
+def _image_classifier(r: Random) -> Setup:
+    model: Any = ordinary(replace(_IMAGES, n_classes=3, bias=False).build(), r)
+    return call(r, model.loss, (2, 2, 4, 7), np.array([2, 0]), module=model, rng=frozen)
+
+
+def _image_text(r: Random) -> Setup:
+    small = ImageTextConfig(7, 5, 2, 4, 2, 6, 1, image_size=4, patch_size=2, channels=2, d_shared=3)
+    model = ordinary(replace(small, image_d_model=6, image_n_heads=3, image_d_ff=5, n_image_layers=1).build(), r)
+    ids = np.array([[1, 5, 5, 2], [1, 2, 0, 0]])
+    return call(r, model.loss, (2, 2, 4, 4), ids, module=model, mask=np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool))
+
+
+def _speech(r: Random) -> Setup:
+    model = ordinary(SpeechConfig(7, 3, 4, 5, 4, 2, 6, 1, 1, 5, 1).build(), r)
+    target, wanted = np.array([[1, 5, 5], [1, 4, 0]]), np.array([[5, 5, 2], [4, 2, -100]])
+
+    def written_down(features: Array) -> tuple[Array, Pullback]:
+        memory, encode_backward = model.encode(features)
+        logits, decode_backward = model.decode(target, memory)
+        loss, loss_backward = model.ops.cross_entropy(logits, wanted, -100)
+        return loss, lambda dloss=1.0: encode_backward(decode_backward(loss_backward(dloss)))
+
+    return call(r, written_down, (2, 3, 6), module=model)
+
+
+_enter("ImageEncoder", _image_encoder)
+_enter("ImageEncoder without the pool, with dropout", _hidden_of_images)
+_enter("ImageClassifier", _image_classifier)
+_enter("ImageTextModel", _image_text)
+_enter("SpeechModel", _speech)

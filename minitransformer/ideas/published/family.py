@@ -13,15 +13,18 @@ from ...core.models.classifier import Classifier
 from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
 from .fields import Fields
+from .image_text import ImageTextModel
+from .images import ImageClassifier, ImageEncoder
 from .names import Layout, Place, Stack, layout, lines
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 from .weight_files import Tensor
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
-Pretrained = TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer
-Stored: TypeAlias = Mapping[
-    str, Tensor | Place | Stack
-]  # the tensors of a file by their names, without the prefix of the body
+Pretrained = (
+    TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer | ImageEncoder | ImageTextModel
+)
+# The tensors of a file by their names, without the prefix of the body.
+Stored: TypeAlias = Mapping[str, Tensor | Place | Stack]
 
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
 ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": CLASSES}  # how their classes end
@@ -57,7 +60,7 @@ class Family:
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
     names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier. ignored: fields
     of config.json that change nothing in its models. computed(config): tensors of its files that we compute; they are
-    written. in_gguf: how it lies in a .gguf file, if that is read.
+    written. in_gguf: how it lies in a .gguf file, if that is read. reads: what its models read.
     """
 
     model_type: str
@@ -73,17 +76,19 @@ class Family:
     recipe: type[Any] = field(kw_only=True)
     adds: str = field(kw_only=True)
     small: Mapping[str, Any] = field(kw_only=True)
+    reads: str = field(default="texts", kw_only=True)
 
     def example(self, head: str | None = None) -> tuple[Config, str]:
         """The config of a small model, and its head, by default the one that predicts tokens."""
-        head = head or (WORDS if WORDS in self.architectures.values() else MASKED)
+        heads = self.architectures.values()
+        head = head or next(kind for kind in (WORDS, MASKED, BODY) if kind in heads)
         return self.read(Fields(self.small), head, {}), head
 
     def read(self, fields: Fields, head: str, stored: Stored) -> Config:
         """Our config of a config.json with this head. Raises ValueError for one that we cannot build."""
         config = self.ours(fields, head, stored)
         fields.nothing_else(self.ignored)
-        if head != CLASSES:
+        if head != CLASSES or hasattr(config, "n_classes"):
             return config
         name = next((name for name in _CLASSES if name in stored), _CLASSES[-1])
         if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
@@ -106,4 +111,5 @@ class Family:
 def head_of(model: Pretrained) -> str:
     """Which head a model of ours has."""
     kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, Classifier: CLASSES}
+    kinds |= {ImageClassifier: CLASSES, ImageEncoder: BODY, ImageTextModel: BODY}
     return next((head for kind, head in kinds.items() if isinstance(model, kind)), WORDS)

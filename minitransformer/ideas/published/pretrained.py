@@ -29,7 +29,7 @@ from ...core.models.transformer import Transformer, TransformerConfig
 from ...core.text.tokenizer import Tokenizers
 from . import gguf, gguf_models
 from .bart import BartConfig
-from .families import FAMILIES, Family
+from .families import EVERY, Family
 from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
 from .fields import Fields
 from .names import Layout
@@ -93,9 +93,9 @@ def of_file(path: Path) -> Pretrained:
 def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     """The family and the head that a config.json names."""
     name = document.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {missing(name)}")
-    family = FAMILIES[name]
+    if not isinstance(name, str) or name not in EVERY:
+        raise ValueError(f"model_type must be one of {', '.join(EVERY)}, got {str(name)[:60]!r}; {missing(name)}")
+    family = EVERY[name]
     found = document.get("architectures")
     if found is None:
         return family, BODY
@@ -187,7 +187,7 @@ def save_pretrained(
         raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
     if isinstance(model, Transformer) and type(model.config) is TransformerConfig:
         model = _sines_first(model)
-    for family in FAMILIES.values():
+    for family in EVERY.values():
         try:
             document, arrays = _as_family(family, model, head)
         except _Unlike as error:

@@ -91,6 +91,7 @@ _enter(
     "Classifier by the first token, with ReLU",
     _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0),
 )
+_enter("Classifier by the first token, with GELU", _encoder_of_text(models.Classifier, n_classes=3, pooler="gelu"))
 
 
 def _text_encoder(r: Random) -> Setup:

@@ -99,7 +99,7 @@ class TextEncoderConfig:
 class TextClassifierConfig(TextEncoderConfig):
     """Sizes of a text encoder with a classification head, the classifier of BERT and its family.
 
-    pooler: "tanh" in BERT, ALBERT and RoBERTa, "relu" in DistilBERT.
+    pooler: "tanh" in BERT, ALBERT and RoBERTa, "relu" in DistilBERT, "gelu" in ELECTRA.
     """
 
     n_classes: int = field(kw_only=True)
@@ -138,7 +138,7 @@ class FirstToken(Module):
     activation: f. hidden: (B, T, D); pooled: (B, D).
     """
 
-    @declared('activation: "tanh" or "relu"; 0 <= dropout < 1')
+    @declared('activation: "tanh" or "relu" or "gelu"; 0 <= dropout < 1')
     def __init__(
         self,
         d_model: int,
@@ -170,10 +170,11 @@ class FirstToken(Module):
         return pooled, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """Kept: all vectors, since the first token's are a view of them; with dropout, its factor and tanh's output."""
+        """Kept: all vectors, since the first token's are a view of them, and what f needs; with dropout, its factor."""
         d = self.dense.weight.value.shape[1]
-        dropped = 0 if not self.dropout else 2 if self.activation == "tanh" else 1  # ReLU keeps booleans
-        return self.dense.cost(batch, 1) + Cost(kept=batch * d * (length + dropped))
+        dropped = 0 if not self.dropout else 2 if self.activation == "tanh" else 1  # tanh keeps its own output then
+        active = kept_by("gelu") - 1 if self.activation == "gelu" else 0  # its output is counted by the head
+        return self.dense.cost(batch, 1) + Cost(kept=batch * d * (length + dropped + active))
 
 
 class TextEncoder(EncoderOnly):

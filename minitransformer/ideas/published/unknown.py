@@ -21,7 +21,6 @@ UNKNOWN = {
     "deberta-v2": "separate scores for content and position",
     "deepseek_v2": "latent attention with rotary positions, an expert that every token uses",
     "deepseek_v3": "latent attention with rotary positions, an expert that every token uses",
-    "electra": "a head that finds replaced tokens; and a file in published/ for its body, a BERT with a projection",
     "ernie4_5": _BETWEEN,
     "falcon": _SIDE_BY_SIDE,
     "gemma": _FILE.format("it is Gemma 2 without the caps and without the norms after each sub-layer"),

@@ -1,0 +1,49 @@
+"""Parity with Hugging Face in more shapes: encoders of today, older decoders, and the heads of classes and answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minitransformer.models import from_pretrained
+
+from . import test_pretrained as published
+from .test_pretrained import Case, in_float64  # noqa: F401  # a fixture
+
+pytestmark = pytest.mark.parity
+
+_ELECTRA = published._BERT | {"embedding_size": 7}
+CASES = [
+    Case("electra body as wide", "ElectraModel", _ELECTRA | {"embedding_size": 12, "hidden_act": "relu"}),
+    Case("electra masked untied", "ElectraForMaskedLM",
+         _ELECTRA | {"tie_word_embeddings": False, "num_hidden_layers": 3, "type_vocab_size": 1}),
+    Case("electra classes", "ElectraForSequenceClassification", _ELECTRA | {"num_labels": 3}),
+    Case("xlm-roberta body", "XLMRobertaModel", published._BERT_3),
+    Case("xlm-roberta classes", "XLMRobertaForSequenceClassification", published._BERT | {"num_labels": 3}),
+    Case("mt5 body", "MT5Model", published._T5 | {"feed_forward_proj": "gated-gelu"}),
+    Case("mt5 words", "MT5ForConditionalGeneration",
+         published._T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 4, "num_decoder_layers": 3}),
+]  # fmt: skip
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name, scope="module")
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Any, Any]:
+    case, folder = request.param, tmp_path_factory.mktemp("theirs")
+    theirs = published.theirs_of(case)
+    theirs.save_pretrained(folder)
+    return case, theirs, from_pretrained(folder)
+
+
+@pytest.mark.parametrize("side", published.MASKS)
+def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
+    published.test_outputs_and_every_gradient_are_theirs(pair, side)
+
+
+def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path: Path) -> None:
+    published.test_what_we_save_opens_there_and_here_as_the_same_model(pair, tmp_path)
+
+
+def test_greedy_search_writes_the_same_with_and_without_a_cache(pair: Any) -> None:
+    published.test_greedy_search_writes_the_same_with_and_without_a_cache(pair)

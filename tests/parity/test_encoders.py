@@ -16,7 +16,8 @@ pytestmark = pytest.mark.parity
 
 _ELECTRA = published._BERT | {"embedding_size": 7}
 CASES = [
-    Case("electra body as wide", "ElectraModel", _ELECTRA | {"embedding_size": 12, "hidden_act": "relu"}),
+    Case("electra body", "ElectraModel", _ELECTRA | {"hidden_act": "relu"}),
+    Case("electra masked as wide", "ElectraForMaskedLM", _ELECTRA | {"embedding_size": 12}),
     Case("electra masked untied", "ElectraForMaskedLM",
          _ELECTRA | {"tie_word_embeddings": False, "num_hidden_layers": 3, "type_vocab_size": 1}),
     Case("electra classes", "ElectraForSequenceClassification", _ELECTRA | {"num_labels": 3}),

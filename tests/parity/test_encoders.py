@@ -15,17 +15,25 @@ from .test_pretrained import Case, in_float64  # noqa: F401  # a fixture
 pytestmark = pytest.mark.parity
 
 _ELECTRA = published._BERT | {"embedding_size": 7}
+_BLOOM = {
+    "vocab_size": 23, "hidden_size": 12, "n_head": 3, "n_layer": 2, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
 CASES = [
     Case("electra body", "ElectraModel", _ELECTRA | {"hidden_act": "relu"}),
     Case("electra masked as wide", "ElectraForMaskedLM", _ELECTRA | {"embedding_size": 12}),
     Case("electra masked untied", "ElectraForMaskedLM",
          _ELECTRA | {"tie_word_embeddings": False, "num_hidden_layers": 3, "type_vocab_size": 1}),
     Case("electra classes", "ElectraForSequenceClassification", _ELECTRA | {"num_labels": 3}),
+    Case("bloom body", "BloomModel", _BLOOM),
+    Case("bloom words untied other shape", "BloomForCausalLM",
+         _BLOOM | {"hidden_size": 20, "n_head": 5, "n_layer": 3, "tie_word_embeddings": False,
+                   "layer_norm_epsilon": 1e-3}),
+    Case("bloom words of many heads", "BloomForCausalLM", _BLOOM | {"n_head": 12, "n_layer": 1}),
     Case("xlm-roberta body", "XLMRobertaModel", published._BERT_3),
     Case("xlm-roberta classes", "XLMRobertaForSequenceClassification", published._BERT | {"num_labels": 3}),
     Case("mt5 body", "MT5Model", published._T5 | {"feed_forward_proj": "gated-gelu"}),
     Case("mt5 words", "MT5ForConditionalGeneration",
-         published._T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 4, "num_decoder_layers": 3}),
+         published._T5 | {"feed_forward_proj": "gated-gelu", "d_kv": 4, "num_decoder_layers": 1}),
 ]  # fmt: skip
 
 

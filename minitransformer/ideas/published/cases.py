@@ -63,6 +63,10 @@ for _name, _recipe in RECIPES.items():
         _enter(f"LanguageModel as {_name} has it", language_model(_small))
         _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_small)))
         _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_small)))
+    elif issubclass(_recipe, models.LanguageModelConfig):
+        _enter(f"LanguageModel as {_name} has it", language_model(_recipe))
+        _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_recipe)))
+        _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_recipe)))
 _enter(
     "Transformer with relative positions and scaled logits",
     transformer(T5Config, buckets=6, d_head=3, recompute=True),

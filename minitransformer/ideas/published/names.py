@@ -4,6 +4,7 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
 
     =     stored unchanged
     T     a Linear's weight, stored as (out, in)
+    T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value
     row   a vector, stored as a matrix of one row
     ~     a second copy of the tensor; if the file has it, it must be equal
     -     not used here: a buffer that can be computed, or a head that is not read
@@ -46,11 +47,17 @@ class Place:
 
     @property
     def _is_transposed(self) -> bool:
-        return self.mark == "T" and self.ours[0][1].value.ndim == 2
+        return self.mark[0] == "T" and self.ours[0][1].value.ndim == 2
+
+    @property
+    def _heads(self) -> int:
+        """In how many groups our parameters alternate: 1 where each lies in one piece."""
+        return int(self.mark[1:] or 1) if self.mark[0] == "T" else 1
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
         whole = stored[0] if self.mark == "row" else stored.T if self._is_transposed else stored
+        whole = _regrouped(whole, self._heads, len(self.ours))
         if len(self.ours) == 1:
             return [np.ascontiguousarray(whole)]
         ends = np.cumsum([parameter.value.shape[-1] for _, parameter in self.ours])[:-1]
@@ -59,7 +66,16 @@ class Place:
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
         whole = np.concatenate([to_numpy(parameter.value) for _, parameter in self.ours], axis=-1)
+        whole = _regrouped(whole, len(self.ours), self._heads)
         return np.ascontiguousarray(whole[None] if self.mark == "row" else whole.T if self._is_transposed else whole)
+
+
+def _regrouped(whole: np.ndarray, outer: int, inner: int) -> np.ndarray:
+    """The last axis of outer · inner equal pieces, with all pieces of one inner place side by side."""
+    *rows, width = whole.shape
+    if 1 in (outer, inner):
+        return whole
+    return whole.reshape(*rows, outer, inner, width // (outer * inner)).swapaxes(-3, -2).reshape(*rows, width)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ _FILE = "a file in published/, though every part is here: {}"
 _BETWEEN = "rotary positions that turn neighbouring numbers of a head in a whole model"
 
 UNKNOWN = {
-    "bloom": "ALiBi with a norm after the embedding, and queries, keys and values of each head side by side",
     "cohere": f"{_SIDE_BY_SIDE}, LayerNorm without β, scaled logits",
     "deberta": "separate scores for content and position",
     "deberta-v2": "separate scores for content and position",

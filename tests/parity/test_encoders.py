@@ -50,9 +50,9 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
     published.test_outputs_and_every_gradient_are_theirs(pair, side)
 
 
-def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path: Path) -> None:
-    published.test_what_we_save_opens_there_and_here_as_the_same_model(pair, tmp_path)
-
-
 def test_greedy_search_writes_the_same_with_and_without_a_cache(pair: Any) -> None:
     published.test_greedy_search_writes_the_same_with_and_without_a_cache(pair)
+
+
+def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path: Path) -> None:
+    published.test_what_we_save_opens_there_and_here_as_the_same_model(pair, tmp_path)

@@ -18,12 +18,26 @@ _ELECTRA = published._BERT | {"embedding_size": 7}
 _BLOOM = {
     "vocab_size": 23, "hidden_size": 12, "n_head": 3, "n_layer": 2, "bos_token_id": None, "eos_token_id": None,
 }  # fmt: skip
+_MODERN = {
+    "vocab_size": 23, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 20, "num_hidden_layers": 4,
+    "max_position_embeddings": 16, "pad_token_id": published.PAD, "local_attention": 4, "bos_token_id": None,
+    "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
+}  # fmt: skip
+_BIASES = {f"{part}_bias": True for part in ("attention", "mlp", "norm", "classifier")}
 CASES = [
     Case("electra body", "ElectraModel", _ELECTRA | {"hidden_act": "relu"}),
     Case("electra masked as wide", "ElectraForMaskedLM", _ELECTRA | {"embedding_size": 12}),
     Case("electra masked untied", "ElectraForMaskedLM",
          _ELECTRA | {"tie_word_embeddings": False, "num_hidden_layers": 3, "type_vocab_size": 1}),
     Case("electra classes", "ElectraForSequenceClassification", _ELECTRA | {"num_labels": 3}),
+    Case("modernbert body", "ModernBertModel", _MODERN),
+    Case("modernbert masked biases untied", "ModernBertForMaskedLM",
+         _MODERN | _BIASES | {"tie_word_embeddings": False, "num_hidden_layers": 3}),
+    Case("modernbert masked other shape", "ModernBertForMaskedLM",
+         _MODERN | {"hidden_size": 20, "num_attention_heads": 2, "local_attention": 9, "hidden_activation": "silu",
+                    "classifier_activation": "silu", "layer_types": ["full_attention", "sliding_attention"] * 2,
+                    "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 77.0},
+                                        "sliding_attention": {"rope_type": "default", "rope_theta": 9.0}}}),
     Case("bloom body", "BloomModel", _BLOOM),
     Case("bloom words untied other shape", "BloomForCausalLM",
          _BLOOM | {"hidden_size": 20, "n_head": 5, "n_layer": 3, "tie_word_embeddings": False,

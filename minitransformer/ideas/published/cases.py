@@ -90,6 +90,20 @@ _enter(
     "MaskedLanguageModel of one layer used twice",
     _encoder_of_text(MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
 )
+
+
+def _of_family(name: str, what: str) -> None:
+    """The masked-language model of a family, on a text with padding on the right."""
+
+    def build(r: Random) -> Setup:
+        model = ordinary(FAMILIES[name].build(*FAMILIES[name].example(), r), r)
+        ids, wanted = np.array([[1, 5, 5, 2, 6], [1, 4, 0, 0, 0]]), np.array([[-100, 3, 5, 2, 1], [6, 6, -100, 2, 3]])
+        return call(r, model.loss, ids, wanted, ids != 0, module=model)
+
+    _enter(f"MaskedLanguageModel as {name} has it, {what}", build)
+
+
+_of_family("modernbert", "within windows")
 _enter("Classifier by the first token", _encoder_of_text(models.Classifier, n_classes=3))
 _enter(
     "Classifier by the first token, with ReLU",

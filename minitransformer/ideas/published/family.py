@@ -14,7 +14,7 @@ from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
 from .fields import Fields
 from .names import Layout, Place, layout, lines
-from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
+from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder
 from .weight_files import Tensor
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
@@ -89,7 +89,7 @@ class Family:
 
     def build(self, config: Config, head: str, rng: np.random.Generator) -> Pretrained:
         """A model of this config with this head."""
-        if type(config) is TextEncoderConfig:
+        if not hasattr(config, "build"):  # an encoder, which has several heads
             return MaskedLanguageModel(config, rng) if head == MASKED else TextEncoder(config, rng)
         return config.build(rng)
 

@@ -90,6 +90,10 @@ class TextEncoderConfig:
         layers = [layer()] * n if self.shared else [layer() for _ in range(n)]
         return EncoderOnlyParts(embed, Encoder.of(layers), self.pool(rng))
 
+    def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, LayerNorm]:
+        """The map and the norm before the logits of a masked-language model. width: of the table of tokens."""
+        return Linear(self.d_model, width, rng=rng), LayerNorm(width, self.norm_eps)
+
     def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
         """What makes one vector of a whole text."""
         return MeanPool() if self.pooler is None else FirstToken(self.d_model, self.pooler, dropout, rng)
@@ -180,7 +184,8 @@ class FirstToken(Module):
 class TextEncoder(EncoderOnly):
     """From ids to a vector for each token. `model.pool(hidden, mask)` makes one of them all."""
 
-    def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+        """config: a TextEncoderConfig, or another whose `parts(rng)` are those of an encoder."""
         super().__init__(config, parts_of("TextEncoder", config, TextEncoderConfig, EncoderOnlyParts, rng))
 
     __call__ = EncoderOnly.hidden
@@ -205,13 +210,13 @@ class MaskedLanguageModel(EncoderOnly):
     does = "fills a mask"
     _activation: Any = FeedForward._activation
 
-    def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+        """config: a TextEncoderConfig, or another with `parts` and `prediction`."""
         rng = generator(rng)
         super().__init__(config, parts_of("MaskedLanguageModel", config, TextEncoderConfig, EncoderOnlyParts, rng))
         vocabulary, width = self.embed.tokens.table.value.shape
         self.activation = config.activation
-        self.dense = Linear(config.d_model, width, rng=rng)
-        self.norm = LayerNorm(width, config.norm_eps)
+        self.dense, self.norm = config.prediction(width, rng)
         self.output = None if config.tie_output else Embedding(vocabulary, width, std=0.02, rng=rng)
         self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
 

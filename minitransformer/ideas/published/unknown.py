@@ -34,7 +34,6 @@ UNKNOWN = {
     "mamba": "a state space in place of attention",
     "mamba2": "a state space in place of attention",
     "mixtral": _FILE.format(_EXPERTS),
-    "modernbert": "rotary positions and gated feed-forward networks in an encoder, windows in some layers",
     "mpt": "ALiBi without any biases, those of LayerNorm included",
     "olmo": "LayerNorm without γ and β",
     "olmoe": "experts whose gates do not sum to one",

@@ -25,6 +25,7 @@ from ..core.models.opening import Opened
 from ..core.text import END, PAD, START, Tokenizer, padded
 from ..ideas.published import weight_files
 from ..ideas.published.family import Pretrained
+from ..ideas.published.heads import Headed
 from ..ideas.published.text_encoder import MaskedLanguageModel
 from ..ideas.published.tokenizers import PublishedTokenizer
 
@@ -79,8 +80,8 @@ def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callabl
     """A function that runs the model on ids, (B, T), and returns (output, backward).
 
     The output is a loss. Its targets are the next tokens of the text; for a MaskedLanguageModel and a Transformer, the
-    tokens themselves; for a Classifier, the first class. A TextEncoder has no loss: the output is its hidden states
-    and the pooled vector before them, (B, 1 + T, D).
+    tokens themselves; for a Classifier, the first class; other heads have their own. A TextEncoder has no loss: the
+    output is its hidden states and the pooled vector before them, (B, 1 + T, D).
     mask: boolean (B, T), True where a token is real.
     """
     xp = array_module(ids)
@@ -92,6 +93,8 @@ def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callabl
         return functools.partial(model.loss, ids, ids[:, :-1], wanted[:, 1:], mask)
     if isinstance(model, MaskedLanguageModel):
         return functools.partial(model.loss, ids, wanted, mask)
+    if isinstance(model, Headed):
+        return functools.partial(model.loss, ids, model.some_targets(ids, mask), mask)
     if isinstance(model, Classifier):
         return functools.partial(model.loss, ids, xp.zeros(len(ids), dtype=ids.dtype), mask)
     return functools.partial(model.with_pooled, ids, mask)

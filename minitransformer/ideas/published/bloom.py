@@ -13,8 +13,9 @@ import numpy as np
 from ...core.layers import LayerNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
-from .family import BODY, WRITERS, Family, Stored, classes
+from .family import BODY, READERS, WRITERS, Family, Stored, classes
 from .fields import Fields, written
+from .heads import TOKENS
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,13 @@ def names(config: BloomConfig) -> str:
 
 
 FAMILY = Family(
-    "bloom", "transformer", classes("Bloom", WRITERS), ours, theirs, names,
+    "bloom", "transformer", classes("Bloom", WRITERS | READERS), ours, theirs, names,
     recipe=BloomConfig,
     adds="as GPT-2; linear biases of the scores (ALiBi), a norm after the embedding",
     small={
         "vocab_size": 13, "hidden_size": 12, "n_head": 3, "n_layer": 2, "seq_length": 32, "bos_token_id": None,
         "eos_token_id": None,
     },
+    heads={TOKENS: "classifier"},
     ignored="pretraining_tp slow_but_exact offset_alibi skip_bias_add* *_fusion attention_softmax_in_fp32 n_inner",
 )  # fmt: skip

@@ -16,6 +16,8 @@ from ...core import models
 from ...core.arrays.backend import Array
 from .bart import BartConfig
 from .families import FAMILIES, RECIPES
+from .family import CLASSES, ENCODER
+from .heads import ANSWERS, REPLACED, TOKENS, HeadConfig
 from .llama import LlamaConfig
 from .position_tables import HalvesPositions, OffsetPositions
 from .t5 import T5Config
@@ -104,6 +106,30 @@ def _of_family(name: str, what: str) -> None:
 
 
 _of_family("modernbert", "within windows")
+
+
+def _with_head(what: str, name: str, head: str, **changes: Any) -> None:
+    """A head on the body of a family's small model, on two texts, one of them padded on the left."""
+
+    def build(r: Random) -> Setup:
+        body = replace(FAMILIES[name].example(ENCODER if name == "t5" else None)[0], **changes)
+        model = ordinary(HeadConfig.of(body, head, {ANSWERS: 2, REPLACED: 1}.get(head, 3)).build(r), r)
+        ids, wanted = np.array([[1, 5, 5, 2], [0, 0, 4, 1]]), np.array([[-100, 1, 0, 1], [-100, -100, 0, 1]])
+        wanted = {ANSWERS: np.array([[1, 2], [2, -100]]), CLASSES: np.array([2, 0])}.get(head, wanted)
+        return call(r, model.loss, ids, wanted, module=model, mask=ids != 0)
+
+    _enter(what, build)
+
+
+_with_head("TokenClassifier", "bert", TOKENS)
+_with_head("TokenClassifier of a decoder", "gpt2", TOKENS)
+_with_head("TokenClassifier of T5's encoder", "t5", TOKENS)
+_with_head("AnswerFinder", "llama", ANSWERS)
+_with_head("AnswerFinder with a map before its head", "modernbert", ANSWERS)
+_with_head("ReplacedTokenFinder", "electra", REPLACED)
+_with_head("Classifier by the last real token", "gpt2", CLASSES)
+_with_head("Classifier of the mean, with a map before its head", "modernbert", CLASSES, pooling="mean")
+_with_head("Classifier by the first token, with a map before its head", "modernbert", CLASSES)
 _enter("Classifier by the first token", _encoder_of_text(models.Classifier, n_classes=3))
 _enter(
     "Classifier by the first token, with ReLU",

@@ -10,8 +10,9 @@ import dataclasses
 from typing import Any
 
 from . import bert
-from .family import ENCODERS, MASKED, Family, Stored, classes
+from .family import CLASSES, ENCODERS, MASKED, Family, Stored, classes
 from .fields import Fields
+from .heads import REPLACED
 from .text_encoder import TextEncoderConfig
 
 
@@ -38,17 +39,18 @@ embeddings_project                             T  embed.projection
 /generator_lm_head                             =  output
 /generator_lm_head                             ~  embed.tokens
 /generator_lm_head.bias                        =  logit_bias
+/discriminator_predictions.dense               T  prediction.dense
 /classifier.dense                              T  pool.dense
-/classifier.out_proj                           T  head
 """
 )
 
 
 FAMILY = Family(
-    "electra", "electra", classes("Electra", ENCODERS), ours, theirs, NAMES,
+    "electra", "electra", classes("Electra", ENCODERS | {"ForPreTraining": REPLACED}), ours, theirs, NAMES,
     class_pooler="gelu",
     recipe=TextEncoderConfig,
     adds="as BERT; a narrow token table with a projection, a head that finds replaced tokens",
     small=bert.SMALL | {"embedding_size": 7},
+    heads={CLASSES: "classifier.out_proj", REPLACED: "discriminator_predictions.dense_prediction"},
     ignored="summary_*",
 )  # fmt: skip

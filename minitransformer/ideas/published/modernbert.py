@@ -27,8 +27,9 @@ from ..after.gated import GatedFeedForward
 from ..after.local import Local
 from ..after.plain_norms import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
-from .family import BODY, MASKED, Family, Stored, classes
+from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Stored, classes
 from .fields import Fields, written
+from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .text_encoder import MaskedLanguageModel, TextEncoder
 
 __all__ = ["MaskedLanguageModel", "ModernBertConfig", "TextEncoder"]  # `models.load` finds the models of this config
@@ -56,6 +57,7 @@ class ModernBertConfig:
     ff_bias: bool = False
     norm_bias: bool = False
     head_bias: bool = False
+    pooling: str = "cls"  # the first token's vector is that of the text, in a classifier; "mean": the mean
     every: int = 3
     window: int = 128
     rotary_base: float = 160000.0
@@ -75,7 +77,7 @@ class ModernBertConfig:
             turn = rotary_turn(self.local_base if local else self.rotary_base)
             attention = MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.ff_bias, rng)
-            norms = self.norm() if i else NoNorm(d), self.norm()  # the embedding has a norm already
+            norms: Any = self.norm() if i else NoNorm(d), self.norm()  # the embedding has a norm already
             return EncoderLayer.of(Residual(attention, norms[0], "pre"), Residual(feed_forward, norms[1], "pre"))
 
         tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
@@ -89,6 +91,13 @@ class ModernBertConfig:
     def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, Any]:
         """The map and the norm before the logits of a masked-language model."""
         return Linear(self.d_model, width, self.head_bias, rng), self.norm()
+
+    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | Pooled:
+        """What stands between the body and any other head, in a classifier together with its pool."""
+        dense, norm = self.prediction(self.d_model, rng)
+        prediction = Prediction(dense, self.activation, norm)
+        pool = FirstOfAll() if self.pooling == "cls" else MeanPool()
+        return Pooled(pool, prediction) if head == CLASSES else prediction
 
 
 FIELDS = """
@@ -120,6 +129,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> ModernBertConfig:
         raise ValueError("classifier_activation must be that of the layers, hidden_activation")
     if head == MASKED:
         fields.only(decoder_bias=True)
+    found["pooling"] = fields.choice("classifier_pooling", {"cls": "cls", "mean": "mean"}, "cls")
     return ModernBertConfig(**found, **_bases(fields), every=_every(fields, found["n_layers"]))
 
 
@@ -157,6 +167,7 @@ def theirs(config: ModernBertConfig) -> dict[str, Any]:
     return {
         **fields,
         "classifier_activation": fields["hidden_activation"],
+        "classifier_pooling": config.pooling,
         "rope_parameters": bases,
         "layer_types": _kinds(config.every, config.n_layers),
         "global_attn_every_n_layers": config.every,
@@ -175,6 +186,10 @@ layers.*.mlp.Wo                        T  encoder.layers.*.feed_forward.sublayer
 final_norm                             =  encoder.final_norm
 /head.dense                            T  dense
 /head.norm                             =  norm
+/head.dense                            T  prediction.dense
+/head.norm                             =  prediction.norm
+/head.dense                            T  pool.prediction.dense
+/head.norm                             =  pool.prediction.norm
 /decoder                               =  output
 /decoder                               ~  embed.tokens
 /decoder.bias                          =  logit_bias
@@ -182,7 +197,7 @@ final_norm                             =  encoder.final_norm
 
 
 FAMILY = Family(
-    "modernbert", "model", classes("ModernBert", {"Model": BODY, "ForMaskedLM": MASKED}), ours, theirs, NAMES,
+    "modernbert", "model", classes("ModernBert", ENCODERS), ours, theirs, NAMES,
     recipe=ModernBertConfig,
     adds="rotary positions of two bases, a window on both sides in most layers, gated feed-forward networks",
     small={
@@ -190,6 +205,7 @@ FAMILY = Family(
         "max_position_embeddings": 16, "pad_token_id": 1, "local_attention": 5, "global_attn_every_n_layers": 2,
         "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
     },
+    heads={ANSWERS: "classifier"},
     ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
-    "classifier_pooling classifier_* decoder_bias",
+    "classifier_activation decoder_bias",
 )  # fmt: skip

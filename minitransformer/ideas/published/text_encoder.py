@@ -40,6 +40,7 @@ from ...core.models.checks import parts_of
 from ...core.models.classifier import Classifier, ClassifierParts
 from ...core.models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ...core.models.language_model import positions_of
+from .heads import REPLACED, Prediction
 from .position_tables import OffsetPositions
 
 
@@ -93,6 +94,10 @@ class TextEncoderConfig:
     def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, LayerNorm]:
         """The map and the norm before the logits of a masked-language model. width: of the table of tokens."""
         return Linear(self.d_model, width, rng=rng), LayerNorm(width, self.norm_eps)
+
+    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | None:
+        """What stands between the body and a head of heads.py: in ELECTRA's discriminator a map and its activation."""
+        return Prediction(Linear(self.d_model, self.d_model, rng=rng), self.activation) if head == REPLACED else None
 
     def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
         """What makes one vector of a whole text."""

@@ -210,7 +210,7 @@ _NO_FAMILY = {
     "RecurrentTranslator": "no family has recurrent layers",
     "ConvolutionalConfig": "no family has convolutions in place of self-attention",
     "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
-    "AlibiLanguageModelConfig": "BLOOM, the family with ALiBi, has a norm after the embedding",
+    "AlibiLanguageModelConfig": "BLOOM, which has ALiBi, norms its embedding",
 }
 # Unless a tokenizer or the family names them: the defaults of families may lie outside the vocabulary.
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}

@@ -24,6 +24,10 @@ _MODERN = {
     "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
 }  # fmt: skip
 _BIASES = {f"{part}_bias": True for part in ("attention", "mlp", "norm", "classifier")}
+_OPT = {
+    "vocab_size": 23, "hidden_size": 12, "num_attention_heads": 3, "ffn_dim": 20, "num_hidden_layers": 2,
+    "max_position_embeddings": 32, "pad_token_id": published.PAD, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
 CASES = [
     Case("electra body", "ElectraModel", _ELECTRA | {"hidden_act": "relu"}),
     Case("electra masked as wide", "ElectraForMaskedLM", _ELECTRA | {"embedding_size": 12}),
@@ -43,6 +47,12 @@ CASES = [
          _BLOOM | {"hidden_size": 20, "n_head": 5, "n_layer": 3, "tie_word_embeddings": False,
                    "layer_norm_epsilon": 1e-3}),
     Case("bloom words of many heads", "BloomForCausalLM", _BLOOM | {"n_head": 12, "n_layer": 1}),
+    Case("opt body", "OPTModel", _OPT),
+    Case("opt words untied without biases", "OPTForCausalLM",
+         _OPT | {"tie_word_embeddings": False, "enable_bias": False, "word_embed_proj_dim": 5}),
+    Case("opt words as the one of 350M", "OPTForCausalLM",
+         _OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 6, "num_hidden_layers": 3,
+                 "activation_function": "gelu"}),
     Case("xlm-roberta body", "XLMRobertaModel", published._BERT_3),
     Case("xlm-roberta classes", "XLMRobertaForSequenceClassification", published._BERT | {"num_labels": 3}),
     Case("mt5 body", "MT5Model", published._T5 | {"feed_forward_proj": "gated-gelu"}),

@@ -37,7 +37,6 @@ UNKNOWN = {
     "mpt": "ALiBi without any biases, those of LayerNorm included",
     "olmo": "LayerNorm without γ and β",
     "olmoe": "experts whose gates do not sum to one",
-    "opt": "a language model's learned positions that begin at row 2 of their table",
     "phi": f"{_PART}, {_SIDE_BY_SIDE}",
     "phi3": "a gate and its feed-forward network in one matrix, and rotary angles that are scaled",
     "qwen2_moe": "an expert that every token uses, beside those that a router chooses",

@@ -25,7 +25,7 @@ from ...core.layers import (
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ..after.gated import GatedFeedForward
 from ..after.local import Local
-from ..after.plain_norms import LayerNormWithoutBias, NoNorm
+from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Stored, classes
 from .fields import Fields, written

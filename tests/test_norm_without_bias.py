@@ -5,11 +5,11 @@ import pytest
 
 from minitransformer import layers
 from minitransformer.check.verify.mistakes import MISTAKES
-from minitransformer.ideas.after.plain_norms import LayerNormWithoutBias, NoNorm
+from minitransformer.ideas.after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from minitransformer.verify import CASES
 
 X = np.random.default_rng(3).normal(size=(2, 3, 4))
-OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("ideas.after.plain_norms.")]
+OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("ideas.after.norm_without_bias.")]
 
 
 def test_the_values_are_those_of_the_formula():

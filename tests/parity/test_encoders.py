@@ -28,6 +28,10 @@ _OPT = {
     "vocab_size": 23, "hidden_size": 12, "num_attention_heads": 3, "ffn_dim": 20, "num_hidden_layers": 2,
     "max_position_embeddings": 32, "pad_token_id": published.PAD, "bos_token_id": None, "eos_token_id": None,
 }  # fmt: skip
+_NEOX = {
+    "vocab_size": 23, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 20, "num_hidden_layers": 2,
+    "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
 CASES = [
     Case("electra body", "ElectraModel", _ELECTRA | {"hidden_act": "relu"}),
     Case("electra masked as wide", "ElectraForMaskedLM", _ELECTRA | {"embedding_size": 12}),
@@ -53,6 +57,13 @@ CASES = [
     Case("opt words as the one of 350M", "OPTForCausalLM",
          _OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 6, "num_hidden_layers": 3,
                  "activation_function": "gelu"}),
+    Case("gpt_neox body", "GPTNeoXModel", _NEOX),
+    Case("gpt_neox words in a row without biases", "GPTNeoXForCausalLM",
+         _NEOX | {"use_parallel_residual": False, "attention_bias": False, "num_hidden_layers": 3,
+                  "rope_parameters": {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 1.0}}),
+    Case("gpt_neox words tied other shape", "GPTNeoXForCausalLM",
+         _NEOX | {"hidden_size": 20, "num_attention_heads": 2, "rotary_pct": 0.4, "rotary_emb_base": 99.0,
+                  "tie_word_embeddings": True, "hidden_act": "gelu_new"}),
     Case("xlm-roberta body", "XLMRobertaModel", published._BERT_3),
     Case("xlm-roberta classes", "XLMRobertaForSequenceClassification", published._BERT | {"num_labels": 3}),
     Case("mt5 body", "MT5Model", published._T5 | {"feed_forward_proj": "gated-gelu"}),

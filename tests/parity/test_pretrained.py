@@ -354,7 +354,8 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     try:
         for _, parameter in ours.parameters():
             parameter.value = parameter.grad
-        return {place.theirs: place.read() for place in family.layout(ours, prefix).places}
+        named = {place.theirs: place.read() for place in family.layout(ours, prefix).places}
+        return {name.replace("embed_out", "lm_head"): value for name, value in named.items()}  # of GPT-NeoX's files
     finally:
         for name, parameter in ours.parameters():
             parameter.value = values[name]

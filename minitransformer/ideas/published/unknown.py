@@ -27,7 +27,6 @@ UNKNOWN = {
     "gemma3_text": _GEMMA_3,
     "glm": f"{_PART}, {_BETWEEN}",
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
-    "gpt_neox": f"{_PART}, {_SIDE_BY_SIDE}",
     "gptj": f"{_PART}, {_SIDE_BY_SIDE}",
     "helium": _BETWEEN,
     "granite": "factors that scale token vectors, scores, residual connections and logits",

@@ -11,6 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from ..after.scaled_angles import ScaledRotary
 from ..after.scaled_angles.angles import sharper
 from .fields import Fields
 
@@ -45,12 +48,11 @@ def read(fields: Fields, width: int, partial: bool = False, layers: str = "") ->
         inside.only(**{_PART: 1.0})
     longest = fields.size("max_position_embeddings", 2048)
     angles = _READ[kind](inside, longest)
-    result = {
-        "rotary_base": inside.positive("rope_theta", 10000.0),
-        "scaled_angles": angles,
-        "d_rotary": _part(inside, width),
-    }
+    base, rotated = inside.positive("rope_theta", 10000.0), _part(inside, width)
     inside.nothing_else(place=place)
+    result = {"rotary_base": base, "scaled_angles": angles, "d_rotary": rotated}
+    if angles is not None:
+        ScaledRotary(base, angles)(np.zeros((1, rotated or width)))  # refuses what does not fit this width
     if angles is not None and kind == "dynamic":
         result["max_length"] = int(angles["factor"] * longest)
     return result

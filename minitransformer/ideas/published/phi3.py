@@ -56,10 +56,10 @@ norm                                   =  stack.final_norm
 FAMILY = Family(
     "phi3", "model", classes("Phi3", WRITERS), ours, theirs, NAMES,
     recipe=Phi3Config,
-    adds="as Llama; rotary angles divided by factors (LongRoPE), in a part of each head; a window",
-    small=llama.SMALL | {
-        "head_dim": 8, "hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 1, "sliding_window": 6,
-        "original_max_position_embeddings": 8, "partial_rotary_factor": 0.5,
+    adds="as Llama; rotary angles divided by factors (LongRoPE), in a part of each head",
+    small={name: value for name, value in llama.SMALL.items() if name != "head_dim"} | {
+        "hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 1,
+        "original_max_position_embeddings": 24, "partial_rotary_factor": 0.5,
         "rope_parameters": {
             "rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.5], "long_factor": [2.0, 5.0],
         },

@@ -36,7 +36,6 @@ UNKNOWN = {
     "mpt": "ALiBi without any biases, those of LayerNorm included",
     "olmo": "LayerNorm without γ and β",
     "olmoe": "experts whose gates do not sum to one",
-    "phi": f"{_PART}, {_SIDE_BY_SIDE}",
     "qwen2_moe": "an expert that every token uses, beside those that a router chooses",
     "qwen3_moe": _FILE.format(f"{_EXPERTS}, RMSNorm of the queries and keys of each head"),
     "rwkv": "a recurrence in place of attention",

@@ -102,6 +102,8 @@ def unscaled(fields: Fields, width: int) -> dict[str, Any]:
     found = angles.read(fields, width, partial=True)
     if (scaled := found.pop("scaled_angles")) is not None:
         raise ValueError(f"rotary angles of type {scaled['kind']!r} are not supported in this family, only 'default'")
+    if width % 2 and found["d_rotary"] is None:
+        raise ValueError(f"a head must have an even width, since rotary positions turn pairs of numbers; got {width}")
     return found
 
 

@@ -127,6 +127,8 @@ def ours(fields: Fields, head: str, stored: Stored) -> ModernBertConfig:
     found = fields.read(FIELDS)
     if head != BODY and fields.activation("classifier_activation", "gelu") != found["activation"]:
         raise ValueError("classifier_activation must be that of the layers, hidden_activation")
+    if (width := found["d_model"] // found["n_heads"]) % 2:
+        raise ValueError(f"a head must have an even width, since rotary positions turn pairs of numbers; got {width}")
     if head == MASKED:
         fields.only(decoder_bias=True)
     found["pooling"] = fields.choice("classifier_pooling", {"cls": "cls", "mean": "mean"}, "cls")

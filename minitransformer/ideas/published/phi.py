@@ -113,6 +113,7 @@ FAMILY = Family(
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
     small={
         "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2,
-        "intermediate_size": 10, "num_hidden_layers": 2, "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None,
+        "intermediate_size": 10, "num_hidden_layers": 2, "max_position_embeddings": 32,
+        "bos_token_id": None, "eos_token_id": None,
     },
 )  # fmt: skip

@@ -28,6 +28,8 @@ from ....core.layers import EncoderLayer
 class ParallelLayer(EncoderLayer):
     """Self-attention and feed-forward network, both of x. x, y: (..., T, D). The sub-layers are in pre-norm order."""
 
+    named_by = "self_attention"  # a norm that both share has its name
+
     def __call__(
         self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None, **how: Any
     ) -> tuple[Array, Pullback]:

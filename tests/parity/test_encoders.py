@@ -64,6 +64,7 @@ CASES = [
     Case("gpt_neox words tied other shape", "GPTNeoXForCausalLM",
          _NEOX | {"hidden_size": 20, "num_attention_heads": 2, "rotary_pct": 0.4, "rotary_emb_base": 99.0,
                   "tie_word_embeddings": True, "hidden_act": "gelu_new"}),
+    Case("phi body", "PhiModel", _NEOX),
     Case("phi words ratio 1 tied", "PhiForCausalLM",
          _NEOX | {"tie_word_embeddings": True, "hidden_act": "relu", "num_hidden_layers": 3}),
     Case("phi words other shape", "PhiForCausalLM",

@@ -23,8 +23,8 @@ from ...core.layers import (
     ScaledDotProduct,
 )
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
+from ..after.both_sides import BothSides
 from ..after.gated import GatedFeedForward
-from ..after.local import Local
 from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Stored, classes
@@ -73,7 +73,7 @@ class ModernBertConfig:
         def layer(i: int) -> EncoderLayer:
             mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
             local = i % self.every
-            mix = Local(self.window // 2, dropout=self.attention_dropout) if local else mix
+            mix = BothSides(self.window // 2, mix) if local else mix
             turn = rotary_turn(self.local_base if local else self.rotary_base)
             attention = MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.ff_bias, rng)

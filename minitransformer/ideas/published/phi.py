@@ -37,6 +37,7 @@ class PhiConfig(gpt_neox.GptNeoxConfig):
 
     activation: str = "gelu_tanh"
     n_key_heads: int | None = None
+    logit_bias: bool = True  # a body without a head has none
 
     def __post_init__(self) -> None:
         if self.n_key_heads is None:
@@ -57,7 +58,7 @@ class PhiConfig(gpt_neox.GptNeoxConfig):
         return LanguageModelParts(
             embed=InputEmbedding(tokens, None, dropout=self.dropout),
             stack=Encoder.of([layer() for _ in range(self.n_layers)], LayerNorm(d, self.norm_eps), self.recompute),
-            output=BiasedOutput(table, self.vocabulary),
+            output=BiasedOutput(table, self.vocabulary) if self.logit_bias else table,
         )
 
 
@@ -83,7 +84,9 @@ def ours(fields: Fields, head: str, stored: Stored) -> PhiConfig:
     found = fields.read(FIELDS)
     found["tie_output"] |= head == BODY
     turns = fields.otherwise(partial_rotary_factor=0.5)
-    return PhiConfig(**found, **gpt_neox.unscaled(turns, found["d_model"] // max(1, found["n_heads"])))
+    return PhiConfig(
+        **found, logit_bias=head != BODY, **gpt_neox.unscaled(turns, found["d_model"] // max(1, found["n_heads"]))
+    )
 
 
 def theirs(config: PhiConfig) -> dict[str, Any]:
@@ -101,6 +104,7 @@ layers.*.self_attn.dense               T  stack.layers.*.self_attention.sublayer
 layers.*.mlp.fc1                       T  stack.layers.*.feed_forward.sublayer.inner
 layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.output
 final_layernorm                        =  stack.final_norm
+/lm_head                               =  output
 /lm_head                               =  output.tokens
 /lm_head                               ~  tokens
 /lm_head.bias                          =  output.logit_bias

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minitransformer.models import from_pretrained
+from minitransformer.models import from_pretrained, save_pretrained
 
 from . import test_pretrained as published
 from .test_pretrained import Case, in_float64  # noqa: F401  # a fixture
@@ -95,4 +95,8 @@ def test_greedy_search_writes_the_same_with_and_without_a_cache(pair: Any) -> No
 
 
 def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path: Path) -> None:
+    if pair[0].name == "phi body":  # as a language model it has a bias of the logits
+        with pytest.raises(ValueError, match="the nearest is phi, with logit_bias=True"):
+            save_pretrained(pair[2], tmp_path)
+        return
     published.test_what_we_save_opens_there_and_here_as_the_same_model(pair, tmp_path)

@@ -105,7 +105,7 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> Any:
     return (their_loss, given[t(real)]), (loss, logits[real]), backward
 
 
-@pytest.mark.parametrize("side", published.MASKS)
+@pytest.mark.parametrize("side", ["no mask", "right", "left"])
 def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
     case, theirs, ours = pair
     (their_loss, their_output), (our_loss, our_output), backward = run(case, theirs, ours, side)

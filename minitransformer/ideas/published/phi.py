@@ -83,10 +83,9 @@ def ours(fields: Fields, head: str, stored: Stored) -> PhiConfig:
     fields.only(qk_layernorm=False)
     found = fields.read(FIELDS)
     found["tie_output"] |= head == BODY
-    turns = fields.otherwise(partial_rotary_factor=0.5)
-    return PhiConfig(
-        **found, logit_bias=head != BODY, **gpt_neox.unscaled(turns, found["d_model"] // max(1, found["n_heads"]))
-    )
+    width = found["d_model"] // max(1, found["n_heads"])
+    turns = gpt_neox.unscaled(fields.otherwise(partial_rotary_factor=0.5), width)
+    return PhiConfig(**found, **turns, logit_bias=head != BODY)
 
 
 def theirs(config: PhiConfig) -> dict[str, Any]:

@@ -204,7 +204,7 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
         lambda f: change(f, model_type="florb"), ValueError, r"got .florb.; nothing is known here"
     ),
     "a family whose mathematics is missing": (
-        lambda f: change(f, model_type="gptj"), ValueError, r"'gptj'; .*: rotary positions that turn neighbouring"
+        lambda f: change(f, model_type="deberta"), ValueError, r"'deberta'; .*: separate scores for content and"
     ),
     "unknown head": (
         lambda f: change(f, architectures=["GPT2DoubleHeadsModel"]), ValueError, r"architectures must be one of"

@@ -10,10 +10,10 @@ from typing import Any
 _EXPERTS = "mixtures of experts in place of feed-forward networks"
 _GEMMA_3 = "norms of queries and keys that multiply by 1 + γ, and another rotary base in the layers with windows"
 _FILE = "a file in published/, though every part is here: {}"
-_BETWEEN = "rotary positions that turn neighbouring numbers of a head in a whole model"
+_BETWEEN = _FILE.format("rotary positions that turn neighbouring numbers of a head")
 
 UNKNOWN = {
-    "cohere": f"scaled logits, {_BETWEEN}",
+    "cohere": f"{_BETWEEN}, scaled logits, LayerNorm without β",
     "deberta": "separate scores for content and position",
     "deberta-v2": "separate scores for content and position",
     "deepseek_v2": "latent attention with rotary positions, an expert that every token uses",
@@ -23,7 +23,7 @@ UNKNOWN = {
     "gemma": _FILE.format("it is Gemma 2 without the caps and without the norms after each sub-layer"),
     "gemma3": _GEMMA_3,
     "gemma3_text": _GEMMA_3,
-    "glm": _BETWEEN,
+    "glm": f"{_BETWEEN}, in a part of it",
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
     "gptj": _BETWEEN,
     "helium": _BETWEEN,

@@ -27,8 +27,8 @@ class ScaledRotary(Module):
     so the gradient takes the same way with -sin θ. The angles are constants.
 
     The angles of `dynamic` and `longrope` depend on the length of the text: the largest position of a sequence in this
-    call, plus 1. Keys that were turned in an earlier call do not follow: RuntimeError; rereading.py has the model whose
-    keys do.
+    call, plus 1. Keys that were turned in an earlier call do not follow: RuntimeError. The model in
+    published/rereading.py reads them again.
     """
 
     @declared("base > 0")

@@ -16,6 +16,8 @@ from ...core import models
 from ...core.arrays.backend import Array, Pullback
 from .bart import BartConfig
 from .families import FAMILIES, RECIPES
+from .family import CLASSES, ENCODER
+from .heads import ANSWERS, REPLACED, TOKENS, HeadConfig
 from .image_text import ImageTextConfig
 from .images import ImageEncoderConfig
 from .llama import LlamaConfig
@@ -71,6 +73,10 @@ for _name, _recipe in RECIPES.items():
         _enter(f"LanguageModel as {_name} has it", language_model(_small))
         _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_small)))
         _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_small)))
+    elif issubclass(_recipe, models.LanguageModelConfig):
+        _enter(f"LanguageModel as {_name} has it", language_model(_recipe))
+        _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_recipe)))
+        _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_recipe)))
 _enter(
     "Transformer with relative positions and scaled logits",
     transformer(T5Config, buckets=6, d_head=3, recompute=True),
@@ -94,11 +100,50 @@ _enter(
     "MaskedLanguageModel of one layer used twice",
     _encoder_of_text(MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
 )
+
+
+def _of_family(name: str, what: str) -> None:
+    """The masked-language model of a family, on a text with padding on the right."""
+
+    def build(r: Random) -> Setup:
+        model = ordinary(FAMILIES[name].build(*FAMILIES[name].example(), r), r)
+        ids, wanted = np.array([[1, 5, 5, 2, 6], [1, 4, 0, 0, 0]]), np.array([[-100, 3, 5, 2, 1], [6, 6, -100, 2, 3]])
+        return call(r, model.loss, ids, wanted, ids != 0, module=model)
+
+    _enter(f"MaskedLanguageModel as {name} has it, {what}", build)
+
+
+_of_family("modernbert", "within windows")
+
+
+def _with_head(what: str, name: str, head: str, **changes: Any) -> None:
+    """A head on the body of a family's small model, on two texts, one of them padded on the left."""
+
+    def build(r: Random) -> Setup:
+        body = replace(FAMILIES[name].example(ENCODER if name == "t5" else None)[0], **changes)
+        model = ordinary(HeadConfig.of(body, head, {ANSWERS: 2, REPLACED: 1}.get(head, 3)).build(r), r)
+        ids, wanted = np.array([[1, 5, 5, 2], [0, 0, 4, 1]]), np.array([[-100, 1, 0, 1], [-100, -100, 0, 1]])
+        wanted = {ANSWERS: np.array([[1, 2], [2, -100]]), CLASSES: np.array([2, 0])}.get(head, wanted)
+        return call(r, model.loss, ids, wanted, module=model, mask=ids != 0)
+
+    _enter(what, build)
+
+
+_with_head("TokenClassifier", "bert", TOKENS)
+_with_head("TokenClassifier of a decoder", "gpt2", TOKENS)
+_with_head("TokenClassifier of T5's encoder", "t5", TOKENS)
+_with_head("AnswerFinder", "llama", ANSWERS)
+_with_head("AnswerFinder with a map before its head", "modernbert", ANSWERS)
+_with_head("ReplacedTokenFinder", "electra", REPLACED)
+_with_head("Classifier by the last real token", "gpt2", CLASSES)
+_with_head("Classifier of the mean, with a map before its head", "modernbert", CLASSES, pooling="mean")
+_with_head("Classifier by the first token, with a map before its head", "modernbert", CLASSES)
 _enter("Classifier by the first token", _encoder_of_text(models.Classifier, n_classes=3))
 _enter(
     "Classifier by the first token, with ReLU",
     _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0),
 )
+_enter("Classifier by the first token, with GELU", _encoder_of_text(models.Classifier, n_classes=3, pooler="gelu"))
 
 
 def _text_encoder(r: Random) -> Setup:

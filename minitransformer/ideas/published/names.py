@@ -4,6 +4,7 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
 
     =     stored unchanged
     T     a Linear's weight, stored as (out, in), or a convolution's: all axes in reverse order
+    T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value
     row   stored with an axis of length 1 in front, such as a vector as a matrix of one row
     1x1   stored with two such axes
     ~     a second copy of the tensor; if the file has it, it must be equal
@@ -55,12 +56,18 @@ class Place:
 
     @property
     def _is_transposed(self) -> bool:
-        return self.mark == "T" and self.ours[0][1].value.ndim > 1
+        return self.mark[0] == "T" and self.ours[0][1].value.ndim > 1
+
+    @property
+    def _heads(self) -> int:
+        """In how many groups our parameters alternate: 1 where each lies in one piece."""
+        return int(self.mark[1:] or 1) if self.mark[0] == "T" else 1
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
         whole = stored.reshape(stored.shape[len(self._ones) :])
         whole = whole.T if self._is_transposed else whole
+        whole = _regrouped(whole, self._heads, len(self.ours))
         if len(self.ours) == 1:
             return [np.asarray(whole, order="C")]
         ends = np.cumsum([parameter.value.shape[-1] for _, parameter in self.ours])[:-1]
@@ -70,6 +77,7 @@ class Place:
         """Their tensor, made from our values."""
         values = [to_numpy(parameter.value) for _, parameter in self.ours]
         whole = values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
+        whole = _regrouped(whole, len(self.ours), self._heads)
         whole = whole.T if self._is_transposed else whole
         return np.asarray(whole.reshape(self._ones + whole.shape), order="C")
 
@@ -98,6 +106,14 @@ class Stack:
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
         return np.stack([place.read() for place in self.places])
+
+
+def _regrouped(whole: np.ndarray, outer: int, inner: int) -> np.ndarray:
+    """The last axis of outer · inner equal pieces, with all pieces of one inner place side by side."""
+    if 1 in (outer, inner):
+        return whole
+    *rows, width = whole.shape
+    return whole.reshape(*rows, outer, inner, width // (outer * inner)).swapaxes(-3, -2).reshape(*rows, width)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import numpy as np
 
 from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.ideas.published.families import FAMILIES
-from minitransformer.ideas.published.family import CLASSES
+from minitransformer.ideas.published.family import CLASSES, Family
 from minitransformer.ideas.published.heads import HeadConfig
-from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.ideas.published.modernbert import ModernBertConfig
 from minitransformer.ideas.published.t5 import T5Config
 from minitransformer.models import (
@@ -48,17 +47,24 @@ def resized(name: str, vocabulary: int, **sizes: Any) -> Any:
     return dataclasses.replace(config, vocabulary=vocabulary, **window, **sizes)
 
 
+def _small(family: Family) -> Any:
+    config, head = family.example()
+    return family.build(config, head, np.random.default_rng(0))
+
+
+def _sizes_of_a_writer(name: str) -> dict[str, Any]:
+    fields = {field.name for field in dataclasses.fields(FAMILIES[name].recipe)}
+    wanted = {"n_key_heads": 1, "tie_output": True}
+    return {"kind": functools.partial(resized, name)} | {key: wanted[key] for key in wanted.keys() & fields}
+
+
 # One model at least of each family that we write, by its name in config.json. What is written is the first family that
 # can hold the model: no text tells a Llama from a Mistral whose window is never left.
 WRITERS: dict[str, dict[str, Any]] = {
-    name: {"kind": functools.partial(resized, name), "n_key_heads": 1, "tie_output": True}
-    for name, family in FAMILIES.items()
-    if issubclass(family.recipe, LlamaConfig)
-} | {
-    "gpt2": {},
-    **{name: {"kind": functools.partial(resized, name), "tie_output": True} for name in ("gpt_neox", "opt", "phi")},
-    "bloom": {"kind": functools.partial(resized, "bloom"), "d_ff": 64},
+    name: _sizes_of_a_writer(name) for name, family in FAMILIES.items() if isinstance(_small(family), LanguageModel)
 }
+WRITERS |= {"gpt2": {}}
+WRITERS["bloom"]["d_ff"] = 64  # theirs has four times the width
 WRITERS["olmoe"]["d_head"] = None  # theirs has no heads of another width than d_model / n_heads
 TRANSLATORS: dict[str, dict[str, Any]] = {
     "marian": {},

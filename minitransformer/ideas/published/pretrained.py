@@ -314,7 +314,7 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     layout = family.layout(model, prefix)
     arrays = {place.theirs: place.read() for place in (*layout.places, *layout.unused)}
     names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type} | _NO_TOKENS
-    if hasattr(again, "n_classes") and head not in (ANSWERS, REPLACED):
+    if getattr(again, "n_classes", None) and head not in (ANSWERS, REPLACED):
         labels = [f"LABEL_{i}" for i in range(again.n_classes)]
         names |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     dtype = str(next(model.parameters())[1].value.dtype)

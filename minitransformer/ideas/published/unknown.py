@@ -16,7 +16,7 @@ UNKNOWN = {
     "deberta-v2": "separate scores for content and position",
     "ernie4_5": _BETWEEN,
     "falcon": _FILE.format("attention and feed-forward network side by side, shared key heads in one matrix"),
-    "gemma3": "images before the text; a Gemma 3 without images, whose model_type is gemma3_text, opens",
+    "gemma3": "images before the text; a Gemma 3 of text alone opens",
     "gemma3n": "embeddings of tokens for each layer, and layers that share keys and values",
     "glm": f"{_BETWEEN}, in a part of it",
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),

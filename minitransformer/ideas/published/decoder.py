@@ -40,8 +40,9 @@ def decoder(
     sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits. Raises ValueError for heads of odd
     width.
     """
-    if sizes.d_head % 2:
-        raise ValueError(f"head_dim must be even, since rotary positions turn pairs of numbers; got {sizes.d_head}")
+    if (rotated := sizes.d_rotary or sizes.d_head) % 2:
+        name = "d_rotary" if sizes.d_rotary else "head_dim"
+        raise ValueError(f"{name} must be even, since rotary positions turn pairs of numbers; got {rotated}")
     d, heads = sizes.d_model, (sizes.n_heads, sizes.n_key_heads, sizes.d_head)
     tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     wrapped = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))

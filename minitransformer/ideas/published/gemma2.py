@@ -14,7 +14,6 @@ import numpy as np
 from ...core.layers import Residual, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
-from ..after.rotary import rotary_turn
 from ..after.sandwich import Normed, OffsetRMSNorm
 from ..after.softcap import CappedOutput, SoftCapped
 from . import llama
@@ -53,7 +52,7 @@ class Gemma2Config(llama.LlamaConfig):
             rng,
             norm=norm,
             mix=mix,
-            turn=lambda: rotary_turn(self.rotary_base),
+            turn=self.turn,
             feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
             scale=self.d_model**0.5,

@@ -14,7 +14,8 @@ import numpy as np
 from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
-from ..after.rotary import rotary_turn
+from ..after.scaled_angles import scaled_turn
+from . import angles
 from .decoder import decoder, within
 from .family import BODY, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
@@ -52,6 +53,8 @@ class LlamaConfig:
     bias: bool = False
     qkv_bias: bool | None = None  # for queries, keys and values; None: like `bias`
     rotary_base: float = 10000.0
+    scaled_angles: dict[str, Any] | None = None  # as ScaledRotary takes them
+    d_rotary: int | None = None  # how many numbers of each head are rotated; None: all
     window: int | None = None  # how many tokens attention sees, including the current one
     norm_eps: float = 1e-6
     tie_output: bool = False
@@ -67,6 +70,10 @@ class LlamaConfig:
         """The model of these sizes, untrained."""
         return LanguageModel(self, rng)
 
+    def turn(self) -> Any:
+        """What turns queries and keys."""
+        return scaled_turn(self.rotary_base, self.scaled_angles, self.d_rotary)
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Llama."""
         return decoder(
@@ -74,46 +81,22 @@ class LlamaConfig:
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda: rotary_turn(self.rotary_base),
+            turn=self.turn,
             feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
         )
 
 
-def sizes(fields: Fields, head: str) -> dict[str, Any]:
-    """What the config.json of every family like Llama has, under our names."""
+def sizes(fields: Fields, head: str, partial: bool = False) -> dict[str, Any]:
+    """What the config.json of every family like Llama has, under our names. partial: see `angles.read`."""
     found = fields.read(FIELDS)
     found["tie_output"] |= head == BODY
     width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
-    return {**found, "d_head": width, "rotary_base": _rotary_base(fields)}
-
-
-def _rotary_base(fields: Fields) -> float:
-    """The base of the angles; configs have kept it in three different places."""
-    base = fields.positive("rope_theta", 10000.0)
-    for name in ("rope_parameters", "rope_scaling"):
-        found = fields.get(name)
-        if found is None:
-            continue
-        if not isinstance(found, dict):
-            raise ValueError(f"{name} must be an object, got {type(found).__name__}")
-        inside = Fields(found)
-        kind = inside.get("rope_type", inside.get("type", "default"))
-        if kind != "default":
-            raise ValueError(f"{name} of type {str(kind)[:40]!r} is not supported, only 'default' is")
-        inside.only(partial_rotary_factor=1.0)
-        base = inside.positive("rope_theta", base)
-        inside.nothing_else(place=name)
-    return base
+    return {**found, "d_head": width, **angles.read(fields, width, partial)}
 
 
 def written_sizes(config: LlamaConfig) -> dict[str, Any]:
     """The fields of a config.json that every family like Llama has."""
-    return {
-        **written(config, FIELDS),
-        "head_dim": config.d_head,
-        "rope_theta": config.rotary_base,
-        "rope_parameters": config.rotary_base and {"rope_type": "default", "rope_theta": config.rotary_base},
-    }
+    return {**written(config, FIELDS), "head_dim": config.d_head, **angles.written(config)}
 
 
 def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:

@@ -31,7 +31,7 @@ class Qwen3Config(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda: qk_norm(self.d_head or 1, self.norm_eps, self.rotary_base),
+            turn=lambda: qk_norm(self.d_head or 1, self.norm_eps, then=self.turn()),
             feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
         )
 

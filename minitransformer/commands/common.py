@@ -72,7 +72,7 @@ def add_fields(
     leave_out: Sequence[str] = (),
 ) -> None:
     """Add --NAME for every field of a dataclass, with its meaning. A field that is not given on the command line stays
-    unset. An object, such as scaled angles, has no flag.
+    unset. An object, such as scaled angles, and a list have no flag.
     """
     group = command.add_argument_group(title)
     for field in dataclasses.fields(settings):
@@ -80,7 +80,7 @@ def add_fields(
             continue
         flag, default = "--" + field.name.replace("_", "-"), field.default
         kind_name = str(field.type).removesuffix(" | None")
-        if kind_name.startswith("dict"):
+        if kind_name.startswith(("dict", "tuple")):
             continue
         if kind_name == "bool":
             text = _help(meanings.get(field.name), default if default is None else "yes" if default else "no")

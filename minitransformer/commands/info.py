@@ -84,7 +84,7 @@ def _fields() -> dict[str, tuple[type[Any], str]]:
         for field in dataclasses.fields(config):
             default = "needed" if field.default is dataclasses.MISSING else str(field.default)
             found.setdefault(field.name, (_plain(types[field.name]), []))[1].append(f"{_name(config)}: {default}")
-    flags = {name: each for name, each in found.items() if typing.get_origin(each[0]) is not dict}
+    flags = {name: each for name, each in found.items() if typing.get_origin(each[0]) not in (dict, tuple)}
     return {name: (type_, ", ".join(defaults)) for name, (type_, defaults) in flags.items()}
 
 

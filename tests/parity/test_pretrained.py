@@ -217,8 +217,9 @@ def theirs_of(case: Case) -> Any:
                 parameter.normal_(1.0, 0.3)
             else:
                 parameter.normal_(0.0, 0.4)
-        if hasattr(model, "final_logits_bias"):
-            model.final_logits_bias.normal_(0.0, 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("bias"):  # of logits, and of the choice of experts
+                buffer.normal_(0.0, 0.5)
     return model
 
 
@@ -345,7 +346,8 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     try:
         for _, parameter in ours.parameters():
             parameter.value = parameter.grad
-        return {place.theirs: place.read() for place in family.layout(ours, prefix).places}
+        layout = family.layout(ours, prefix).as_in({name for name, _ in theirs.named_parameters()})
+        return {place.theirs: place.read() for place in layout.places}
     finally:
         for name, parameter in ours.parameters():
             parameter.value = values[name]
@@ -369,7 +371,7 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
         if name in gradients or (id(parameter) not in known and parameter.requires_grad and parameter.grad is not None):
             expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             np.testing.assert_allclose(gradients.pop(name), expected, rtol=0, atol=GRADIENT, err_msg=name)
-    assert set(gradients) <= {"final_logits_bias"}  # theirs is no parameter
+    assert set(gradients) <= {name for name, _ in theirs.named_buffers()}  # theirs are no parameters
 
 
 def test_the_row_of_the_padding_has_a_gradient_by_design(tmp_path: Path) -> None:

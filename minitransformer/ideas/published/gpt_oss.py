@@ -43,8 +43,8 @@ class GptOssConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
-            turn=self.turn,
-            feed_forward=lambda: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
+            turn=lambda i: self.turn(),
+            feed_forward=lambda i: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
         )
 
 

@@ -81,8 +81,8 @@ class LlamaConfig:
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=self.turn,
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
+            turn=lambda i: self.turn(),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
         )
 
 

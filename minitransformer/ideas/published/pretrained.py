@@ -112,7 +112,7 @@ def _filled(
         config = family.read(Fields(document), head, stored)
         _check_sizes(config, n_numbers(stored), len(stored))
         model = family.build(config, head, Unread())
-    layout = family.layout(model)
+    layout = family.layout(model).as_in(stored)
     with naming(folder):
         _check_tensors(layout, stored)
         _fill(layout, stored)

@@ -31,8 +31,8 @@ class Qwen3Config(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda: qk_norm(self.d_head or 1, self.norm_eps, then=self.turn()),
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=self.turn()),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
         )
 
 

@@ -15,10 +15,13 @@ from .rotary import rotary_turn
 
 
 class HeadNorm(Module):
-    """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width)."""
+    """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width).
 
-    def __init__(self, width: int, eps: float = 1e-6, then: Turn | None = None) -> None:
-        self.norm, self.then = RMSNorm(width, eps), then
+    norm: the class of the norm.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6, then: Turn | None = None, norm: type[RMSNorm] = RMSNorm) -> None:
+        self.norm, self.then = norm(width, eps), then
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward); backward(dturned) returns dheads. start, positions: of the rotation."""
@@ -36,12 +39,16 @@ class HeadNorm(Module):
 
 
 def qk_norm(
-    width: int, eps: float = 1e-6, rotary_base: float | None = None, then: tuple[Any, Any] | None = None
+    width: int,
+    eps: float = 1e-6,
+    rotary_base: float | None = None,
+    then: tuple[Any, Any] | None = None,
+    norm: type[RMSNorm] = RMSNorm,
 ) -> tuple[HeadNorm, HeadNorm]:
     """A `turn` with one norm for queries and one for keys, each followed by a rotation if a base is given.
 
-    then: a pair of Turn that follows instead.
+    then: a pair of Turn that follows instead. norm: the class of both norms.
     """
     if then is None:
         then = (None, None) if rotary_base is None else rotary_turn(rotary_base)
-    return HeadNorm(width, eps, then[0]), HeadNorm(width, eps, then[1])
+    return HeadNorm(width, eps, then[0], norm), HeadNorm(width, eps, then[1], norm)

@@ -4,6 +4,7 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
 
     =     stored unchanged
     T     a Linear's weight, stored as (out, in)
+    taps  a short convolution's (K, D), stored as (D, 1, K)
     row   a vector, stored as a matrix of one row
     ~     a second copy of the tensor; if the file has it, it must be equal
     -     not used here: a buffer that can be computed, or a head that is not read
@@ -45,6 +46,8 @@ class Place:
         """The shape that their tensor must have."""
         shapes = [parameter.value.shape for _, parameter in self.ours]
         whole = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+        if self.mark == "taps":
+            return (whole[1], 1, whole[0])
         return (1, *whole) if self.mark == "row" else whole[::-1] if self._is_transposed else whole
 
     @property
@@ -53,6 +56,8 @@ class Place:
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
+        if self.mark == "taps":
+            return [np.ascontiguousarray(stored[:, 0].T)]
         whole = stored[0] if self.mark == "row" else stored.T if self._is_transposed else stored
         if len(self.ours) == 1:
             return [np.ascontiguousarray(whole)]
@@ -61,6 +66,8 @@ class Place:
 
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
+        if self.mark == "taps":
+            return np.ascontiguousarray(to_numpy(self.ours[0][1].value).T[:, None])
         whole = np.concatenate([to_numpy(parameter.value) for _, parameter in self.ours], axis=-1)
         return np.ascontiguousarray(whole[None] if self.mark == "row" else whole.T if self._is_transposed else whole)
 

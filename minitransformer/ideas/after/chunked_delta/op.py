@@ -59,6 +59,7 @@ from ....core.arrays.backend import Array, Pullback, array_module, device_of
 from ....core.arrays.declared import op
 from ....core.arrays.float16 import in_float32
 from ....core.arrays.masks import causal_mask
+from ....core.layers import Cost
 
 
 @op("q, k: (..., C, d_k); v: (..., C, d_v); decay, beta: (..., C); memory: (..., d_k, d_v)")
@@ -66,7 +67,7 @@ from ....core.arrays.masks import causal_mask
 def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array) -> tuple[Array, Pullback]:
     """C positions of the gated delta rule at once. The result holds two things, one above the other.
 
-    result: (..., C + d_k, d_v), the outputs of the C positions, and below them the memory after the last one.
+    Its C + d_k rows of width d_v are the outputs of the C positions, and below them the memory after the last one.
     backward(dresult) returns (dq, dk, dv, ddecay, dbeta, dmemory). Yang et al. 2024, "Gated Delta Networks", 3.3.
     """
     xp = array_module(q)
@@ -127,9 +128,19 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
 
 
 def _inverse(coupling: Array) -> Array:
-    """(1 + coupling)⁻¹. Only what is below the diagonal counts, so the inverse is lower triangular as well."""
-    xp = array_module(coupling)
-    return xp.tril(xp.linalg.inv(xp.tril(coupling, -1) + xp.eye(coupling.shape[-1], dtype=coupling.dtype)))
+    """(1 + coupling)⁻¹, by halves: the inverse of (A 0; B D) is (A⁻¹ 0; -D⁻¹ B A⁻¹ D⁻¹).
+
+    Only what is below the diagonal counts. Unlike a sum of powers of the coupling it cancels no large numbers.
+    """
+    xp, n = array_module(coupling), coupling.shape[-1]
+    if n == 1:
+        return xp.ones_like(coupling)
+    half = n // 2
+    first, second = _inverse(coupling[..., :half, :half]), _inverse(coupling[..., half:, half:])
+    inverse = xp.zeros_like(coupling)
+    inverse[..., :half, :half], inverse[..., half:, half:] = first, second
+    inverse[..., half:, :half] = -(second @ coupling[..., half:, :half] @ first)
+    return inverse
 
 
 @op(
@@ -201,3 +212,23 @@ def in_chunks(
 def _empty(q: Array, v: Array) -> Any:
     """A memory in which nothing was written."""
     return array_module(q).zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), q.dtype)
+
+
+def chunk_cost(batch: int, length: int, d_k: int, d_v: int, chunk: int) -> Cost:
+    """What in_chunks costs, its inputs aside. batch: of all heads and sequences.
+
+    Kept of t positions: four t × t; early_q, early_k, late_k; error, written; what is left since the start, and the
+    memory before them with the outputs that stand above it; of the first chunk, that memory alone.
+    """
+    total = Cost()
+    for start in range(0, length, chunk):
+        t = min(chunk, length - start)
+        flops = 2 * t * t * (2 * d_k + 2 * d_v) + 2 * 3 * t * d_k * d_v + _inverse_flops(t)
+        memory = d_k + (chunk if start else 0)
+        total += Cost(batch * flops, batch * (4 * t * t + t * (3 * d_k + 2 * d_v + 1) + memory * d_v))
+    return total
+
+
+def _inverse_flops(n: int) -> int:
+    half = n // 2
+    return 0 if n == 1 else _inverse_flops(half) + _inverse_flops(n - half) + 2 * half * (n - half) * n

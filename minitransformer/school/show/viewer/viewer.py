@@ -185,7 +185,7 @@ def _kinds(model: Model) -> list[tuple[Kind, int, slice]]:
             (Kind("Cross-attention", 1, 0, False), n_decoder, slice(n_encoder + 1, None, 2)),
         ]
     causal = isinstance(model, LanguageModel)
-    return [(Kind("Self-attention", 0, 0, causal), model.config.n_layers, slice(None))]
+    return [(Kind("Self-attention", 0, 0, causal), len(attentions(model)["self"]), slice(None))]
 
 
 class _Naming:

@@ -330,7 +330,7 @@ def test_float32_stays_float32(case: Case) -> None:
     """
     results, recording = run_in(case, "float32")
     assert {name: array.dtype for name, array in results.items() if array.dtype != np.float32} == {}
-    constants = ("sinusoidal_positions", "_turns", "ScaledRotary._turns", "plain", "yarn")
+    constants = ("sinusoidal_positions", "_turns", "ScaledRotary._turns", "plain", "yarn", "longrope")
     for call in (call for call in recording.calls if call.name not in constants):
         for binding in (b for groups in call.bound.values() for group in groups for b in group):
             assert binding.value.dtype == "float32", binding.title

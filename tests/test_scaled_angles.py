@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from value_checks import CLOSE, rejects
 
+from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.generation import generate
 from minitransformer.ideas import rotary
 from minitransformer.ideas.after.scaled_angles import ScaledRotary, scaled_turn
 from minitransformer.ideas.after.scaled_angles.angles import dynamic, linear, llama3, longrope, plain, yarn
+from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.layers import Cache
+from minitransformer.models import LanguageModel
 from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(4)
@@ -153,6 +158,50 @@ def test_a_width_that_rotates_nothing_slowly_is_refused():
     with pytest.raises(ValueError, match="must be at least 4"):
         ScaledRotary(50.0, {"kind": "dynamic", "factor": 2.0, "trained": 3}, width=2)(HEADS)
     assert scaled_turn(50.0)[0].base == 50.0 and isinstance(scaled_turn(50.0, width=4)[1], ScaledRotary)
+
+
+# ---- Angles that follow the length of the text: with a cache the text is read again when they change. ----
+
+DYNAMIC = {"kind": "dynamic", "factor": 3.0, "trained": 4}
+
+
+def small(scaled, **options):
+    sizes = {"d_model": 8, "n_heads": 2, "d_ff": 6, "n_layers": 2, "n_key_heads": 1}
+    config = LlamaConfig(7, 32, **sizes, rotary_base=50.0, scaled_angles=scaled, **options)
+    return ordinary(config.build(np.random.default_rng(0)), np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("scaled, options", [(LONG, {}), (DYNAMIC, {"window": 3})], ids=["longrope", "dynamic"])
+def test_logits_with_a_cache_are_those_of_the_text_so_far(scaled, options):
+    model, ids = small(scaled, **options), RNG.integers(7, size=(3, 9))
+    real = np.arange(9) >= np.array([[0], [2], [4]])  # padded on the left
+    at = (np.arange(9) - np.array([[0], [2], [4]])).clip(0)
+    for given in ({}, {"mask": real, "positions": at}):
+        rows, cache = np.arange(3), model.new_cache()
+        for start, stop in ((0, 3), (3, 4), (4, 5), (5, 8), (8, 9)):
+            if stop == 8:
+                rows = np.array([2, 0])
+                cache.select(rows)
+            whole = {name: x[rows, :stop] for name, x in given.items()}
+            part = {name: x[:, start:] if name == "positions" else x for name, x in whole.items()}
+            found, _ = model(ids[rows, start:stop], cache=cache, **part)
+            expected = model(ids[rows, :stop], **whole)[0][:, start:]
+            seen = real[rows, start:stop] if given else ...
+            np.testing.assert_allclose(found[seen], expected[seen], **CLOSE)
+    written = generate(model, [[1, 2], [3]], 8)
+    for prompt, text in zip([[1, 2], [3]], written, strict=True):
+        for i, token in enumerate(text):
+            assert model(np.array([prompt + text[:i]]))[0][0, -1].argmax() == token
+
+
+def test_a_model_that_cannot_read_again_says_so():
+    config = small(LONG).config
+    model, cache = LanguageModel(config, RNG), Cache(2)
+    model(np.array([[1, 2, 3, 4]]), cache=cache)
+    with pytest.raises(RuntimeError, match=r"the keys in the cache are stale; build the model with config.build"):
+        model(np.array([[1]]), cache=cache)
+    with pytest.raises(TypeError, match=r"one that new_cache\(\) made"):
+        small(LONG)(np.array([[1]]), cache=Cache(2))
 
 
 @pytest.mark.few(1)

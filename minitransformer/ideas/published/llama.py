@@ -15,6 +15,8 @@ from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.scaled_angles import scaled_turn
+from ..after.scaled_angles.angles import follow_length
+from ..after.scaled_angles.rereading import RereadingLanguageModel
 from . import angles
 from .decoder import decoder, within
 from .family import BODY, WRITERS, Family, InGguf, Stored, classes
@@ -68,7 +70,7 @@ class LlamaConfig:
 
     def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
-        return LanguageModel(self, rng)
+        return (RereadingLanguageModel if follow_length(self.scaled_angles) else LanguageModel)(self, rng)
 
     def turn(self) -> Any:
         """What turns queries and keys."""
@@ -115,6 +117,7 @@ def llama_theirs(config: LlamaConfig) -> dict[str, Any]:
 
 def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     """The config of Mistral's config.json."""
+    fields = fields.otherwise(num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096)
     return LlamaConfig(**sizes(fields, head), window=fields.size_or_none("sliding_window"))
 
 

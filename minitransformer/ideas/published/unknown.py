@@ -42,7 +42,6 @@ UNKNOWN = {
     "olmoe": "experts whose gates do not sum to one",
     "opt": "a language model's learned positions that begin at row 2 of their table",
     "phi": f"{_PART}, {_SIDE_BY_SIDE}",
-    "phi3": "a gate and its feed-forward network in one matrix, and rotary angles that are scaled",
     "qwen2_moe": "an expert that every token uses, beside those that a router chooses",
     "qwen3_moe": _FILE.format(f"{_EXPERTS}, RMSNorm of the queries and keys of each head"),
     "rwkv": "a recurrence in place of attention",

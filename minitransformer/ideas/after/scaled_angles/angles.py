@@ -123,7 +123,7 @@ def longrope(
     short: Sequence[float],
     long: Sequence[float],
     trained: int,
-    length: Any,
+    length: Any = 0,
     attention: float = 1.0,
 ) -> Angles:
     """ω_i / f_i. Ding et al. 2024, "LongRoPE", section 3; with two lists, as in Phi-3 (Abdin et al. 2024).
@@ -151,5 +151,11 @@ KINDS: dict[str, Callable[..., Angles]] = {
 
 
 def follow_length(scaled: Mapping[str, Any] | None) -> bool:
-    """Whether angles of this kind depend on how long the text is. scaled: as of ScaledRotary."""
-    return scaled is not None and scaled["kind"] in ("dynamic", "longrope")
+    """Whether these angles depend on how long the text is. scaled: as of ScaledRotary."""
+    kind = None if scaled is None else scaled["kind"]
+    return kind == "dynamic" or (scaled is not None and kind == "longrope" and scaled["short"] != scaled["long"])
+
+
+def stage(scaled: Mapping[str, Any], length: Any) -> Any:
+    """What such angles know of a length: equal stages have equal angles."""
+    return length > scaled["trained"] if scaled["kind"] == "longrope" else np.maximum(length, scaled["trained"])

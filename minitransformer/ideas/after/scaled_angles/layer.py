@@ -13,7 +13,7 @@ from ....core.arrays.declared import declared
 from ....core.layers import Module
 from ..rotary import rotary_turn
 from ..rotate import rotate
-from .angles import KINDS, Angles, follow_length, plain
+from .angles import KINDS, Angles, follow_length, plain, stage
 
 
 class ScaledRotary(Module):
@@ -24,7 +24,8 @@ class ScaledRotary(Module):
     section 2.1.1). interleaved: of `rotate`. Nothing is learned. Raises ValueError for an unknown kind or option.
 
     The angles of `dynamic` and `longrope` depend on the length of the text: the largest position of a sequence in this
-    call, plus 1. Keys that were turned in an earlier call do not follow; rereading.py has the model that does.
+    call, plus 1. Keys that were turned in an earlier call do not follow: RuntimeError; rereading.py has the model whose
+    keys do.
     """
 
     @declared("base > 0")
@@ -36,7 +37,8 @@ class ScaledRotary(Module):
         interleaved: bool = False,
     ) -> None:
         self.base, self.width, self.interleaved = float(base), width, interleaved
-        self.angles, self.follow_length = _checked(scaled), follow_length(scaled)
+        self.angles = _checked(scaled)
+        self.follows = dict(scaled) if scaled is not None and follow_length(scaled) else None
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward). positions: integers (..., T), where they do not count from `start`."""
@@ -55,8 +57,16 @@ class ScaledRotary(Module):
         """m cos θ and m sin θ, (..., T, width/2), of angles in float64."""
         xp = array_module(heads)
         at = xp.arange(start, start + heads.shape[-2]) if positions is None else positions[..., None, :]
-        length = {"length": to_numpy(at.max(axis=-1))[..., None, None] + 1} if self.follow_length else {}
-        frequencies, m = self.angles(self.base, self.width or heads.shape[-1], **length)
+        options = {}
+        if self.follows is not None:  # the length of each text
+            length, before = (to_numpy(x)[..., None, None] for x in (at.max(axis=-1) + 1, at.min(axis=-1)))
+            if start and (stage(self.follows, length) != stage(self.follows, before)).any():
+                raise RuntimeError(
+                    "ScaledRotary: the angles change with the length of the text, so the keys in the cache are stale; "
+                    "build the model with config.build(), which reads the text again"
+                )
+            options = {"length": length}
+        frequencies, m = self.angles(self.base, self.width or heads.shape[-1], **options)
         angles = at[..., None] * to_device(frequencies, device_of(heads).name)
         return (m * xp.cos(angles)).astype(heads.dtype), (m * xp.sin(angles)).astype(heads.dtype)
 

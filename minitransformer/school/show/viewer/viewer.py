@@ -24,6 +24,7 @@ from ....core.arrays.backend import to_device, to_numpy
 from ....core.layers.unread import Discarded, Unread
 from ....core.models import Classifier, LanguageModel, Transformer
 from ....ideas.published import MaskedLanguageModel
+from ...inspect.watch import attentions
 from ..page import build, frame, packed
 
 MOST_TOKENS = 256  # of a sequence: the page has a button for each weight of a head

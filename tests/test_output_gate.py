@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from minitransformer.check.verify.mistakes import MISTAKES
-from minitransformer.ideas.after.output_gate import Columns, GatedAttention, Unchanged, gated_attention, sigmoid
+from minitransformer.ideas.after.output_gate import (
+    Columns,
+    GatedAttention,
+    OpenedFeedForward,
+    Unchanged,
+    gated_attention,
+    sigmoid,
+)
 from minitransformer.layers import Linear, MultiHeadAttention
 from minitransformer.verify import CASES
 
@@ -37,6 +44,14 @@ def test_an_open_gate_is_attention_and_a_half_open_one_is_half_of_it():
     whole[:, :, 1] = 0.0  # σ(0) is one half
     heads = gated.sublayer(X, causal=True)[0]
     np.testing.assert_allclose(gated(X, causal=True)[0], 0.5 * heads @ gated.last.weight.value, rtol=1e-12)
+
+
+def test_one_number_opens_a_network():
+    network = OpenedFeedForward(6, 5, rng=np.random.default_rng(0)).to(dtype="float64")
+    share = 1.0 / (1.0 + np.exp(-X @ network.opening.weight.value))
+    gate, inner = X @ network.gate.weight.value, X @ network.inner.weight.value
+    expected = share * ((gate / (1.0 + np.exp(-gate)) * inner) @ network.output.weight.value)
+    np.testing.assert_allclose(network(X)[0], expected, rtol=1e-12)
 
 
 def test_widths_that_differ_are_refused():

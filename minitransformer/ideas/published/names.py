@@ -4,6 +4,7 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
 
     =     stored unchanged
     T     a Linear's weight, stored as (out, in)
+    T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value
     taps  a short convolution's (K, D), stored as (D, 1, K)
     row   a vector, stored as a matrix of one row
     ~     a second copy of the tensor; if the file has it, it must be equal
@@ -52,7 +53,12 @@ class Place:
 
     @property
     def _is_transposed(self) -> bool:
-        return self.mark == "T" and self.ours[0][1].value.ndim == 2
+        return self.mark[0] == "T" and self.ours[0][1].value.ndim == 2
+
+    @property
+    def _heads(self) -> int:
+        """In how many groups our parameters alternate: 1 where each lies in one piece."""
+        return int(self.mark[1:] or 1) if self.mark[0] == "T" else 1
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
@@ -61,14 +67,18 @@ class Place:
         whole = stored[0] if self.mark == "row" else stored.T if self._is_transposed else stored
         if len(self.ours) == 1:
             return [np.ascontiguousarray(whole)]
-        ends = np.cumsum([parameter.value.shape[-1] for _, parameter in self.ours])[:-1]
-        return [np.array(part, order="C") for part in np.split(whole, ends, axis=-1)]
+        by_heads = whole.reshape(*whole.shape[:-1], self._heads, -1)
+        ends = np.cumsum([parameter.value.shape[-1] // self._heads for _, parameter in self.ours])[:-1]
+        parts = np.split(by_heads, ends, axis=-1)
+        return [np.array(part.reshape(*whole.shape[:-1], -1), order="C") for part in parts]
 
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
         if self.mark == "taps":
             return np.ascontiguousarray(to_numpy(self.ours[0][1].value).T[:, None])
-        whole = np.concatenate([to_numpy(parameter.value) for _, parameter in self.ours], axis=-1)
+        values = [to_numpy(parameter.value) for _, parameter in self.ours]
+        by_heads = [value.reshape(*value.shape[:-1], self._heads, -1) for value in values]
+        whole = np.concatenate(by_heads, axis=-1).reshape(*values[0].shape[:-1], -1)
         return np.ascontiguousarray(whole[None] if self.mark == "row" else whole.T if self._is_transposed else whole)
 
 

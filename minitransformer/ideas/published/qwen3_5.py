@@ -61,8 +61,12 @@ class Qwen35Config(llama.LlamaConfig):
             rng,
             norm=lambda: OffsetRMSNorm(self.d_model, self.norm_eps),
             attention=attention,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            feed_forward=lambda i: self.feed_forward(i, rng),
         )
+
+    def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
+        """The feed-forward network of layer i."""
+        return GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng)
 
 
 FIELDS = """
@@ -117,7 +121,7 @@ layers.*.self_attn.v_proj              T     stack.layers.*.self_attention.subla
 layers.*.self_attn.o_proj              T     stack.layers.*.self_attention.sublayer.last
 layers.*.self_attn.q_norm              =     stack.layers.*.self_attention.sublayer.sublayer.turn_query.norm
 layers.*.self_attn.k_norm              =     stack.layers.*.self_attention.sublayer.sublayer.turn_key.norm
-layers.*.linear_attn.in_proj_qkv       T     stack.layers.*.self_attention.sublayer.inputs
+layers.*.linear_attn.in_proj_qkv       T     stack.layers.*.self_attention.sublayer.query|key|value
 layers.*.linear_attn.in_proj_z         T     stack.layers.*.self_attention.sublayer.gate
 layers.*.linear_attn.in_proj_b         T     stack.layers.*.self_attention.sublayer.rate
 layers.*.linear_attn.in_proj_a         T     stack.layers.*.self_attention.sublayer.step

@@ -1,6 +1,6 @@
 """Gated DeltaNet: a layer with a memory of constant size. Yang, Kautz and Hatamizadeh 2024, section 3.4 and figure 1.
 
-    q, k, v = silu(short convolution(x W_qkv))        heads of keys may be shared by heads of values
+    q, k, v = silu(short convolution(x W_Q, x W_K, x W_V))     heads of keys may be shared by heads of values
     q, k    of length 1                                √(Σ k² + ε), so β = 1 replaces a value entirely
     β       = σ(x W_β),    decay = -e^{log_rate} softplus(x W_decay + shift)       one number for each head
     heads   = gated delta rule(q, k, v, decay, β)
@@ -73,7 +73,8 @@ class GatedDeltaNet(Module):
         rng = generator(rng)
         self.keys, self.values = n_key_heads * d_key, n_heads * d_value  # widths of all heads together
         width = 2 * self.keys + self.values
-        self.inputs = Linear(d_model, width, False, rng)
+        self.query, self.key = (Linear(d_model, self.keys, False, rng) for _ in range(2))
+        self.value = Linear(d_model, self.values, False, rng)
         self.convolution = ShortConvolution(width, kernel, False, activation, rng)
         self.rate, self.step = (Linear(d_model, n_heads, False, rng) for _ in range(2))
         rates = np.maximum(rng.uniform(0.0, 16.0, n_heads), 0.01)  # no memory lasts for ever
@@ -137,7 +138,8 @@ class GatedDeltaNet(Module):
         xp, keys, times = array_module(x), self.keys, self.n_memories // self.n_key_heads
         width = keys // self.n_key_heads
         unit = xp.full(width, width**-0.5, x.dtype)
-        projected, projection_backward = self.inputs(x)
+        parts, pullbacks = zip(*(part(x) for part in (self.query, self.key, self.value)), strict=True)
+        projected = xp.concatenate(parts, axis=-1)
         mixed, convolution_backward = self.convolution(projected, None if cache is None else cache.convolution)
         both, both_backward = self.ops.split_heads(mixed[..., : 2 * keys], 2 * self.n_key_heads)
         v, values_backward = self.ops.split_heads(mixed[..., 2 * keys :], self.n_memories)
@@ -151,7 +153,8 @@ class GatedDeltaNet(Module):
             dboth, _ = unit_backward(dunits)
             dmixed = xp.concatenate([both_backward(dboth), values_backward(dv)], axis=-1)
             dprojected = convolution_backward(dmixed)
-            dx = projection_backward(dprojected)
+            of_parts = dprojected[..., :keys], dprojected[..., keys : 2 * keys], dprojected[..., 2 * keys :]
+            dx = sum(pullback(dpart) for pullback, dpart in zip(pullbacks, of_parts, strict=True))
             return dx
 
         return (q, k, v), backward

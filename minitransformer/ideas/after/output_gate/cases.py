@@ -11,7 +11,7 @@ from ....check.verify.catalogue.ranks_of_arrays import layer_of_every_rank
 from ....core import layers
 from ..qk_norm import qk_norm
 from . import op as own
-from .layer import Columns, GatedAttention, Unchanged, gated_attention
+from .layer import Columns, GatedAttention, OpenedFeedForward, Unchanged, gated_attention
 
 op = partial(case.op, room=own)
 op("sigmoid", (3, 5))
@@ -25,6 +25,8 @@ layer(
 read_in_pieces("GatedAttention with a cache", lambda: gated_attention(8, 4, 2, 2), X, causal=True)
 layer("Columns", lambda: Columns(layers.Linear(3, 12), 2, 1), (2, 4, 3))
 layer_of_every_rank("Columns", lambda: Columns(layers.Linear(3, 12), 3, 0), (..., 3))
+layer("OpenedFeedForward", lambda: OpenedFeedForward(3, 5), (2, 4, 3))
+layer_of_every_rank("OpenedFeedForward", lambda: OpenedFeedForward(3, 5), (..., 3))
 layer("Unchanged", lambda: Unchanged(3), (2, 4, 3))
 layer_of_every_rank("Unchanged", lambda: Unchanged(3), (..., 3))
 

@@ -18,7 +18,7 @@ from ....core.layers import Cost, Linear, Module, MultiHeadAttention
 from ....core.layers.cache import no_backward
 from ....core.layers.module import generator
 from ....core.layers.sockets import Map, Mix, Turn
-from ..gated import gated
+from ..gated import GatedFeedForward, gated
 from ..grouped import grouped
 from .op import sigmoid
 
@@ -158,3 +158,38 @@ def gated_attention(
     attention.query, last = Columns(both, n_heads, 0), attention.output
     attention.output = Unchanged(n_heads * d_head)
     return GatedAttention(attention, Columns(both, n_heads, 1), last)
+
+
+class OpenedFeedForward(GatedFeedForward):
+    """σ(x w) · f(x): one number of each token says how much of the network it takes. x, y: (..., d_model).
+
+    The network that every token uses beside chosen experts is opened so in Qwen2 MoE: Yang et al. 2024, "Qwen2
+    Technical Report", section 2.2.2. Options as of GatedFeedForward; there are no biases.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, activation: str = "silu", rng: np.random.Generator | None = None
+    ) -> None:
+        rng = generator(rng)
+        super().__init__(d_model, d_ff, activation, False, rng)
+        self.opening = Linear(d_model, 1, False, rng)
+
+    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx."""
+        asked, opening_backward = self.opening(x)
+        share, sigmoid_backward = sigmoid(asked)
+        update, update_backward = super().__call__(x, rng)
+        y = share * update
+
+        def backward(dy: Array) -> Array:
+            dupdate = share * dy
+            dshare = (dy * update).sum(axis=-1, keepdims=True)
+            dasked = sigmoid_backward(dshare)
+            dx = update_backward(dupdate) + opening_backward(dasked)
+            return dx
+
+        return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """As a gated network, and what is opened, and how far."""
+        return super().cost(batch, length) + Cost(kept=batch * length * (self.inner.d_in + 1))

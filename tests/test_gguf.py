@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from minitransformer.check.verify.catalogue.case import ordinary
+from minitransformer.ideas.after.scaled_angles.angles import llama3, plain
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.gguf import open_file
@@ -107,8 +108,17 @@ def write_family(path: Path, name: str, model: LanguageModel) -> Path:
     caps = {"attn_logit_softcapping": "score_cap", "final_logit_softcapping": "logit_cap"}
     own = {f"gemma2.{theirs}": getattr(config, ours) for theirs, ours in caps.items()} if name == "gemma2" else {}
     own |= {"gemma2.attention.sliding_window": config.window} if own else {}
-    turned = {"llama.rope.dimension_count": config.d_head}
-    return write_gguf(path, model, architecture=name, tensors=tensors_of(model, name), **turned | widths | own)
+    turned = {"llama.rope.dimension_count": config.d_rotary or config.d_head}
+    tensors, scaled = tensors_of(model, name), config.scaled_angles or {}
+    if scaled.get("kind") == "longrope":
+        own |= {f"{name}.rope.scaling.type": "longrope", f"{name}.attention.sliding_window": config.window or 0}
+        own |= {f"{name}.rope.scaling.original_context_length": scaled["trained"]}
+        own |= {f"{name}.rope.scaling.attn_factor": scaled["attention"]}
+        tensors |= {f"rope_factors_{at}.weight": np.array(scaled[at], np.float32) for at in ("short", "long")}
+    return write_gguf(path, model, architecture=name, tensors=tensors, **turned | widths | own)
+
+
+LONG = {"kind": "longrope", "short": [1.0, 1.5], "long": [2.0, 5.0], "trained": 24, "attention": 1.25}
 
 
 @pytest.mark.parametrize("name, changes", [
@@ -116,6 +126,8 @@ def write_family(path: Path, name: str, model: LanguageModel) -> Path:
     ("qwen2", {"window": None}), ("qwen2", {"window": None, "tie_output": True}),
     ("qwen3", {"window": None}), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}),
     ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}),
+    ("phi3", {"scaled_angles": LONG, "window": 5}),
+    ("phi3", {"scaled_angles": None, "d_rotary": None}),
 ])  # fmt: skip
 def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any) -> None:
     config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)
@@ -142,7 +154,7 @@ def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
     ],
 )
 def test_a_file_of_another_family_is_told_what_is_missing(tmp_path: Path, kind: str, message: str) -> None:
-    with pytest.raises(ValueError, match="must be one of gemma2, llama, qwen2, qwen3 .*" + message):
+    with pytest.raises(ValueError, match="must be one of gemma2, llama, qwen2, .*qwen3 .*" + message):
         from_pretrained(write_gguf(tmp_path / "model.gguf", llama(), architecture=kind))
 
 
@@ -222,7 +234,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
     "experts": ({"llama__expert_count": 8}, "mixture of experts is not supported"),
     "stretched rotations": ({"llama__rope__scaling__type": "yarn"}, "'yarn' is not supported"),
-    "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "must be the width 16 of a head"),
+    "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "partial_rotary_factor 0.5 is not supported"),
     "a part of a model": ({"split__count": 3}, "several .gguf files"),
     "no width": ({"llama__embedding_length": None}, "llama.embedding_length is missing"),
     "width in words": ({"llama__embedding_length": "64"}, "llama.embedding_length must be an integer"),
@@ -236,8 +248,8 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "a huge feed-forward network": ({"llama__feed_forward_length": 2**31}, "these sizes ask for more"),
     "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "up_proj.* is missing"),
     "a tensor more": ({"tensors": LLAMA | {"rope_more.weight": np.ones(8, np.float32)}}, "rope_more.weight is unknown"),
-    "scaled angles": (
-        {"tensors": LLAMA | {"rope_freqs.weight": np.array([1, 1, 8], np.float32)}}, "scales the rotary angles, as Llam"
+    "factors of other pairs": (
+        {"tensors": LLAMA | {"rope_freqs.weight": np.array([1, 1, 8], np.float32)}}, "each of the 8 pairs, got 3 and 3"
     ),
     "a tensor of another shape": (
         {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"norm.weight must have shape \(64,\)"
@@ -318,3 +330,18 @@ def test_angles_scaled_by_1_are_not_scaled(tmp_path: Path) -> None:
     ones = {"rope_freqs.weight": np.ones(8, np.float32)}
     found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | ones))
     np.testing.assert_array_equal(found(IDS)[0], model(IDS)[0])
+
+
+def test_a_llama_3_has_its_angles_in_factors(tmp_path: Path) -> None:
+    """As convert_hf_to_gguf.py writes them: how many times more slowly each pair turns than without scaling."""
+    scaled = {"kind": "llama3", "factor": 8.0, "trained": 64, "low": 1.0, "high": 4.0}
+    config = dataclasses.replace(llama().config, scaled_angles=scaled)
+    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
+    width, base = config.d_head, config.rotary_base
+    factors = plain(base, width)[0] / llama3(base, width, factor=8.0, trained=64)[0]
+    assert len(set(factors)) > 3
+    stored = {"rope_freqs.weight": factors.astype(np.float32)}
+    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | stored))
+    assert type(found) is LanguageModel
+    ids = np.array([[5, 6, 7, 8] * 7])
+    np.testing.assert_allclose(found(ids)[0], model(ids)[0], rtol=0, atol=2e-4)

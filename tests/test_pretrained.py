@@ -204,7 +204,7 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
         lambda f: change(f, model_type="florb"), ValueError, r"got .florb.; nothing is known here"
     ),
     "a family whose mathematics is missing": (
-        lambda f: change(f, model_type="gptj"), ValueError, r"'gptj'; .*: rotary positions in only a part of each head"
+        lambda f: change(f, model_type="gptj"), ValueError, r"'gptj'; .*: attention and feed-forward network side"
     ),
     "unknown head": (
         lambda f: change(f, architectures=["GPT2DoubleHeadsModel"]), ValueError, r"architectures must be one of"

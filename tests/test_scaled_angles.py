@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from value_checks import CLOSE, rejects
 
+from minitransformer import cli, course
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.generation import generate
@@ -15,6 +16,8 @@ from minitransformer.ideas.after.scaled_angles.angles import dynamic, linear, ll
 from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.layers import Cache
 from minitransformer.models import LanguageModel
+from minitransformer.school.show.site.notebook import read_ideas
+from minitransformer.school.show.site.siblings import module_of
 from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(4)
@@ -212,3 +215,34 @@ def test_each_mistake_shows_where_it_says(mistake):
         with mistake.applied():
             report = CASES[case].run()
         assert report.ok == (mistake.caught_by == "values"), case
+
+
+# ---- The exercise, the example and the page. ----
+
+LESSON = course.exercise("yarn_angles")
+
+
+def test_the_exercise_takes_what_the_function_does():
+    def by_the_function(base, width, factor, trained, fast, slow):
+        return yarn(base, width, factor=factor, trained=trained, fast=fast, slow=slow, truncate=False)
+
+    assert course.check(LESSON.name, by_the_function).right
+
+
+@pytest.mark.parametrize("mistake", LESSON.mistakes, ids=lambda mistake: mistake.name)
+def test_the_exercise_names_what_is_wrong(mistake):
+    result = course.check(LESSON.name, LESSON.mistaken(mistake))
+    assert not result.right and result.mistake == mistake.name and mistake.sentence in " ".join(str(result).split())
+
+
+@pytest.mark.parametrize("name", ["yarn", "rope scaling"])
+def test_the_stepper_finds_the_example(name, capsys):
+    assert cli.main(["step", name, "--verify"]) == 0
+    shown = capsys.readouterr().out
+    assert "keep (3,)" in shown and "dturned" in shown
+
+
+def test_the_site_has_a_page_about_it():
+    (idea,) = (one for one in read_ideas() if one.stem == "scaled_angles")
+    assert idea.title == "Angles for longer texts"
+    assert module_of(LESSON.name) == "ideas.after.scaled_angles.angles"

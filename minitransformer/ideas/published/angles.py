@@ -11,6 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from ..after.scaled_angles import ScaledRotary
 from ..after.scaled_angles.angles import sharper
 from .fields import Fields
 
@@ -45,12 +48,11 @@ def read(fields: Fields, width: int, partial: bool = False, layers: str = "") ->
         inside.only(**{_PART: 1.0})
     longest = fields.size("max_position_embeddings", 2048)
     angles = _READ[kind](inside, longest)
-    result = {
-        "rotary_base": inside.positive("rope_theta", 10000.0),
-        "scaled_angles": angles,
-        "d_rotary": _part(inside, width),
-    }
+    base, rotated = inside.positive("rope_theta", 10000.0), _part(inside, width)
     inside.nothing_else(place=place)
+    result = {"rotary_base": base, "scaled_angles": angles, "d_rotary": rotated}
+    if angles is not None:
+        ScaledRotary(base, angles)(np.zeros((1, rotated or width)))  # refuses what does not fit this width
     if angles is not None and kind == "dynamic":
         result["max_length"] = int(angles["factor"] * longest)
     return result
@@ -125,11 +127,15 @@ def one(base: float, scaled: Mapping[str, Any] | None, part: float = 1.0) -> dic
     return {**options, "rope_theta": base} | ({} if part == 1.0 else {_PART: part})
 
 
+def part_of(rotated: int, width: int) -> float:
+    """The factor that leaves so many of a head's numbers to rotate."""
+    part = rotated / width
+    return part if int(width * part) == rotated else math.nextafter(part, 2.0)  # one rounding away
+
+
 def written(config: Any) -> dict[str, Any]:
     """What `read` reads of a config like Llama's, in the place of today and, for older readers, in the earlier ones."""
-    part = (config.d_rotary or config.d_head) / config.d_head
-    if int(config.d_head * part) < (config.d_rotary or 0):  # one rounding away
-        part = math.nextafter(part, 1.0)
+    part = part_of(config.d_rotary or config.d_head, config.d_head)
     now = one(config.rotary_base, config.scaled_angles, part)
     fields = {"rope_theta": config.rotary_base, "rope_parameters": now} | ({} if part == 1.0 else {_PART: part})
     if config.scaled_angles is None:

@@ -16,11 +16,11 @@ from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.scaled_angles import scaled_turn
 from ..after.scaled_angles.angles import follow_length
-from ..after.scaled_angles.rereading import RereadingLanguageModel
 from . import angles
 from .decoder import decoder, within
 from .family import BODY, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
+from .rereading import RereadingLanguageModel
 
 FIELDS = """
 vocab_size                 size        vocabulary

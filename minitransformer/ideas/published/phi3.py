@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import llama
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 
 
 @dataclass(frozen=True)
 class Phi3Config(llama.LlamaConfig):
-    """Sizes of a Phi-3: those of a Llama. trained: the length of its first training, before longer texts."""
+    """Sizes of a Phi-3: those of a Llama."""
 
     norm_eps: float = 1e-5
-    trained: int = 4096
 
 
 _DEFAULTS = {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096}
@@ -29,14 +28,14 @@ def ours(fields: Fields, head: str, stored: Stored) -> Phi3Config:
     """The config of Phi-3's config.json."""
     fields = fields.otherwise(**_DEFAULTS)
     fields.only(attention_bias=False)
-    sizes, trained = llama.sizes(fields, head, partial=True), fields.size("original_max_position_embeddings")
-    return Phi3Config(**sizes, window=fields.size_or_none("sliding_window"), trained=trained)
+    return Phi3Config(**llama.sizes(fields, head, partial=True), window=fields.size_or_none("sliding_window"))
 
 
 def theirs(config: Phi3Config) -> dict[str, Any]:
     """Phi-3's config.json."""
+    trained = (config.scaled_angles or {}).get("trained", config.max_length)
     sizes = {**llama.written_sizes(config), "sliding_window": config.window}
-    return {**sizes, "original_max_position_embeddings": config.trained}
+    return {**sizes, "original_max_position_embeddings": trained}  # theirs counts more than the one inside
 
 
 NAMES = """
@@ -52,14 +51,32 @@ norm                                   =  stack.final_norm
 /lm_head                               ~  tokens
 """
 
+GGUF = """
+token_embd         =  embed_tokens
+output_norm        =  norm
+output             =  /lm_head
+blk.*.attn_norm    =  layers.*.input_layernorm
+blk.*.attn_qkv     =  layers.*.self_attn.qkv_proj
+blk.*.attn_output  =  layers.*.self_attn.o_proj
+blk.*.ffn_norm     =  layers.*.post_attention_layernorm
+blk.*.ffn_up       =  layers.*.mlp.gate_up_proj
+blk.*.ffn_down     =  layers.*.mlp.down_proj
+"""
+
+
+def window_in_gguf(fields: Fields, stored: Stored, config: Any) -> dict[str, Any]:
+    """The window; 0 is none."""
+    return {"sliding_window": fields.get("phi3.attention.sliding_window") or None}
+
 
 FAMILY = Family(
     "phi3", "model", classes("Phi3", WRITERS), ours, theirs, NAMES,
     recipe=Phi3Config,
-    adds="as Llama; rotary angles divided by factors (LongRoPE), in a part of each head; a window",
-    small=llama.SMALL | {
-        "head_dim": 8, "hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 1, "sliding_window": 6,
-        "original_max_position_embeddings": 8, "partial_rotary_factor": 0.5,
+    adds="as Llama; rotary angles divided by factors (LongRoPE), in a part of each head",
+    in_gguf=InGguf(GGUF, window_in_gguf),
+    small={name: value for name, value in llama.SMALL.items() if name != "head_dim"} | {
+        "hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 1,
+        "original_max_position_embeddings": 24, "partial_rotary_factor": 0.5,
         "rope_parameters": {
             "rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.5], "long_factor": [2.0, 5.0],
         },

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 _SIDE_BY_SIDE = "attention and feed-forward network side by side"
-_PART = "rotary positions in only a part of each head"
 _EXPERTS = "mixtures of experts in place of feed-forward networks"
 _GEMMA_3 = "norms of queries and keys that multiply by 1 + γ, and another rotary base in the layers with windows"
 _FILE = "a file in published/, though every part is here: {}"
-_BETWEEN = "rotary positions that turn neighbouring numbers of a head in a whole model"
+_BETWEEN = _FILE.format("rotary positions that turn neighbouring numbers of a head")
 
 UNKNOWN = {
     "bloom": "ALiBi with a norm after the embedding, and queries, keys and values of each head side by side",
@@ -27,10 +26,10 @@ UNKNOWN = {
     "gemma": _FILE.format("it is Gemma 2 without the caps and without the norms after each sub-layer"),
     "gemma3": _GEMMA_3,
     "gemma3_text": _GEMMA_3,
-    "glm": f"{_PART}, {_BETWEEN}",
+    "glm": f"{_BETWEEN}, in a part of it",
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
-    "gpt_neox": f"{_PART}, {_SIDE_BY_SIDE}",
-    "gptj": f"{_PART}, {_SIDE_BY_SIDE}",
+    "gpt_neox": _SIDE_BY_SIDE,
+    "gptj": _SIDE_BY_SIDE,
     "helium": _BETWEEN,
     "granite": "factors that scale token vectors, scores, residual connections and logits",
     "mamba": "a state space in place of attention",
@@ -41,12 +40,12 @@ UNKNOWN = {
     "olmo": "LayerNorm without γ and β",
     "olmoe": "experts whose gates do not sum to one",
     "opt": "a language model's learned positions that begin at row 2 of their table",
-    "phi": f"{_PART}, {_SIDE_BY_SIDE}",
+    "phi": _SIDE_BY_SIDE,
     "qwen2_moe": "an expert that every token uses, beside those that a router chooses",
     "qwen3_moe": _FILE.format(f"{_EXPERTS}, RMSNorm of the queries and keys of each head"),
     "rwkv": "a recurrence in place of attention",
     "smollm3": "layers without positions",
-    "stablelm": f"{_PART} together with LayerNorm",
+    "stablelm": _FILE.format("rotary positions in a part of each head, LayerNorm"),
     "umt5": "a relative position bias in every layer",
     "xlnet": "tokens predicted in a permuted order, by two streams of attention",
 }

@@ -23,9 +23,12 @@ class ScaledRotary(Module):
     width: even, d unless given; the other numbers do not depend on the position (Black et al. 2022, "GPT-NeoX-20B",
     section 2.1.1). interleaved: of `rotate`. Nothing is learned. Raises ValueError for an unknown kind or option.
 
+    Backward. Each pair is multiplied by m times a rotation by θ. The transpose of that is m times the rotation by -θ,
+    so the gradient takes the same way with -sin θ. The angles are constants.
+
     The angles of `dynamic` and `longrope` depend on the length of the text: the largest position of a sequence in this
-    call, plus 1. Keys that were turned in an earlier call do not follow: RuntimeError; rereading.py has the model whose
-    keys do.
+    call, plus 1. Keys that were turned in an earlier call do not follow: RuntimeError. The model in
+    published/rereading.py reads them again.
     """
 
     @declared("base > 0")
@@ -45,10 +48,10 @@ class ScaledRotary(Module):
         if positions is not None:
             check_array("ScaledRotary", "positions", positions)
         cos, sin = self._turns(heads, start, positions)
-        turned, rotate_backward = rotate(heads, cos, sin, self.interleaved)
+        turned, _ = rotate(heads, cos, sin, self.interleaved)
 
         def backward(dturned: Array) -> Array:
-            dheads, _, _ = rotate_backward(dturned)  # cosines and sines are constants
+            dheads, _ = rotate(dturned, cos, -sin, self.interleaved)
             return dheads
 
         return turned, backward

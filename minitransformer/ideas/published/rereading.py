@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module, to_numpy
-from ....core.layers import Cache
-from ....core.models import LanguageModel
-from .angles import stage
+from ...core.arrays.backend import Array, Pullback, array_module, to_numpy
+from ...core.layers import Cache
+from ...core.models import LanguageModel
+from ..after.scaled_angles.angles import stage
 
 
 class RememberingCache(Cache):

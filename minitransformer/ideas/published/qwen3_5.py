@@ -141,8 +141,8 @@ norm                                   =     stack.final_norm
 
 SMALL = llama.SMALL | {
     "head_dim": 8, "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 3, "linear_value_head_dim": 5,
-    "linear_conv_kernel_dim": 3,
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 5,
+    "linear_conv_kernel_dim": 3, "rms_norm_eps": 1e-2,
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
 }  # fmt: skip
 

@@ -68,10 +68,10 @@ class Columns(Module):
         y, linear_backward = self.ops.linear(x, own, None if bias is None else self._own(bias.value).reshape(-1))
 
         def backward(dy: Array) -> Array:
-            dx, dweight, *dbias = linear_backward(dy)
-            weight.grad += self._among_zeros(dweight, weight.value)
+            dx, down, *of_bias = linear_backward(dy)
+            weight.grad += self._among_zeros(down, weight.value)
             if bias is not None:
-                bias.grad += self._among_zeros(dbias[0], bias.value)
+                bias.grad += self._among_zeros(of_bias[0], bias.value)
             return dx
 
         return y, backward

@@ -62,18 +62,20 @@ from ....core.arrays.masks import causal_mask
 from ....core.layers import Cost
 
 
-@op("q, k: (..., C, d_k); v: (..., C, d_v); decay, beta: (..., C); memory: (..., d_k, d_v)")
+@op("q, k: (..., C, d_k); v: (..., C, d_v); decay, beta: (..., C); memory: (..., d_k, d_v); result: (..., R, d_v)")
 @in_float32
 def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array) -> tuple[Array, Pullback]:
     """C positions of the gated delta rule at once. The result holds two things, one above the other.
 
-    Its C + d_k rows of width d_v are the outputs of the C positions, and below them the memory after the last one.
+    Its R = C + d_k rows are the outputs of the C positions, and below them the memory after the last one.
     backward(dresult) returns (dq, dk, dv, ddecay, dbeta, dmemory). Yang et al. 2024, "Gated Delta Networks", 3.3.
     """
     xp = array_module(q)
     n = q.shape[-2]
     back = causal_mask(n, n, device_of(q).name)
-    clock = decay.cumsum(axis=-1)
+    sums = back.astype(q.dtype)  # row t of sums · decay adds up the decays until t
+    earlier = sums * (1.0 - sums.T)  # without the diagonal
+    clock = decay @ sums.T
     gaps = clock[..., :, None] - clock[..., None, :]
     lasting = xp.exp(xp.where(back, gaps, -xp.inf))
     since = xp.exp(clock)[..., None]  # a column, as the two below
@@ -81,7 +83,7 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
     rates = beta[..., None]
     early_q, early_k, late_k = since * q, since * k, until * k
 
-    overlaps = xp.tril(lasting * (k @ k.swapaxes(-1, -2)), -1)
+    overlaps = earlier * lasting * (k @ k.swapaxes(-1, -2))
     coupling = overlaps * beta[..., None, :]
     inverse = _inverse(coupling)
     novel = v - early_k @ memory
@@ -98,7 +100,7 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
         dwritten = scores.swapaxes(-1, -2) @ doutput + late_k @ dafter
         derror = rates * dwritten
         dnovel = inverse.swapaxes(-1, -2) @ derror
-        dcoupling = -xp.tril(dnovel @ error.swapaxes(-1, -2), -1)
+        dcoupling = -earlier * (dnovel @ error.swapaxes(-1, -2))
         dv = dnovel
         dbeta = (dwritten * error).sum(axis=-1) + (dcoupling * overlaps).sum(axis=-2)
         doverlaps = dcoupling * beta[..., None, :]
@@ -121,7 +123,7 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
         kept = since[..., -1, 0] * (dafter * memory).sum(axis=(-2, -1))
         from_start = (dearly_q * early_q + dearly_k * early_k).sum(axis=-1) + last * kept[..., None]
         dclock = dgaps.sum(axis=-1) - dgaps.sum(axis=-2) + from_start
-        ddecay = dclock[..., ::-1].cumsum(axis=-1)[..., ::-1]
+        ddecay = dclock @ sums
         return dq, dk, dv, ddecay, dbeta, dmemory
 
     return result, backward
@@ -137,10 +139,10 @@ def _inverse(coupling: Array) -> Array:
         return xp.ones_like(coupling)
     half = n // 2
     first, second = _inverse(coupling[..., :half, :half]), _inverse(coupling[..., half:, half:])
-    inverse = xp.zeros_like(coupling)
-    inverse[..., :half, :half], inverse[..., half:, half:] = first, second
-    inverse[..., half:, :half] = -(second @ coupling[..., half:, :half] @ first)
-    return inverse
+    below = -(second @ coupling[..., half:, :half] @ first)
+    above = xp.zeros_like(coupling[..., :half, half:])
+    upper, lower = xp.concatenate([first, above], axis=-1), xp.concatenate([below, second], axis=-1)
+    return xp.concatenate([upper, lower], axis=-2)
 
 
 @op(
@@ -166,10 +168,10 @@ def chunked_delta(
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     before = _empty(q, v) if state is None else state
     scaled = factor * q
-    (output, after), chunks_backward = in_chunks(scaled, k, v, decay, beta, before, chunk)
+    output, _, chunks_backward = in_chunks(scaled, k, v, decay, beta, before, chunk)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
-        dafter = array_module(q).zeros_like(after)
+        dafter = array_module(q).zeros_like(before)  # nobody reads the memory after the text
         dscaled, dk, dv, ddecay, dbeta, dstate = chunks_backward(doutput, dafter)
         dq = factor * dscaled
         if state is None:
@@ -181,8 +183,8 @@ def chunked_delta(
 
 def in_chunks(
     q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array, chunk: int = 64
-) -> tuple[tuple[Array, Array], Pullback]:
-    """((output, memory after the text), backward), without a scale.
+) -> tuple[Array, Array, Pullback]:
+    """(output, memory after the text, backward), without a scale.
 
     backward(doutput, dmemory) returns (dq, dk, dv, ddecay, dbeta, dmemory), the last of the memory before the text.
     """
@@ -190,8 +192,8 @@ def in_chunks(
     places = [slice(start, start + chunk) for start in range(0, q.shape[-2], chunk)]
     outputs, pullbacks = [], []
     for at in places:
-        of_chunk = q[..., at, :], k[..., at, :], v[..., at, :], decay[..., at], beta[..., at]
-        result, pullback = delta_chunk(*of_chunk, memory)
+        q_at, k_at, v_at = q[..., at, :], k[..., at, :], v[..., at, :]
+        result, pullback = delta_chunk(q_at, k_at, v_at, decay[..., at], beta[..., at], memory)
         n = result.shape[-2] - memory.shape[-2]
         outputs.append(result[..., :n, :])
         memory = result[..., n:, :]
@@ -200,13 +202,14 @@ def in_chunks(
     def backward(doutput: Array, dmemory: Array) -> tuple[Array, ...]:
         found: list[tuple[Array, ...]] = []
         for at, pullback in zip(reversed(places), reversed(pullbacks), strict=True):
-            *of_chunk, dmemory = pullback(xp.concatenate([doutput[..., at, :], dmemory], axis=-2))
-            found.append(tuple(of_chunk))
+            dresult = xp.concatenate([doutput[..., at, :], dmemory], axis=-2)
+            dq_at, dk_at, dv_at, ddecay_at, dbeta_at, dmemory = pullback(dresult)
+            found.append((dq_at, dk_at, dv_at, ddecay_at, dbeta_at))
         dq, dk, dv, ddecay, dbeta = (list(reversed(parts)) for parts in zip(*found, strict=True))
         rows = [xp.concatenate(parts, axis=-2) for parts in (dq, dk, dv)]
         return (*rows, xp.concatenate(ddecay, axis=-1), xp.concatenate(dbeta, axis=-1), dmemory)
 
-    return (xp.concatenate(outputs, axis=-2), memory), backward
+    return xp.concatenate(outputs, axis=-2), memory, backward
 
 
 def _empty(q: Array, v: Array) -> Any:
@@ -223,9 +226,10 @@ def chunk_cost(batch: int, length: int, d_k: int, d_v: int, chunk: int) -> Cost:
     total = Cost()
     for start in range(0, length, chunk):
         t = min(chunk, length - start)
-        flops = 2 * t * t * (2 * d_k + 2 * d_v) + 2 * 3 * t * d_k * d_v + _inverse_flops(t)
+        flops = 2 * t * t * (2 * d_k + 2 * d_v + 1) + 2 * 3 * t * d_k * d_v + _inverse_flops(t)
         memory = d_k + (chunk if start else 0)
-        total += Cost(batch * flops, batch * (4 * t * t + t * (3 * d_k + 2 * d_v + 1) + memory * d_v))
+        kept = 4 * t * t + t * (3 * d_k + 2 * d_v + 1) + memory * d_v
+        total += Cost(batch * flops, batch * kept + 2 * t * t)  # and two matrices of ones
     return total
 
 

@@ -110,7 +110,7 @@ class GatedDeltaNet(Module):
         before = array_module(x).zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), x.dtype)
         if cache is not None and cache.state is not None:
             before = cache.state
-        (heads, after), delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk)
+        heads, after, delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk)
         if cache is not None:
             cache.keep(after, x.shape[-2])
         y, outputs_backward = self._outputs(kept, heads)

@@ -29,7 +29,7 @@ def step_decay(x: Array, log_rate: Array, shift: Array) -> tuple[Array, Pullback
     xp = array_module(x)
     rate = xp.exp(log_rate)
     shifted = x + shift
-    step = xp.maximum(shifted, 0.0) + xp.log1p(xp.exp(-abs(shifted)))  # the exponent is never positive
+    step = xp.maximum(shifted, 0.0) + xp.log(1.0 + xp.exp(-abs(shifted)))  # the exponent is never positive
     decay = -rate * step
 
     def backward(ddecay: Array) -> tuple[Array, Array, Array]:

@@ -203,8 +203,8 @@ def in_chunks(
         found: list[tuple[Array, ...]] = []
         for at, pullback in zip(reversed(places), reversed(pullbacks), strict=True):
             dresult = xp.concatenate([doutput[..., at, :], dmemory], axis=-2)
-            dq_at, dk_at, dv_at, ddecay_at, dbeta_at, dmemory = pullback(dresult)
-            found.append((dq_at, dk_at, dv_at, ddecay_at, dbeta_at))
+            of_q, of_k, of_v, of_decay, of_beta, dmemory = pullback(dresult)
+            found.append((of_q, of_k, of_v, of_decay, of_beta))
         dq, dk, dv, ddecay, dbeta = (list(reversed(parts)) for parts in zip(*found, strict=True))
         rows = [xp.concatenate(parts, axis=-2) for parts in (dq, dk, dv)]
         return (*rows, xp.concatenate(ddecay, axis=-1), xp.concatenate(dbeta, axis=-1), dmemory)

@@ -186,7 +186,8 @@ def in_chunks(
 ) -> tuple[Array, Array, Pullback]:
     """(output, memory after the text, backward), without a scale.
 
-    backward(doutput, dmemory) returns (dq, dk, dv, ddecay, dbeta, dmemory), the last of the memory before the text.
+    backward(doutput, later) returns (dq, dk, dv, ddecay, dbeta, earlier): the gradients of the memory after the text,
+    and of the one before it.
     """
     xp = array_module(q)
     places = [slice(start, start + chunk) for start in range(0, q.shape[-2], chunk)]
@@ -199,15 +200,15 @@ def in_chunks(
         memory = result[..., n:, :]
         pullbacks.append(pullback)
 
-    def backward(doutput: Array, dmemory: Array) -> tuple[Array, ...]:
+    def backward(doutput: Array, later: Array) -> tuple[Array, ...]:
         found: list[tuple[Array, ...]] = []
         for at, pullback in zip(reversed(places), reversed(pullbacks), strict=True):
-            dresult = xp.concatenate([doutput[..., at, :], dmemory], axis=-2)
-            of_q, of_k, of_v, of_decay, of_beta, dmemory = pullback(dresult)
+            of_result = xp.concatenate([doutput[..., at, :], later], axis=-2)
+            of_q, of_k, of_v, of_decay, of_beta, later = pullback(of_result)
             found.append((of_q, of_k, of_v, of_decay, of_beta))
         dq, dk, dv, ddecay, dbeta = (list(reversed(parts)) for parts in zip(*found, strict=True))
         rows = [xp.concatenate(parts, axis=-2) for parts in (dq, dk, dv)]
-        return (*rows, xp.concatenate(ddecay, axis=-1), xp.concatenate(dbeta, axis=-1), dmemory)
+        return (*rows, xp.concatenate(ddecay, axis=-1), xp.concatenate(dbeta, axis=-1), later)
 
     return xp.concatenate(outputs, axis=-2), memory, backward
 

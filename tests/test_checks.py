@@ -33,12 +33,7 @@ FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values()))
 FOLDERS = [import_module(at.name) for at in walk_packages(ideas.__path__, "minitransformer.ideas.") if at.ispkg]
 FOLDERS = [folder for folder in FOLDERS if folder.__name__.count(".") == 3]  # minitransformer.ideas.after.NAME
 IN_FOLDERS = {name for folder in FOLDERS for name in folder.__all__}  # of ideas that have a folder of their own
-IN_MODULES = (
-    "ClampedExperts",
-    "Compressed",
-    "OffsetPositions",
-    "HalvesPositions",
-)  # of recipes, imported from their modules
+IN_MODULES = ("ClampedExperts", "Compressed", "OffsetPositions", "HalvesPositions")  # of recipes, from their modules
 PUBLIC = {
     "op": [*OPS],
     "layer": [*layers.__all__, *({*ideas.__all__, *IN_FOLDERS} - OPS.keys()), *IN_MODULES],

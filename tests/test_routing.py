@@ -12,10 +12,10 @@ from minitransformer.ideas.after.routing import (
     SharedExperts,
     SigmoidRouting,
     SoftmaxRouting,
-    best_in_groups,
     sigmoid_gates,
     softmax_gates,
 )
+from minitransformer.ideas.after.routing.op import best_in_groups
 from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(3)
@@ -125,6 +125,8 @@ def test_what_does_not_fit_is_refused():
         SigmoidRouting(6, 0)
     with pytest.raises(ValueError, match="k must be at most n_experts, got 3 of 2"):
         ideas.MixtureOfExperts(4, 5, 2, route=SoftmaxRouting(3))
+    with pytest.raises(ValueError, match="6 experts cannot form 4 groups"):
+        SoftmaxRouting(2, 4)(LOGITS)
     with pytest.raises(ValueError, match="does not broadcast to"):
         sigmoid_gates(LOGITS, np.ones((7, 5), bool))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from value_checks import CLOSE, rejects
 
-from minitransformer import cli, course
+from minitransformer import course
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.generation import generate
@@ -217,7 +217,7 @@ def test_each_mistake_shows_where_it_says(mistake):
         assert report.ok == (mistake.caught_by == "values"), case
 
 
-# ---- The exercise, the example and the page. ----
+# ---- The exercise and the page. ----
 
 LESSON = course.exercise("yarn_angles")
 
@@ -233,13 +233,6 @@ def test_the_exercise_takes_what_the_function_does():
 def test_the_exercise_names_what_is_wrong(mistake):
     result = course.check(LESSON.name, LESSON.mistaken(mistake))
     assert not result.right and result.mistake == mistake.name and mistake.sentence in " ".join(str(result).split())
-
-
-@pytest.mark.parametrize("name", ["yarn", "rope scaling"])
-def test_the_stepper_finds_the_example(name, capsys):
-    assert cli.main(["step", name, "--verify"]) == 0
-    shown = capsys.readouterr().out
-    assert "keep (3,)" in shown and "dturned" in shown
 
 
 def test_the_site_has_a_page_about_it():

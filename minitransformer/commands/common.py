@@ -72,7 +72,7 @@ def add_fields(
     leave_out: Sequence[str] = (),
 ) -> None:
     """Add --NAME for every field of a dataclass, with its meaning. A field that is not given on the command line stays
-    unset. An object, such as scaled angles, and a list have no flag.
+    unset. An object and a list have no flag.
     """
     group = command.add_argument_group(title)
     for field in dataclasses.fields(settings):

@@ -132,7 +132,7 @@ class TopK(Module):
         """Return (gates, backward); backward(dgates) returns dlogits."""
         return top_k_gates(logits, self.k)
 
-    def kept(self, n_experts: int) -> int:
+    def numbers_kept(self, n_experts: int) -> int:
         """How many numbers of each position it keeps for backward, besides the gates."""
         return 0
 
@@ -205,7 +205,7 @@ class MixtureOfExperts(Module):
         """The router, and k experts for each position. Kept besides: the input, the gates, the outputs."""
         rows, (d_model, n_experts) = batch * length, self.router.weight.value.shape
         each = self.experts[0].cost(1, self.route.k * rows)
-        kept = (1 + self.route.k) * d_model + n_experts + self.route.kept(n_experts)
+        kept = (1 + self.route.k) * d_model + n_experts + self.route.numbers_kept(n_experts)
         return self.router.cost(batch, length) + each + Cost(kept=rows * kept)
 
     def balance(self, x: Array) -> tuple[Array, Pullback]:

@@ -20,12 +20,13 @@ with scores scaled by 1/√(d + d_R). The cache holds d_c + d_R numbers for each
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
 from ...core.arrays.backend import Array, Pullback, array_module
-from ...core.arrays.boundary import lacks_heads
+from ...core.arrays.boundary import check_index, lacks_heads
 from ...core.arrays.declared import declared
 from ...core.layers.cache import KeyValueCache, check_layer_cache, no_backward
 from ...core.layers.linear import Linear
@@ -65,6 +66,18 @@ class Compressed(Module):
             return dx
 
         return y, backward
+
+    @property
+    def d_out(self) -> int:
+        """The width of y."""
+        return self.up.d_out
+
+    def part(self, columns: slice) -> Compressed:
+        """A copy that gives only these numbers of y."""
+        alone = copy.copy(self)
+        alone.down, alone.norm = copy.deepcopy(self.down), copy.deepcopy(self.norm)
+        alone.up = self.up.part(columns=columns)
+        return alone
 
     def cost(self, batch: int, length: int) -> Cost:
         """That of its parts. Kept besides: what `up` reads; the input is counted by the attention."""
@@ -161,6 +174,24 @@ class LatentAttention(Module):
         mixed = self.mix.cost(batch, length, h, d_k, self.d_value)
         kept = batch * length * (self.d_model + self.d_latent + h * (self.d_head + self.d_value))
         return sum((part.cost(batch, length) for part in parts), mixed + Cost(kept=kept))
+
+    def head(self, i: int) -> LatentAttention:
+        """Head i alone, from 0 on, with copies of the latent's maps and of its part of the others.
+
+        y = sum_i head(i)(x) + b_O.
+        """
+        check_index("LatentAttention.head", i, self.n_heads)
+        of_query, of_up, of_output = (
+            slice(i * width, (i + 1) * width)
+            for width in (self.query.d_out // self.n_heads, self.d_head + self.d_value, self.d_value)
+        )
+        alone = copy.copy(self)
+        alone.n_heads, alone.mix, alone.turn = 1, self.mix.head(i), copy.deepcopy(self.turn)
+        alone.down, alone.norm = copy.deepcopy(self.down), copy.deepcopy(self.norm)
+        alone.query, alone.up = self.query.part(columns=of_query), self.up.part(columns=of_up)
+        alone.output = self.output.part(rows=of_output)
+        alone.zero_grad()
+        return alone
 
     def _queries(self, x: Array, start: int, positions: Array | None) -> tuple[Array, Pullback]:
         """The queries, (..., H, T, d + d_R): an unrotated and a rotated part."""

@@ -17,11 +17,11 @@ from .rotary import rotary_turn
 class HeadNorm(Module):
     """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width).
 
-    norm: the class of the norm.
+    kind: the class of the norm, such as OffsetRMSNorm.
     """
 
-    def __init__(self, width: int, eps: float = 1e-6, then: Turn | None = None, norm: type[RMSNorm] = RMSNorm) -> None:
-        self.norm, self.then = norm(width, eps), then
+    def __init__(self, width: int, eps: float = 1e-6, then: Turn | None = None, kind: type[RMSNorm] = RMSNorm) -> None:
+        self.norm, self.then = kind(width, eps), then
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward); backward(dturned) returns dheads. start, positions: of the rotation."""
@@ -43,12 +43,12 @@ def qk_norm(
     eps: float = 1e-6,
     rotary_base: float | None = None,
     then: tuple[Any, Any] | None = None,
-    norm: type[RMSNorm] = RMSNorm,
+    kind: type[RMSNorm] = RMSNorm,
 ) -> tuple[HeadNorm, HeadNorm]:
     """A `turn` with one norm for queries and one for keys, each followed by a rotation if a base is given.
 
-    then: a pair of Turn that follows instead. norm: the class of both norms.
+    then: a pair of Turn that follows instead. kind: the class of the norms.
     """
     if then is None:
         then = (None, None) if rotary_base is None else rotary_turn(rotary_base)
-    return HeadNorm(width, eps, then[0], norm), HeadNorm(width, eps, then[1], norm)
+    return HeadNorm(width, eps, then[0], kind), HeadNorm(width, eps, then[1], kind)

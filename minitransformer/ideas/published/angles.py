@@ -2,7 +2,7 @@
 
 Configs have kept them in three places. Llama's first ones have `rope_theta` alone; later ones add `rope_scaling`, an
 object with `type` or `rope_type`; those of today have one object, `rope_parameters`, with `rope_theta` inside, and some
-one such object for each kind of layer. What is read has our names, those of ideas/after/scaled_angles.
+one such object for each kind of layer (layer_kinds.py). What is read has our names, those of ideas/after/scaled_angles.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ _TRAINED = "original_max_position_embeddings"
 _PART = "partial_rotary_factor"
 
 
-def read(fields: Fields, width: int, partial: bool = False, layers: str = "") -> dict[str, Any]:
+def read(fields: Fields, width: int, partial: bool = False) -> dict[str, Any]:
     """The fields `rotary_base`, `scaled_angles` and `d_rotary` of a config like Llama's, and what changes max_length.
 
     width: of a head. partial: whether the family rotates a part of each head, if its config asks for it; another
-    family is refused then. layers: the kind of layer that is meant, such as "full_attention", if each has an object.
+    family is refused then.
     """
     there = [name for name in _PLACES if fields.get(name)]
     place = there[0] if there else _PLACES[-1]
     given: Any = fields.get(place, {}) or {}
-    if isinstance(given, dict) and layers in given:
-        place, given = f"{place}.{layers}", given[layers]
     if not isinstance(given, dict):
         raise ValueError(f"{place} must be an object, got {type(given).__name__}")
     beside = {name: value for name in ("rope_theta", _PART, _TRAINED) if (value := fields.get(name)) is not None}

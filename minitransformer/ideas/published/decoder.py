@@ -32,8 +32,8 @@ def decoder(
 ) -> LanguageModelParts:
     """The parts of a decoder. sizes: a config with the fields of LlamaConfig.
 
-    mix(i), turn(i): of layer i, from 0 on, turn(i) a pair of Turn or None; around_maps(map): see `grouped`; parts: see
-    `decoder_of`. Raises ValueError for heads of odd width.
+    mix(i), turn(i): of layer i, from 0 on, turn(i) a pair of Turn, or of None; around_maps(map): see `grouped`; parts:
+    see `decoder_of`. Raises ValueError for heads of odd width.
     """
     if (rotated := sizes.d_rotary or sizes.d_head) % 2:
         name = "d_rotary" if sizes.d_rotary else "head_dim"
@@ -56,11 +56,12 @@ def decoder_of(
     residual: Callable[[Any], Residual] | None = None,
     scale: float = 1.0,
     output: Callable[[Embedding], Any] | None = None,
+    embedding_norm: Any = None,
 ) -> LanguageModelParts:
     """The parts of a decoder, with any sub-layers.
 
     norm(): of vectors of width d_model; attention(i), feed_forward(i): of layer i, from 0 on; residual(f): around a
-    sub-layer; output(table): what makes the logits.
+    sub-layer; output(table): what makes the logits; embedding_norm: of the token vectors.
     """
     d = sizes.d_model
     tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
@@ -68,7 +69,7 @@ def decoder_of(
     layers = [EncoderLayer.of(wrapped(attention(i)), wrapped(feed_forward(i))) for i in range(sizes.n_layers)]
     table = tokens if sizes.tie_output else Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     return LanguageModelParts(
-        embed=InputEmbedding(tokens, None, scale, sizes.dropout),
+        embed=InputEmbedding(tokens, None, scale, sizes.dropout, norm=embedding_norm),
         stack=Encoder.of(layers, norm(), sizes.recompute),
         output=table if output is None else output(table),
     )

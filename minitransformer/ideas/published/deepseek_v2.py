@@ -7,6 +7,7 @@ which each token uses the best k, all or those of the best groups.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from ..after.gated import GatedFeedForward
 from ..after.latent_attention import LatentAttention
 from ..after.rotary import RotaryPositions
 from ..after.routing import SharedExperts, SoftmaxRouting
+from ..after.scaled_angles import ScaledRotary
+from ..after.scaled_angles.angles import sharper
 from . import angles, llama
 from .decoder import decoder_of
 from .family import BODY, WRITERS, Family, Stored, classes
@@ -60,6 +63,8 @@ class DeepseekV2Config:
     bias: bool = False
     mlp_bias: bool = False
     rotary_base: float = 10000.0
+    scaled_angles: dict[str, Any] | None = None  # as ScaledRotary takes them
+    sharpness: float = 0.0  # how much scores grow with the factor of the angles
     norm_eps: float = 1e-6
     tie_output: bool = False
     recompute: bool = False
@@ -72,16 +77,23 @@ class DeepseekV2Config:
         """What chooses experts."""
         return SoftmaxRouting(self.k, self.n_groups, self.groups, self.gate_factor)
 
-    def turn(self) -> Any:
+    def turn(self, interleaved: bool = True) -> Any:
         """What turns the rotated part of queries and keys."""
-        return RotaryPositions(self.rotary_base, interleaved=True)
+        if self.scaled_angles is None:
+            return RotaryPositions(self.rotary_base, interleaved)
+        return ScaledRotary(self.rotary_base, self.scaled_angles, interleaved=interleaved)
+
+    def scale(self) -> float:
+        """The factor of the scores. YaRN's is larger, since a longer text needs sharper weights."""
+        factor = sharper((self.scaled_angles or {}).get("factor", 1.0), self.sharpness)
+        return factor**2 / math.sqrt(self.d_head + self.d_rotary)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of DeepSeek-V2."""
         widths = self.d_head, self.d_latent, self.d_rotary
 
         def attention(i: int) -> LatentAttention:
-            mix = ScaledDotProduct(dropout=self.attention_dropout)
+            mix = ScaledDotProduct(self.scale(), self.attention_dropout)
             options: dict[str, Any] = {"d_value": self.d_value, "d_query": self.d_query, "bias": self.bias}
             return LatentAttention(self.d_model, self.n_heads, *widths, rng=rng, mix=mix, turn=self.turn(), **options)
 
@@ -125,19 +137,21 @@ def sizes(fields: Fields, head: str, table: str = FIELDS) -> dict[str, Any]:
     found = {**fields.read(_SIZES), **fields.read(table)}
     found["tie_output"] |= head == BODY
     fields.only(head_dim=found["d_rotary"], qk_head_dim=found["d_head"] + found["d_rotary"])
+    if "head_dim" in fields.document and fields.get("head_dim") is None:
+        raise ValueError("head_dim null is not supported; leave it out, since it is qk_rope_head_dim")
     if found["d_rotary"] % 2:
         raise ValueError(f"qk_rope_head_dim must be even, since positions turn pairs; got {found['d_rotary']}")
     found["d_query"] = fields.size_or_none("q_lora_rank")
     found["n_dense"] = min(_count(fields, "first_k_dense_replace"), found["n_layers"])
+    given: Any = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     turned = angles.read(fields, found["d_rotary"])
-    if turned["scaled_angles"] is not None:
-        raise ValueError(
-            f"angles of type {turned['scaled_angles']['kind']!r} are not here for this family, only 'default'"
-        )
-    return {**found, "rotary_base": turned["rotary_base"]}
+    if turned.pop("d_rotary") is not None or "max_length" in turned or (turned["scaled_angles"] or {}).get("short"):
+        raise ValueError("rotary angles of DeepSeek that depend on the length of a text are not supported")
+    sharpness = Fields(given).positive("mscale_all_dim", 0.0) if given.get("mscale_all_dim") else 0.0
+    return {**found, **turned, "sharpness": sharpness}
 
 
-def in_groups(fields: Fields, n_experts: int, k: int, at_least: int) -> dict[str, int]:
+def in_groups(fields: Fields, n_experts: int, k: int, at_least: int) -> dict[str, Any]:
     """The groups of experts. at_least: how many experts a group must have. Raises ValueError where they do not fit."""
     n_groups, groups = fields.size("n_group"), fields.size("topk_group")
     size = n_experts // n_groups
@@ -160,13 +174,16 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV2Config:
     fields.only(norm_topk_prob=False, scoring_func="softmax", seq_aux=True)
     found = sizes(fields, head)
     grouped = fields.choice("topk_method", {"greedy": False, "group_limited_greedy": True}, "greedy")
-    groups = in_groups(fields, found["n_experts"], found["k"], 1) if grouped else {}
+    fields.asked |= {"n_group", "topk_group"}  # they change nothing where all groups take part
+    groups: dict[str, Any] = in_groups(fields, found["n_experts"], found["k"], 1) if grouped else {}
     return DeepseekV2Config(**found, **groups, mlp_bias=fields.flag("mlp_bias", False))
 
 
 def written_sizes(config: Any) -> dict[str, Any]:
     """The fields of a config.json that both families have."""
-    rotary = {"rope_type": "default", "rope_theta": config.rotary_base}
+    rotary = angles.one(config.rotary_base, config.scaled_angles)
+    if config.sharpness:
+        rotary["mscale_all_dim"] = config.sharpness
     return {
         **written(config, _SIZES), **written(config, FIELDS), "q_lora_rank": config.d_query, "rope_parameters": rotary,
         "rope_theta": config.rotary_base, "first_k_dense_replace": config.n_dense, "n_group": config.n_groups,
@@ -202,8 +219,8 @@ SMALL = {
     name: value for name, value in llama.SMALL.items() if name not in ("num_key_value_heads", "head_dim")
 } | {
     "q_lora_rank": 5, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5,
-    "n_routed_experts": 6, "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 7,
-    "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
+    "n_routed_experts": 6, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 7,
+    "num_attention_heads": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
 }  # fmt: skip
 FAMILY = Family(
     "deepseek_v2", "model", classes("DeepseekV2", WRITERS), ours, theirs, NAMES,

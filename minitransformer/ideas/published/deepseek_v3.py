@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..after.rotary import RotaryPositions
 from ..after.routing import SigmoidRouting
 from . import deepseek_v2
 from .family import WRITERS, Family, Stored, classes
@@ -43,9 +42,9 @@ class DeepseekV3Config(deepseek_v2.DeepseekV2Config):
         """What chooses experts."""
         return SigmoidRouting(self.n_experts, self.k, self.n_groups, self.groups, self.gate_factor, self.gates_sum)
 
-    def turn(self) -> Any:
+    def turn(self, interleaved: bool | None = None) -> Any:
         """What turns the rotated part of queries and keys."""
-        return RotaryPositions(self.rotary_base, self.interleaved)
+        return super().turn(self.interleaved)
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -61,8 +60,8 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV3Config:
     fields.only(topk_method="noaux_tc", scoring_func="sigmoid", seq_aux=True)
     found = deepseek_v2.sizes(fields, head)
     found |= deepseek_v2.in_groups(fields, found["n_experts"], found["k"], 2)
-    how = {"gates_sum": fields.flag("norm_topk_prob", True), "interleaved": fields.flag("rope_interleave", True)}
-    return DeepseekV3Config(**found, **how)
+    found |= {"gates_sum": fields.flag("norm_topk_prob", True), "interleaved": fields.flag("rope_interleave", True)}
+    return DeepseekV3Config(**found)
 
 
 def theirs(config: DeepseekV3Config) -> dict[str, Any]:
@@ -75,6 +74,6 @@ FAMILY = Family(
     "deepseek_v3", "model", classes("DeepseekV3", WRITERS), ours, theirs, deepseek_v2.NAMES,
     recipe=DeepseekV3Config,
     adds="as DeepSeek-V2; gates of sigmoids, and a bias that only chooses",
-    small=deepseek_v2.SMALL | {"num_key_value_heads": 6},
+    small=deepseek_v2.SMALL | {"num_key_value_heads": 2},
     ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha quantization_config",
 )  # fmt: skip

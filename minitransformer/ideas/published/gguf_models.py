@@ -61,9 +61,9 @@ class _Changed(Packed):
 
 def _family(kind: Any) -> Family:
     """The family of an architecture. Raises ValueError, which says what is missing, for another."""
-    if (family := FAMILIES.get(kind) if isinstance(kind, str) else None) and family.in_gguf:
-        return family
-    known = [name for name, each in FAMILIES.items() if each.in_gguf]
+    known = {each.in_gguf.architecture or name: each for name, each in FAMILIES.items() if each.in_gguf}
+    if isinstance(kind, str) and kind in known:
+        return known[kind]
     name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # qwen3moe, qwen3_moe
     why = f"as a folder of Hugging Face's, {name} opens" if name in FAMILIES else missing(name)
     raise ValueError(
@@ -82,8 +82,6 @@ def document(file: File) -> dict[str, Any]:
     fields = Fields({name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")})
     if fields.get(f"{kind}.expert_count"):
         raise ValueError(f"{kind}.expert_count: a mixture of experts is not supported")
-    if file.metadata.get("split.count", 0) not in (0, 1):
-        raise ValueError("split.count: a model in several .gguf files is not supported; join them first")
     rows = (line.split() for line in _FIELDS.strip().splitlines())
     config: dict[str, Any] = {theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows}
     if config["num_attention_heads"] > config["hidden_size"]:
@@ -115,11 +113,14 @@ def document(file: File) -> dict[str, Any]:
 def _angles(fields: Fields, kind: str, stored: Mapping[str, Packed], width: int) -> dict[str, Any]:
     """What config.json says about scaled angles, and about how much of a head of this width is rotated.
 
-    A file has no kind of angles, but the factors of the pairs: one tensor for every text, or one for short and one for
-    long texts. So what was Llama 3's comes as LongRoPE's. Raises ValueError for a scaling that stands in the metadata.
+    Unless they are scaled linearly, a file has no kind of angles, but the factors of the pairs: one tensor for every
+    text, or one for short and one for long texts. So what was Llama 3's comes as LongRoPE's. Raises ValueError for
+    another scaling that stands in the metadata.
     """
     rope = f"{kind}.rope"
     found: dict[str, Any] = {"partial_rotary_factor": part_of(fields.size(f"{rope}.dimension_count", width), width)}
+    if fields.get(f"{rope}.scaling.type") == "linear":
+        return found | {"rope_scaling": {"rope_type": "linear", "factor": fields.positive(f"{rope}.scaling.factor")}}
     short, long = (stored.get(name) or stored.get(_FACTORS[0]) for name in _FACTORS[1:])
     if fields.get(f"{rope}.scaling.type") != "longrope" or short is None:
         fields.only(**{f"{rope}.scaling.type": "none"})

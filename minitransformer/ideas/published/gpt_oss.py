@@ -18,6 +18,7 @@ from . import llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
+from .heads import TOKENS
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GptOssConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
-            turn=lambda i: self.turn(),
+            turn=self.turn,
             feed_forward=lambda i: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
         )
 
@@ -102,7 +103,7 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 
 
 FAMILY = Family(
-    "gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES,
+    "gpt_oss", "model", classes("GptOss", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=GptOssConfig,
     adds="a sink in each head, a window in every second layer, experts; no packed experts",
     ignored="experts_per_token initial_context_length",

@@ -37,7 +37,7 @@ class MixtralConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda i: self.turn(),
+            turn=self.turn,
             feed_forward=lambda i: MixtureOfExperts(self.d_model, self.d_ff, *experts, rng=rng),
         )
 

@@ -38,7 +38,7 @@ class Olmo2Config(llama.LlamaConfig):
             rng,
             norm=norm,
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda i: self.turn(),
+            turn=self.turn,
             feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: NormedUpdate(sublayer, norm(), self.dropout),
             around_maps=lambda part: Normed(part, norm(part.d_out)),

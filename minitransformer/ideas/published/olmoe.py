@@ -43,7 +43,7 @@ class OlmoeConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda i: self.turn(),
+            turn=self.turn,
             feed_forward=lambda i: MixtureOfExperts(
                 self.d_model, self.d_ff, self.n_experts, activation=self.activation, rng=rng, route=route
             ),

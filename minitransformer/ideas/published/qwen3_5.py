@@ -52,7 +52,7 @@ class Qwen35Config(llama.LlamaConfig):
                 sizes = self.n_memories, self.n_memory_keys, self.d_key, self.d_value, self.kernel
                 return GatedDeltaNet(self.d_model, *sizes, self.norm_eps, self.activation, rng=rng)
             heads: Any = {"n_heads": self.n_heads, "n_key_heads": self.n_key_heads, "d_head": self.d_head}
-            turn = qk_norm(self.d_head or 1, self.norm_eps, then=self.turn(), norm=OffsetRMSNorm)
+            turn = qk_norm(self.d_head or 1, self.norm_eps, then=self.turn(), kind=OffsetRMSNorm)
             mix = ScaledDotProduct(dropout=self.attention_dropout)
             return gated_attention(self.d_model, **heads, bias=self.bias, rng=rng, mix=mix, turn=turn)
 

@@ -4,6 +4,6 @@ The recipes of OLMoE, Qwen3 MoE, DeepSeek-V2 and DeepSeek-V3 use it.
 """
 
 from .layer import SharedExperts, SigmoidRouting, SoftmaxRouting
-from .op import best_in_groups, sigmoid_gates, softmax_gates
+from .op import sigmoid_gates, softmax_gates
 
-__all__ = ["SharedExperts", "SigmoidRouting", "SoftmaxRouting", "best_in_groups", "sigmoid_gates", "softmax_gates"]
+__all__ = ["SharedExperts", "SigmoidRouting", "SoftmaxRouting", "sigmoid_gates", "softmax_gates"]

@@ -17,8 +17,10 @@ from .layer import SharedExperts, SigmoidRouting, SoftmaxRouting
 op = partial(case.op, room=own)
 _CHOSEN = np.array([[1, 0, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1]], bool)
 op("softmax_gates", (2, 3, 5), chosen=_CHOSEN, factor=1.7)
+op("softmax_gates of all experts", (3, 5), factor=0.6)
 op("softmax_gates of one expert", (3, 5), chosen=np.eye(3, 5, dtype=bool))
 op("sigmoid_gates", (2, 3, 5), chosen=_CHOSEN, factor=2.5)
+op("sigmoid_gates of all experts", (3, 5))
 op("sigmoid_gates that do not sum to one", (3, 5), chosen=_CHOSEN, factor=0.6, normalized=False)
 
 

@@ -33,7 +33,7 @@ class SoftmaxRouting(TopK):
         """Return (gates, backward); backward(dgates) returns dlogits."""
         return softmax_gates(logits, self.chosen(logits), self.factor)
 
-    def kept(self, n_experts: int) -> int:
+    def numbers_kept(self, n_experts: int) -> int:
         """The shares, or the scores."""
         return n_experts
 
@@ -63,7 +63,7 @@ class SigmoidRouting(SoftmaxRouting):
         """Return (gates, backward); backward(dgates) returns dlogits. Nothing flows into the bias."""
         return sigmoid_gates(logits, self.chosen(logits), self.factor, self.normalized)
 
-    def kept(self, n_experts: int) -> int:
+    def numbers_kept(self, n_experts: int) -> int:
         """The scores, and their sum."""
         return n_experts + self.normalized
 

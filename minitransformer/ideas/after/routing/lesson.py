@@ -10,7 +10,7 @@ from ....school.course.exercise import Arguments, Draw, exercise
 
 def _backward(draw: Draw) -> Arguments:
     n, n_experts = draw.sizes(2, 3, 7)
-    k = draw.integer(1, n_experts)
+    k = draw.integer(min(2, n_experts), n_experts)  # the gate of a single expert is always the factor
     return draw.scores(n, n_experts), draw.normal(n_experts), k, draw.uniform(1.5, 3.0), draw.gradient(n, n_experts)
 
 

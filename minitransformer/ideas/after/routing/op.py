@@ -41,16 +41,17 @@ from ..experts import chosen_experts
 
 @op("logits, gates: (..., E); chosen: booleans that broadcast to (..., E); factor > 0")
 @in_float32
-def softmax_gates(logits: Array, chosen: Array, factor: float = 1.0) -> tuple[Array, Pullback]:
+def softmax_gates(logits: Array, chosen: Array | None = None, factor: float = 1.0) -> tuple[Array, Pullback]:
     """The chosen experts' shares of a softmax over all, times `factor`; 0 for the others.
 
-    backward(dgates) returns dlogits. Fedus et al. 2021.
+    chosen: all unless given. backward(dgates) returns dlogits. Fedus et al. 2021.
     """
+    working = array_module(logits).ones(logits.shape, bool) if chosen is None else chosen
     p, softmax_backward = softmax(logits)
-    gates = factor * p * chosen
+    gates = factor * p * working
 
     def backward(dgates: Array) -> Array:
-        dp = factor * dgates * chosen
+        dp = factor * dgates * working
         dlogits = softmax_backward(dp)
         return dlogits
 
@@ -59,20 +60,23 @@ def softmax_gates(logits: Array, chosen: Array, factor: float = 1.0) -> tuple[Ar
 
 @op("logits, gates: (..., E); chosen: booleans that broadcast to (..., E); factor > 0")
 @in_float32
-def sigmoid_gates(logits: Array, chosen: Array, factor: float = 1.0, normalized: bool = True) -> tuple[Array, Pullback]:
+def sigmoid_gates(
+    logits: Array, chosen: Array | None = None, factor: float = 1.0, normalized: bool = True
+) -> tuple[Array, Pullback]:
     """The sigmoids of the chosen experts, times `factor`, and divided by their sum if normalized; 0 for the others.
 
-    At least one must be chosen in each row. backward(dgates) returns dlogits. DeepSeek-AI 2024.
+    chosen: all unless given, and at least one in each row. backward(dgates) returns dlogits. DeepSeek-AI 2024.
     """
+    working = array_module(logits).ones(logits.shape, bool) if chosen is None else chosen
     scores = logistic(logits)
-    share = chosen * scores
+    share = working * scores
     total = share.sum(axis=-1, keepdims=True) if normalized else 1.0
     gates = factor * share / total
 
     def backward(dgates: Array) -> Array:
         through_total = (dgates * gates).sum(axis=-1, keepdims=True) if normalized else 0.0
         dshare = (factor * dgates - through_total) / total
-        dscores = chosen * dshare
+        dscores = working * dshare
         dlogits = dscores * scores * (1.0 - scores)
         return dlogits
 
@@ -86,9 +90,12 @@ def best_in_groups(scores: Array, k: int, groups: int = 1, kept: int = 1, counte
     """
     if groups == 1:
         return chosen_experts(scores, k)
-    xp = array_module(scores)
-    in_groups = scores.reshape(*scores.shape[:-1], groups, -1)
-    best = xp.sort(in_groups, axis=-1)[..., -counted:].sum(axis=-1)
+    xp, (*before, n_experts) = array_module(scores), scores.shape
+    if n_experts % groups:
+        raise ValueError(f"best_in_groups: {n_experts} experts cannot form {groups} groups of equal size")
+    in_groups = scores.reshape(*before, groups, n_experts // groups)
+    counts = chosen_experts(in_groups, counted)
+    best = xp.where(counts, in_groups, 0.0).sum(axis=-1)
     open_groups = chosen_experts(best, kept)
-    visible = xp.where(open_groups[..., None], in_groups, -xp.inf).reshape(scores.shape)
-    return chosen_experts(visible, k)
+    visible = xp.where(open_groups[..., None], in_groups, -xp.inf)
+    return chosen_experts(visible.reshape(scores.shape), k)

@@ -88,11 +88,11 @@ def yarn(
     def pair_of(rounds: float) -> float:
         return width * math.log(trained / (2.0 * math.pi * rounds)) / (2.0 * math.log(base))
 
-    first, last = pair_of(fast), pair_of(slow)
-    if truncate:
-        first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, width - 1)
-    ramp = (np.arange(width // 2) - first) / (last - first if last != first else 0.001)
+    low, high = pair_of(fast), pair_of(slow)
+    first = max(0.0, math.floor(low) if truncate else low)
+    last = min(width - 1.0, math.ceil(high) if truncate else high)
+    span = last - first if last != first else 0.001
+    ramp = (np.arange(width // 2) - first) / span
     keep = 1.0 - ramp.clip(0.0, 1.0)
     return (1.0 - keep) * turns / factor + keep * turns, sharper(factor) if attention is None else attention
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....core.arrays.backend import Array, Pullback, array_module, device_of, to_device, to_numpy
+from ....core.arrays.backend import Array, Pullback, array_module, to_numpy
 from ....core.arrays.boundary import check_array, check_positive
 from ....core.arrays.declared import declared
 from ....core.layers import Module
@@ -69,8 +69,9 @@ class ScaledRotary(Module):
                     "build the model with config.build(), which reads the text again"
                 )
             options = {"length": length}
-        frequencies, m = self.angles(self.base, self.width or heads.shape[-1], **options)
-        angles = at[..., None] * to_device(frequencies, device_of(heads).name)
+        width = heads.shape[-1] if self.width is None else self.width
+        frequencies, m = self.angles(self.base, width, **options)
+        angles = at[..., None] * xp.asarray(frequencies)
         return (m * xp.cos(angles)).astype(heads.dtype), (m * xp.sin(angles)).astype(heads.dtype)
 
 

@@ -12,7 +12,14 @@ def _angles(draw: Draw) -> Arguments:
     width = 2 if draw.ones else 2 * draw.integer(8, 14)
     base = draw.uniform(5e4, 5e5) if draw.extreme else draw.uniform(800.0, 9000.0)
     trained = draw.integer(3000, 9000) if draw.extreme else draw.integer(200, 900)
-    return base, width, draw.uniform(2.0, 60.0 if draw.extreme else 8.0), trained, draw.uniform(9.0, 20.0), 1.5
+    return (
+        base,
+        width,
+        draw.uniform(2.0, 60.0 if draw.extreme else 8.0),
+        trained,
+        draw.uniform(9.0, 20.0),
+        draw.uniform(1.0, 2.0),
+    )
 
 
 @exercise(_angles)

@@ -1,0 +1,159 @@
+"""Whether two expressions are equal: on three draws of numbers and, where that is possible, in fractions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .draws import Draw
+from .faults import Fault, Inexact, Unreadable
+from .names import Names
+from .report import Numbers
+from .tree import Node, Partial, Place, children, free, names
+
+DRAWS = 3
+TOLERANCE = 1e-9
+NOT_FINITE = "The line is not finite on the numbers tried: a root, a quotient or a power in it fails."
+
+
+@dataclass
+class Outcome:
+    """How one equation fared: right, or the reason why not."""
+
+    right: bool
+    fault: str = ""
+    numbers: Numbers | None = None
+    unreadable: str = ""
+
+
+class Trial:
+    """The draws on which the equations of a text are tried."""
+
+    def __init__(self, known: Names, deadline: float) -> None:
+        self.known = known
+        self.draws: list[Draw] = []
+        for seed in range(DRAWS):
+            self.draws.append(Draw(known, seed, tuple(self.draws), deadline=deadline))
+        self.exact = Draw(known, 7, exact=True, deadline=deadline)
+
+    def fill(self) -> None:
+        """Draw numbers for what has been given."""
+        for draw in [*self.draws, self.exact]:
+            draw.fill()
+
+    def ways(self, *sides: Node) -> list[tuple[bool, str]]:
+        """How expressions may be read: vectors as columns or as rows; I without its size as that of each size."""
+        sizes = list(self.known.sizes) if any("I" in names(side) for side in sides) else []
+        return [(rows, size) for rows in (False, True) for size in sizes or [""]]
+
+    def compare(self, left: Node, right: Node, quick: bool = False) -> Outcome:
+        """Whether both sides are equal, in one of the ways in which they may be read. quick: on one draw alone."""
+        undefined = [i for i in sorted(free(right) - free(left)) if _only_a_place(i, right)]
+        if undefined:
+            told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
+            return Outcome(False, unreadable=told)
+        first: Outcome | None = None
+        # on the right, ∂a/∂b may hold fixed what stands beside b in the definition of a: the chain rule, path by path
+        both = (False, True) if _has_partial(right) else (False,)
+        for (rows, identity), fixed in itertools.product(self.ways(left, right), both):
+            outcome = self._compared(left, right, rows, identity, fixed, quick)
+            if outcome.right:
+                return outcome
+            if first is None or (first.numbers is None and outcome.numbers is not None):
+                first = outcome
+        assert first is not None
+        return first
+
+    def test_of(self, left: Node, right: Node) -> Callable[[Node], bool]:
+        """A quick test, on one draw, of whether an expression equals the left side."""
+        computers = [self.draws[0].computer(rows, size) for rows, size in self.ways(left, right)]
+        try:
+            value = computers[0].of(left)
+        except (Fault, Unreadable):
+            return lambda right: False
+        runs = computers[0].runs(left, {})
+        for computer in computers:
+            computer.kept = {}
+
+        def fits(right: Node) -> bool:
+            for computer in computers:
+                try:
+                    p, q, _ = computer.same(value, computer.of(right, runs))
+                except (Fault, Unreadable, np.linalg.LinAlgError, ValueError):
+                    continue
+                return bool(np.allclose(p, q, rtol=1e-8, atol=1e-11))
+            return False
+
+        return fits
+
+    def _compared(self, left: Node, right: Node, rows: bool, identity: str, fixed: bool, quick: bool) -> Outcome:
+        tried = infinite = 0
+        for draw in self.draws[:1] if quick else self.draws:
+            computer = draw.computer(rows, identity)
+            try:
+                value = computer.of(left)
+                draw.only_explicit = fixed
+                p, q, labels = computer.same(value, computer.of(right, computer.runs(left, {})))
+            except Fault as problem:
+                return Outcome(False, fault=str(problem))
+            except Unreadable as problem:
+                return Outcome(False, unreadable=str(problem))
+            except np.linalg.LinAlgError:
+                return Outcome(False, unreadable="A matrix in this line has no inverse.")
+            finally:
+                draw.only_explicit = False
+            if not np.all(np.isfinite(p)):
+                continue
+            if not np.all(np.isfinite(q)):
+                infinite += 1
+                continue
+            tried += 1
+            gap = np.abs(p - q)
+            if gap.size and np.max(gap) > 1e-12 + TOLERANCE * max(float(np.max(np.abs(p))), 1e-3):
+                return Outcome(False, numbers=_largest(gap, p, q, labels))
+        if infinite:
+            return Outcome(False, unreadable=NOT_FINITE)
+        if not tried:
+            return Outcome(False, unreadable="The left side is not finite on the numbers tried.")
+        if not quick and not self._exactly(left, right, rows, identity):
+            return Outcome(False, fault="The two sides are almost equal on all numbers tried, but not exactly.")
+        return Outcome(True)
+
+    def _exactly(self, left: Node, right: Node, rows: bool, identity: str) -> bool:
+        """Whether both sides are equal in fractions, or cannot be computed so."""
+        computer = self.exact.computer(rows, identity)
+        try:
+            p, q, _ = computer.same(computer.of(left), computer.of(right, computer.runs(left, {})))
+        except (Inexact, Fault, Unreadable, ZeroDivisionError, TypeError, AttributeError):
+            return True
+        return bool(np.all(np.equal(p, q)))
+
+
+def _largest(gap: Any, right: Any, typed: Any, labels: tuple[str, ...]) -> Numbers:
+    """The entry with the largest gap."""
+    at = np.unravel_index(int(np.argmax(gap)), gap.shape)
+    counted = [str(int(n) + 1) for n in at]
+    if labels and len(labels) == len(at):
+        where = ", ".join(f"{label} = {n}" for label, n in zip(labels, counted, strict=True))
+    else:
+        where = f"entry ({', '.join(counted)})" if at else "these numbers"
+    return Numbers(where, float(typed[at]), float(right[at]))
+
+
+def _only_a_place(index: str, node: Node) -> bool:
+    """Whether a letter stands as a number alone, as in 1[x > a], so that no array says how far it runs."""
+
+    def stands(part: Node) -> set[type]:
+        below = [child for _, _, child in children(part) if index in free(child)]
+        own = {type(part)} if index in free(part) and not below else set()
+        return own.union(*map(stands, below))
+
+    return stands(node) == {Place}
+
+
+def _has_partial(node: Node) -> bool:
+    return isinstance(node, Partial) or any(_has_partial(part) for _, _, part in children(node))

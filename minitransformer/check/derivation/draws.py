@@ -1,0 +1,217 @@
+"""One draw: numbers for all that is given, and from them every definition, gradient and partial derivative.
+
+A derivative is that of the definitions: an array gets an imaginary part of 1e-30 in one entry after another, all of
+them at once along an axis "#", and what is computed from it carries the slope in its own imaginary part.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .computing import Computer
+from .faults import Inexact, Unreadable
+from .functions import STEP
+from .names import Definition, Given, Names
+from .recognising import SIZE
+from .tree import Partial, Ref, names, written
+from .values import MOST, Value, with_indices
+
+ALL = "#"  # the axis along which entries are moved
+
+
+class Draw:
+    """Numbers for the names of a text."""
+
+    def __init__(
+        self, known: Names, seed: int, others: Sequence[Draw] = (), exact: bool = False, deadline: float = math.inf
+    ) -> None:
+        self.known, self.others, self.exact, self.deadline = known, others, exact, deadline
+        self.rng = np.random.default_rng([seed, 11])
+        self.pick = random.Random(seed)
+        self.positive = False
+        self.values: dict[str, Value] = {}
+        self.lengths: dict[str, int] = {}
+        self.slopes: dict[Any, Any] = {}
+        self.only_explicit = False
+
+    def fill(self) -> None:
+        """Draw what has been given and has no numbers yet."""
+        missing = [size for size in self.known.sizes if size not in self.lengths]
+        if missing:
+            self._draw_lengths(missing)
+        for name in self.known.numbers:
+            if name not in self.values:
+                number: Any = Fraction(self.pick.randint(40, 120), 83)
+                self.values[name] = Value(self._array(np.array(number, dtype=object)))
+        for name, given in self.known.given.items():
+            if name not in self.values:
+                self.values[name] = Value(self._array(self._numbers(given)))
+
+    def _draw_lengths(self, missing: list[str]) -> None:
+        products = {axis for given in self.known.given.values() for axis in given.axes}
+        numbers = {times for times, letter in products if not letter}
+        taken = numbers | set(self.lengths.values())
+        most = 4 + len(missing) + len(taken)
+        pool = [n for n in range(2, most + 1) if n not in taken]
+        found: list[tuple[int, dict[str, int]]] = []
+        for _ in range(300):  # all lengths of a draw differ, and each size differs from draw to draw
+            chosen = dict(zip(missing, self.pick.sample(pool, len(missing)), strict=True))
+            lengths = {**self.lengths, **chosen}
+            all_axes = [times * lengths[letter] if letter else times for times, letter in products]
+            as_before = any(other.lengths.get(letter) == n for other in self.others for letter, n in chosen.items())
+            if len(set(all_axes)) == len(all_axes) and not as_before:
+                found.append((max(self._entries(each, lengths) for each in self.known.given.values()), chosen))
+            if len(found) > 20:
+                break
+        self.lengths.update(min(found, key=lambda each: each[0])[1] if found else chosen)
+
+    def _entries(self, given: Given, lengths: dict[str, int]) -> int:
+        return math.prod(times * lengths.get(letter, 1) for times, letter in given.axes)
+
+    def shape(self, given: Given) -> tuple[int, ...]:
+        return tuple(times * self.lengths[letter] if letter else times for times, letter in given.axes)
+
+    def _numbers(self, given: Given) -> Any:
+        shape = self.shape(given)
+        if math.prod(shape) > 20_000:
+            raise Unreadable(f"An array of {math.prod(shape)} entries is too large to try; give smaller sizes.")
+        numbers: Any = np.empty(shape, dtype=object)
+        values = [n for n in range(-15, 16) if n]
+        for place in np.ndindex(shape):
+            numbers[place] = Fraction(self.pick.choice(values), 8) + Fraction(self.pick.randint(1, 60), 997)
+        if self.positive or given.kind in ("positive", "probabilities"):
+            numbers = abs(numbers) + Fraction(1, 16)
+        if given.kind == "probabilities":
+            numbers = numbers / numbers.sum(axis=-1, keepdims=True)
+        if given.kind == "one-hot":
+            numbers = numbers * 0
+            for place in np.ndindex(shape[:-1]):
+                numbers[(*place, self.pick.randrange(shape[-1]))] += 1
+        if given.kind == "mask":
+            for place in np.ndindex(shape):
+                numbers[place] = Fraction(self.pick.random() < 0.6)
+        if given.kind == "symmetric" and len(shape) == 2 and shape[0] == shape[1]:
+            numbers = numbers + numbers.T
+        return numbers
+
+    def _array(self, numbers: Any) -> Any:
+        return numbers if self.exact else np.asarray(numbers.astype(np.float64))
+
+    # computing
+
+    def computer(self, rows: bool = False, identity: str = "", moved: dict[str, Value] | None = None) -> Computer:
+        """A computer of expressions. moved: values that replace the draw's own."""
+        look = self.look if moved is None else lambda name: moved[name] if name in moved else self.look(name)
+        return Computer(look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline)
+
+    def look(self, name: str) -> Value:
+        """The value of a name."""
+        if name in self.values:
+            return self.values[name]
+        size = name.removesuffix(SIZE)
+        if size in self.lengths:
+            return Value(self._array(np.array(Fraction(self.lengths[size]), dtype=object)))
+        base = self.known.base_of(name)
+        if base is not None:
+            return Value(self.gradient(base))
+        raise Unreadable(f"{name} is not defined.")
+
+    def define(self, definition: Definition) -> None:
+        """Compute a definition."""
+        self.values[definition.name] = self._defined(definition, None)
+
+    def _defined(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
+        value = self.computer(definition.rows, definition.identity, moved).of(definition.tree)
+        order = [*(label for label in value.labels if label == ALL), *definition.indices]
+        array = value.array.transpose(
+            *(value.labels.index(label) for label in order), *range(len(value.labels), value.array.ndim)
+        )
+        labels = tuple(label for label in order if label == ALL)
+        if definition.indices:
+            return Value(array, labels)
+        return replace(value, labels=labels, array=array)
+
+    # derivatives
+
+    def _moved(self, name: str, targets: set[str]) -> dict[str, Value]:
+        """What is computed from a name on the way to the targets, with the slope of each entry of that name."""
+        if self.exact:
+            raise Inexact
+        own = self.look(name)
+        array = own.array
+        if array.size**2 > MOST:
+            raise Unreadable(f"{name} has {array.size} entries; that is too many to move each. Give smaller sizes.")
+        steps = (1j * STEP * np.eye(array.size)).reshape(array.size, *array.shape)
+        moved = {name: replace(own, array=array[None] + steps, labels=(ALL, *own.labels))}
+        needed = self.known.ancestors(targets)
+        if self.only_explicit:
+            needed &= targets
+        for definition in self.known.defined.values():
+            if definition.name in needed and definition.name != name and names(definition.tree) & set(moved):
+                moved[definition.name] = self._defined(definition, moved)
+        return moved
+
+    def gradient(self, name: str) -> Any:
+        """The derivative of the loss by each entry of an array."""
+        key = ("gradient", name)
+        if key not in self.slopes:
+            self.slopes[key] = self._gradient(name)
+        return self.slopes[key]
+
+    def _gradient(self, name: str) -> Any:
+        upstream, loss = self.known.upstream(), self.known.loss()
+        if not upstream and loss is None:
+            raise Unreadable(
+                f"d{name} is the gradient of a loss, but of which? Give the gradient of the output, as in "
+                "`given dO: (T, e)`, or define a scalar L."
+            )
+        explicit, self.only_explicit = self.only_explicit, False
+        moved = self._moved(name, set(upstream.values()) or {str(loss)})
+        self.only_explicit = explicit
+        shape = self.look(name).array.shape
+        total: Any = 0
+        reached = False
+        for gradient, output in upstream.items() or [("", str(loss))]:
+            if output in moved:
+                weight = self.values[gradient].array if gradient else 1.0
+                slopes = moved[output].array.imag / STEP
+                total = total + (slopes * weight).reshape(slopes.shape[0], -1).sum(axis=1)
+                reached = True
+        if not reached:
+            told = " and ".join(upstream.values()) or loss
+            raise Unreadable(f"d{name} cannot be tried: by the definitions above, {told} does not depend on {name}.")
+        return total.reshape(shape)
+
+    def slope(self, node: Partial, computer: Computer) -> Value:
+        """∂top/∂bottom with the indices that stand there."""
+        top, bottom = node.top, node.bottom
+        if isinstance(top, Ref) and top.name in ("L", self.known.loss()) and not self.known.rank(top.name):
+            value = Value(self.gradient(bottom.name))
+            return with_indices(value, bottom.indices, computer.names, bottom.name) if bottom.indices else value
+        told = f"∂{written(top, 'factor')}/∂{bottom.name}"
+        if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name):
+            raise Unreadable(f"{told} needs an index for each axis, or none at all.")
+        whole = Ref(top.name) if isinstance(top, Ref) else top
+        key = (whole, bottom.name, self.only_explicit, computer.rows)
+        if key not in self.slopes:
+            moved = self._moved(bottom.name, names(whole))
+            if not names(whole) & set(moved):
+                raise Unreadable(f"By the definitions above, {written(top)} does not depend on {bottom.name}.")
+            value = self.computer(computer.rows, "", moved).of(whole)
+            at = value.labels.index(ALL)
+            slopes = np.moveaxis(value.array, at, -1).imag / STEP
+            below = self.look(bottom.name).array.shape
+            labels = tuple(label for label in value.labels if label != ALL)
+            self.slopes[key] = Value(slopes.reshape((*slopes.shape[:-1], *below)), labels)
+        value = self.slopes[key]
+        indices = (*(top.indices if isinstance(top, Ref) else ()), *bottom.indices)
+        if indices and len(indices) != value.rank:
+            raise Unreadable(f"{told} needs an index for each axis, or none at all.")
+        return with_indices(value, indices, computer.names, told) if indices else value

@@ -1,0 +1,32 @@
+"""Sentences about what is wrong with the indices of an equation."""
+
+from __future__ import annotations
+
+from .tree import Entry, Node, Partial, Product, Ref, children, written
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def count(index: str, node: Node) -> int:
+    """How often an index stands in a product."""
+    own = node.indices.count(index) if isinstance(node, Ref | Entry) else 0
+    return own + sum(count(index, part) for _, _, part in children(node))
+
+
+def free_alone(left: Node, right: Node, extra: list[str], missing: list[str]) -> str:
+    """Which index is free on one side alone."""
+    told = []
+    if extra:
+        verb = "is" if len(extra) == 1 else "are"
+        told.append(f"The index {_and(extra)} {verb} free on the right alone: is a sum over {_and(extra)} missing?")
+        thrice = [i for i in extra if isinstance(right, Product | Partial) and count(i, right) > 2]
+        if thrice:
+            told.append(f"{thrice[0]} stands there {count(thrice[0], right)} times.")
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        told.append(f"The index {_and(missing)} {verb} free on the left alone, in {written(left)}.")
+    if not told:
+        told.append(f"An index stands twice in {written(left)}; on the left each stands once.")
+    return " ".join(told)

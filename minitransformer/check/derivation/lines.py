@@ -1,0 +1,170 @@
+"""From a text to statements: what is given, equations, and the words between them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .parsing import LONGEST
+
+_GIVEN = re.compile(
+    r"\s*(?:>\s*)?(?:\*\*)?(given|let|inputs?|parameters?|sizes? of arrays|shapes?)\b(?:\*\*)?\s*:?\s*", re.IGNORECASE
+)
+_LEADING = re.compile(
+    r"\s*(?:(?:so|hence|thus|then|therefore|where|with|and|but|now|also|finally|here|since|because|next|first|second|"
+    r"let|(?:given|note|recall|suppose|assume) that|recall|suppose|define|set|write|or|that is|"
+    r"this is|i\.e\.|we (?:have|get|find|write|define|obtain)|this gives|"
+    r"which (?:gives|is)|it follows(?: that)?|by the (?:chain|product|quotient) rule|"
+    r"in (?:matrices|matrix form|indices|vector form)|forward(?: pass)?|"
+    r"backward(?: pass)?|as|for|step \d+|loss|together|again)\b[,:]?\s+"
+    r"|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
+    r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"\s*[A-Z][A-Za-z ()-]{2,60}:\s+(?=\S)")
+_TRAILING = re.compile(
+    r"(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
+    r"|,\s+(?:we|which|it|this)\s[^=]*$|\s+(?:be|is|denotes?)\s+(?:the|an?)\s[^=]*$"
+    r"|\s+(?:since|because|by the|for all|for each|for every)\s.*$|\s*,?\s*(?:∀|\\forall).*$"
+    r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|\s{2,}\([a-z][a-z -]{3,}\)\s*$"
+)
+_COMMENT = re.compile(r"(?:^|\s)#.*$|(?<!\\)%.*$|\s//\s.*$|\s--\s.*$|\s←.*$")
+_WHERE = re.compile(r",?\s+where\s+")
+_ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A piece of a line: kind is "given", "equation", "words" or "too long"."""
+
+    number: int
+    kind: str
+    text: str
+
+
+def _equals_outside(text: str) -> list[int]:
+    """Where = stands outside brackets and subscripts."""
+    depth, places = 0, []
+    for n, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "=" and depth <= 0 and text[n - 1 : n] not in ("<", ">", "!", "≠"):
+            places.append(n)
+    return places
+
+
+def _pieces(text: str) -> list[str]:
+    """Several equations of a line: at `where`, `;`, and commas between equations."""
+    found: list[str] = []
+    for part in _WHERE.split(text):
+        for piece in part.split(";"):
+            depth, start, cuts = 0, 0, []
+            for n, letter in enumerate(piece):
+                depth += (letter in "([{") - (letter in ")]}")
+                if letter == "," and depth <= 0:
+                    cuts.append(n)
+            for cut in cuts:
+                if _equals_outside(piece[start:cut]) and _equals_outside(piece[cut + 1 :]):
+                    found.append(piece[start:cut])
+                    start = cut + 1
+            found.append(piece[start:])
+    return [piece for piece in found if piece.strip(" .,")]
+
+
+def _stripped(text: str) -> str:
+    """Without the words around an equation."""
+    text = _COMMENT.sub("", text)
+    text = re.sub(r"\\(?:begin|end)\s*\{[^{}]*\}(?:\{[^{}]*\})?|\\\[|\\\]|\$\$", " ", text)
+    while match := _LEADING.match(text):
+        text = text[match.end() :]
+    text = _TRAILING.sub("", text)
+    return text.strip().rstrip(".,;:").strip().rstrip("\\").strip()
+
+
+def _open(text: str) -> bool:
+    """Whether the expression goes on in the next line."""
+    ends = re.search(
+        r"(?:[-+*/·⊙(\[{,]|=|\\cdot|\\odot|\\left\(|\\times)$", text.replace("&", " ").replace("\\quad", "").rstrip()
+    )
+    plain = text.replace("\\{", "").replace("\\}", "")
+    return bool(ends) or sum(plain.count(c) for c in "([{") > sum(plain.count(c) for c in ")]}")
+
+
+def statements(text: str) -> list[Statement]:
+    """The statements of a text, each with the number of its line, counted from 1."""
+    found: list[Statement] = []
+    waiting: tuple[int, str] | None = None
+
+    def flush() -> None:
+        nonlocal waiting
+        if waiting is not None:
+            number, held = waiting
+            waiting = None
+            held = re.sub(r"\\[,;:!>]", " ", held)
+            for piece in _pieces(held):
+                piece = _stripped(piece)
+                if piece.strip("= "):
+                    found.append(Statement(number, "equation" if _equals_outside(piece) else "words", piece))
+
+    in_list = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LONGEST:
+            flush()
+            found.append(Statement(number, "too long", line[:80]))
+            continue
+        line = re.sub(r"[ \t]{4,}", "   ", re.sub(r"^\s*>\s?", "", line))
+        bare = re.sub(r"\*\*([A-Za-z :]+)\*\*|\\[\[\]]|\$\$|`(?!``)", r" \1 ", line).strip()
+        bullet = re.match(r"[-*•]\s+", bare)
+        if bullet and (waiting is None or in_list):
+            bare = bare[bullet.end() :].strip()
+        in_list = bool(bullet)
+        if (
+            not bare
+            or bare in ("$$", "\\[", "\\]")
+            or re.match(r"#{1,6}\s|```|~~~|---+$|\\(begin|end)\{[^{}]*\}(\{[^{}]*\})?$", bare)
+        ):
+            if not (waiting and bare in ("$$",)):
+                flush()
+            continue
+        if (
+            _GIVEN.match(bare)
+            and (":" in bare or "∈" in bare or "\\in" in bare or " in " in bare or "=" not in bare)
+            and not re.match(r"let\s+\S+\s*=", bare, re.I)
+        ):
+            flush()
+            found.append(Statement(number, "given", bare[_GIVEN.match(bare).end() :].strip()))  # type: ignore[union-attr]
+            continue
+        if _ONLY_GIVEN.match(bare) and not _equals_outside(bare):
+            flush()
+            found.append(Statement(number, "given", bare))
+            continue
+        if re.search(r"(?<!\$)\$[^$]+\$(?!\$)", bare):
+            flush()
+            inside = re.findall(r"(?<!\$)\$([^$]+)\$(?!\$)", bare)
+            mathematics = [part for part in inside if _equals_outside(part)]
+            if not mathematics:
+                found.append(Statement(number, "words", bare))
+            for part in mathematics:
+                waiting = (number, part)
+                flush()
+            continue
+        for part in re.split(r"\\\\(?:\[[^\]]*\])?", bare):
+            label = _LABEL.match(part)
+            part = part[label.end() :] if label and "=" not in label[0] else part
+            body = _COMMENT.sub("", part).replace("&", " ").strip()
+            if not body:
+                continue
+            words = r"(?!\s*[A-Za-z]{2,}\s+[A-Za-z]{2,}\s+[A-Za-z]{2,}\b(?!_))"
+            goes_on = re.match(rf"(?:\\quad|\\qquad|\\;|\s)*[-+*/·⊙]{words}", body)
+            if re.match(r"[-*]\s+\S+.*=", body):
+                goes_on = None
+            if (
+                waiting is not None
+                and len(waiting[1]) < LONGEST
+                and (_open(_stripped(waiting[1])) or (goes_on and not _equals_outside(body)))
+            ):
+                waiting = (waiting[0], _COMMENT.sub("", waiting[1]).rstrip() + " " + body)
+                continue
+            flush()
+            waiting = (number, part)
+    flush()
+    return found

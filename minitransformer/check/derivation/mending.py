@@ -1,0 +1,119 @@
+"""The one small change that makes a wrong line right, as a question; and the known mistake that it undoes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .comparing import Trial
+from .edits import Edit, Edits
+from .known_forms import known_forms
+from .rewriting import everywhere, rebuilt
+from .tree import Call, Node, Number, Over, Product, Ref, names
+
+SECONDS = 0.9  # for the changes of one line, at most
+
+
+@dataclass(frozen=True)
+class Repair:
+    """question: "Is it A_ij, not A_il?"; mistake: the name of a known one, with its sentence."""
+
+    question: str = ""
+    mistake: str = ""
+    sentence: str = ""
+
+
+def slash_readings(node: Node) -> Iterator[Node]:
+    """a / b c read as a / (b c)."""
+    for part, way in everywhere(node):
+        if isinstance(part, Product):
+            for n, mark in enumerate(part.marks):
+                if mark == "/" and n + 1 < len(part.marks) and part.marks[n + 1] == "":
+                    end = n + 1
+                    while end < len(part.marks) and part.marks[end] == "":
+                        end += 1
+                    below = Product(part.marks[n + 1 : end], part.factors[n + 1 : end + 1])
+                    factors = (*part.factors[: n + 1], below, *part.factors[end + 1 :])
+                    yield rebuilt(way, replace(part, marks=part.marks[: n + 1] + part.marks[end:], factors=factors))
+
+
+def unclear_slashes(node: Node) -> Iterator[Node]:
+    """Products such as a / b c. In 1/b c, in a/2 c and before a sum, it is clear what is meant."""
+    for part, _ in everywhere(node):
+        if isinstance(part, Product):
+            for n, mark in enumerate(part.marks[:-1]):
+                clear = (n == 0 and isinstance(part.factors[0], Number)) or isinstance(part.factors[n + 1], Number)
+                if mark == "/" and part.marks[n + 1] == "" and not clear and not isinstance(part.factors[n + 2], Over):
+                    yield part
+
+
+def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
+    """The first small change that makes the right side equal to the left."""
+    now = time.monotonic()
+    until = min(now + SECONDS, now + (deadline - now) * 0.6)
+    fits = trial.test_of(left, right)
+    edits = Edits(left, right, trial.known)
+    for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others()):
+        if time.monotonic() > until:
+            break
+        if fits(edit.tree) and trial.compare(left, edit.tree).right:
+            mistake = _known(trial, left, right, edit)
+            return Repair(edit.question, mistake, _sentence(mistake))
+    return Repair()
+
+
+def _sentence(mistake: str) -> str:
+    if not mistake:
+        return ""
+    from ..verify.mistakes import MISTAKES
+
+    return MISTAKES[mistake].sentence
+
+
+def _known(trial: Trial, left: Node, right: Node, edit: Edit) -> str:
+    """The name of the known mistake that an edit undoes, or ""."""
+    if not isinstance(left, Ref):
+        return ""
+    base = trial.known.base_of(left.name)
+    after_softmax = base is not None and any(_is_softmax(trial, name, base) for name in trial.known.defined)
+    softmax = any(_is_softmax(trial, name) for name in trial.known.defined)
+    scale = edit.what.startswith("1/sqrt")
+    table: list[tuple[str, bool, str]] = [
+        ("weighted sum", after_softmax, "softmax-no-sum"),
+        ("sign", after_softmax and "sum" in edit.what, "softmax-sum-added"),
+        ("factor", softmax and scale and left.name in ("dQ", "dq"), "attention-dq-not-scaled"),
+        ("factor", softmax and scale and left.name in ("dK", "dk"), "attention-dk-not-scaled"),
+        ("factor", after_softmax and edit.what in ("1/τ", "1/T"), "softmax-no-temperature"),
+        ("transpose", softmax and left.name in ("dK", "dk"), "attention-dk-not-transposed"),
+        ("transpose", softmax and left.name in ("dV", "dv"), "attention-dv-not-transposed"),
+        ("into sums", edit.what in ("γ", "g") and _centres(trial), "layer-norm-gamma-outside-means"),
+        ("into sums", edit.what in ("γ", "g"), "rms-norm-gamma-outside-mean"),
+        ("mean term", edit.what == "shift" and _centres(trial), "layer-norm-no-shift"),
+        ("mean term", edit.what == "stretch" and _centres(trial), "layer-norm-no-stretch"),
+        ("factor", edit.what == "γ" and _centres(trial), "layer-norm-gamma-forgotten"),
+        ("path", edit.what[:2] in ("dy", "dY"), "pre-norm-identity-dropped"),
+        ("minus", softmax and trial.known.loss() is not None and base is not None, "cross-entropy-wrong-sign"),
+    ]
+    return next((name for kind, holds, name in table if kind == edit.kind and holds), "")
+
+
+def _is_softmax(trial: Trial, name: str, of: str = "") -> bool:
+    """Whether a name is defined as a softmax (of that array)."""
+    tree = trial.known.defined[name].tree
+    if of and of not in names(tree):
+        return False
+    found = any(isinstance(part, Call | Over) and part.function == "softmax" for part, _ in everywhere(tree))
+    below = [part.factors[-1] for part, _ in everywhere(tree) if isinstance(part, Product) and "/" in part.marks]
+    quotient = any(isinstance(part, Over) and "exp" in _functions(part) for part in below)
+    return found or quotient
+
+
+def _functions(node: Node) -> set[str]:
+    return {part.function for part, _ in everywhere(node) if isinstance(part, Call)}
+
+
+def _centres(trial: Trial) -> bool:
+    """Whether the text subtracts a mean."""
+    return any(name in ("μ", "m", "mu", "c", "x̄") for name in trial.known.defined)

@@ -1,0 +1,253 @@
+"""What a text has named so far: sizes, given arrays and numbers, definitions; and which name is a gradient."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, field
+
+from .faults import Unreadable
+from .notation import plain
+from .recognising import SIZE, TOTAL
+from .tree import Node, Ref, children, names, with_child
+
+_NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{?\w+\}?)?"
+_SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+)"
+KINDS = {
+    "one-hot": "one-hot",
+    "onehot": "one-hot",
+    "probabilities": "probabilities",
+    "positive": "positive",
+    "symmetric": "symmetric",
+}
+KINDS |= {
+    "mask": "mask",
+    "distribution": "probabilities",
+    "probability": "probabilities",
+    "boolean": "mask",
+    "nonnegative": "positive",
+}
+_ALONE = {"eps", "ε", "τ", "η", "T", "λ"}  # in `eps, x: (n)` these are numbers
+MOST = 200  # names
+LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
+
+
+@dataclass(frozen=True)
+class Given:
+    """An array of the text: its axes (sizes, or "4 d") and what its entries are."""
+
+    axes: tuple[tuple[int, str], ...]  # (times, letter); letter "" for a number
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A name, its indices, and what it is; rows and identity as `Computer` takes them."""
+
+    name: str
+    indices: tuple[str, ...]
+    tree: Node
+    rank: int
+    rows: bool = False
+    identity: str = ""
+    axes: tuple[str, ...] = ()
+
+
+@dataclass
+class Names:
+    """All names so far."""
+
+    sizes: list[str] = field(default_factory=list)
+    given: dict[str, Given] = field(default_factory=dict)
+    numbers: list[str] = field(default_factory=list)
+    defined: dict[str, Definition] = field(default_factory=dict)
+
+    def own_rank(self, name: str) -> int | None:
+        """How many axes a name has that was given or defined."""
+        if name in self.given:
+            return len(self.given[name].axes)
+        if name in self.defined:
+            return self.defined[name].rank
+        return 0 if name in self.numbers or name.removesuffix(SIZE) in self.sizes else None
+
+    def rank(self, name: str) -> int | None:
+        """How many axes a name has, gradients included; None if it is unknown."""
+        own = self.own_rank(name)
+        base = None if own is not None else self.base_of(name)
+        return own if base is None else self.own_rank(base)
+
+    def only_size(self, name: str) -> bool:
+        """Whether the name is that of a size and of nothing else; an array may have the same letter."""
+        return name in self.sizes and name not in self.given and name not in self.defined
+
+    def base_of(self, name: str) -> str | None:
+        """The S of dS, if that is the gradient of a name of the text."""
+        if name in self.given or name in self.defined or name in self.sizes or name in self.numbers:
+            return None
+        if len(name) > 1 and name[0] == "d" and self._is_array(name[1:]):
+            return name[1:]
+        if self._bars_are_gradients():
+            decomposed = unicodedata.normalize("NFD", name)
+            if decomposed[1:2] == "\u0304":
+                base = unicodedata.normalize("NFC", decomposed[0] + decomposed[2:])
+                return base if self._is_array(base) else None
+        return None
+
+    def _is_array(self, name: str) -> bool:
+        return name in self.given or name in self.defined or name in self.numbers
+
+    def _bars_are_gradients(self) -> bool:
+        return any("\u0304" in unicodedata.normalize("NFD", name) for name in self.given)
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """The sizes along the axes of an array, as letters; of a gradient those of its array."""
+        base = self.base_of(name) or name
+        if base in self.given:
+            return tuple(letter if times == 1 else f"{times} {letter}" for times, letter in self.given[base].axes)
+        return self.defined[base].axes if base in self.defined else ()
+
+    def arrays(self) -> list[str]:
+        """All names of arrays, and of the gradients of those."""
+        own = [*self.given, *self.defined]
+        return own + [f"d{name}" for name in own if self.base_of(f"d{name}") is not None]
+
+    def upstream(self) -> dict[str, str]:
+        """Given gradients, and the array of each: {"dO": "O"}."""
+        found = {}
+        for name in (*self.given, *self.numbers):
+            base = name[1:] if name[0] == "d" and len(name) > 1 else ""
+            decomposed = unicodedata.normalize("NFD", name)
+            if decomposed[1:2] == "\u0304":
+                base = unicodedata.normalize("NFC", decomposed[0] + decomposed[2:])
+            if base and self._is_array(base):
+                found[name] = base
+        return found
+
+    def loss(self) -> str | None:
+        """The scalar that the text defines as its loss."""
+        names_ = [name + total for name in LOSSES for total in (TOTAL, "")]
+        return next((name for name in names_ if name in self.defined and self.defined[name].rank == 0), None)
+
+    def ancestors(self, targets: set[str]) -> set[str]:
+        """All names that these are computed from, and themselves."""
+        found: set[str] = set()
+        todo = list(targets)
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found.add(name)
+                if name in self.defined:
+                    todo += names(self.defined[name].tree)
+        return found
+
+    def give(self, text: str) -> list[str]:
+        """Read `Q: (T, d), eps`; the names that are new. Raises Unreadable."""
+        text = plain(text.replace("$", " ").rstrip(" .;"))
+        text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\band\b|;", ",", text))
+        text = re.sub(rf"(d{_NAME})\s*\)+(?=\s*(?:∈|:))", r"\1", text)
+        pieces = _split(text)
+        if len(pieces) + len(self.given) + len(self.numbers) > MOST:
+            raise Unreadable(f"More than {MOST} names are given; that is too many to try.")
+        waiting: list[str] = []
+        new: list[str] = []
+        for piece in filter(None, (p.strip() for p in pieces)):
+            match = re.fullmatch(
+                rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)", piece
+            )
+            alone = re.fullmatch(
+                rf"({_NAME})\s*(?:>\s*0|:\s*(?:an?\s+)?(?:positive\s+)?(?:number|scalar|real))?", piece
+            )
+            if alone:
+                waiting.append(_tidy(alone[1]))
+                if ">" in piece or ":" in piece:
+                    new.append(self._add_number(waiting.pop()))
+            elif match:
+                axes = tuple(self._axis(part) for part in _axes(match[3]))
+                words = (match[2] + " " + match[4]).split()
+                kinds = [KINDS[word] for word in words if word in KINDS]
+                group = [name for name in waiting if name not in _ALONE] + [_tidy(match[1])]
+                for name in (n for n in waiting if n in _ALONE):
+                    new.append(self._add_number(name))
+                waiting = []
+                for name in group:
+                    self._check_new(name)
+                    if axes:
+                        self.given[name] = Given(axes, kinds[0] if kinds else "")
+                        new.append(name)
+                    else:
+                        new.append(self._add_number(name))
+            else:
+                raise Unreadable(
+                    f"{piece[:40]!r} cannot be read here. Give shapes like `given Q: (T, d), eps`, or `x: (n) one-hot`."
+                )
+        new += [self._add_number(name) for name in waiting]
+        return new
+
+    def _check_new(self, name: str) -> None:
+        if name in self.given or name in self.defined:
+            raise Unreadable(f"{name} has been given or defined before; one name stands for one array.")
+
+    def _add_number(self, name: str) -> str:
+        self._check_new(name)
+        if name not in self.numbers and name not in self.sizes:
+            self.numbers.append(name)
+        return name
+
+    def _axis(self, text: str) -> tuple[int, str]:
+        match = re.fullmatch(r"\s*(\d*)\s*\*?\s*([^\W\d][\w^{}']*)?\s*", text)
+        if not match or not (match[1] or match[2]):
+            raise Unreadable(
+                f"The size {text.strip()!r} cannot be read; a size is a letter, a number, or both: n, 3, 4d."
+            )
+        if not match[2]:
+            if not 1 <= int(match[1][:6]) <= 64 or len(match[1]) > 2:
+                raise Unreadable(
+                    f"The size {match[1][:12]} is too large to try, or zero; write a letter, or at most 64."
+                )
+            return int(match[1]), ""
+        letter = _tidy(match[2])
+        if letter in self.numbers:
+            self.numbers.remove(letter)
+        if letter not in self.sizes:
+            self.sizes.append(letter)
+        if len(self.sizes) > 12:
+            raise Unreadable("There are more than 12 sizes; that is too many to try them all different.")
+        times = int(match[1][:3] or 1)
+        if times > 8:
+            raise Unreadable(f"The size {text.strip()} is too large to try.")
+        return times, letter
+
+
+def as_sizes(node: Node, known: Names) -> Node:
+    """The expression in which a letter that is a size and an array means the size; the same one if there is none."""
+    if isinstance(node, Ref):
+        array = node.name in known.given or node.name in known.defined
+        return Ref(node.name + SIZE) if array and node.name in known.sizes and not node.indices else node
+    for name, place, part in list(children(node)):
+        new = as_sizes(part, known)
+        if new is not part:
+            node = with_child(node, name, place, new)
+    return node
+
+
+def _tidy(name: str) -> str:
+    """W_{Q} and W_Q are one name, and so are W^{(1)} and W^(1)."""
+    return re.sub(r"[{}()]", "", name)
+
+
+def _axes(shape: str) -> list[str]:
+    shape = re.sub(r"^\s*(R|ℝ)\s*\^\s*", "", shape).strip()
+    if shape[:1] in "([{":
+        shape = shape[1:-1]
+    return [part for part in re.split(r"[,×·]|\bx\b|\*", shape) if part.strip()]
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside brackets."""
+    pieces, depth, start = [], 0, 0
+    for n, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            pieces.append(text[start:n])
+            start = n + 1
+    return [*pieces, text[start:]]

@@ -1,0 +1,136 @@
+"""One notation of many: LaTeX and Unicode signs become the letters of grammar.lark."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+GREEK = dict(
+    zip(
+        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+        "omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega varepsilon varphi vartheta ell".split(),
+        "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩεφθℓ",
+        strict=True,
+    )
+)
+_ACCENTS = {"bar": "\u0304", "overline": "\u0304", "hat": "\u0302", "widehat": "\u0302", "tilde": "\u0303"}
+_ACCENTS |= {"widetilde": "\u0303", "dot": "\u0307", "vec": ""}
+_SIGNS = {
+    "cdot": "·", "times": "·", "odot": "⊙", "circ": "⊙", "ast": "*", "partial": "∂", "nabla": "∇", "sum": " sum ",
+    "prod": " prod ", "top": "⊤", "intercal": "⊤", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠",
+    "lt": "<", "gt": ">", "in": "∈", "lVert": "‖", "rVert": "‖", "Vert": "‖", "lvert": "|", "rvert": "|", "vert": "|",
+    "lbrace": "(", "rbrace": ")", "lbrack": "[", "rbrack": "]", "langle": "⟨", "rangle": "⟩", "prime": "'",
+    "quad": " ", "qquad": " ", "left": "", "right": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "",
+    "bigr": "", "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "middle": "", "limits": "", "nolimits": "",
+    "displaystyle": "", "textstyle": "", "nonumber": "", "notag": "", "mid": "|", "equiv": "=", "coloneqq": "=",
+    "ldots": "…", "dots": "…", "cdots": "…", "star": "*", "infty": "∞", "forall": "∀", "bm": "", "bf": "", "rm": "",
+    "hfill": "", "dagger": "†",
+}  # fmt: skip
+_FONTS = r"mathrm|operatorname\*?|mathbf|boldsymbol|bm|mathsf|mathit|mathcal|mathscr|mathtt|mathbb|pmb"
+_FONTS += "|textbf|textit|textrm|text|mbox"
+_GROUP = r"\s*(\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}|\\[A-Za-z]+|[^\s\\{}])"
+_PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "∘": "⊙", "÷": "/", "∑": " sum ",
+          "Σ_": " sum _", "∏": " prod ",
+          "√": " sqrt ", "⊤": "ᵀ", "ϵ": "ε", "ϕ": "φ", "≡": "=", ":=": "=", "≜": "=", "<=": "≤", ">=": "≥", "!=": "≠",
+          "𝒟": "D", "ℒ": "L", "@": " "}  # fmt: skip
+_BELOW = dict(zip("ᵢⱼₖₗₘₙₚₛₜₓₐₑₒᵣᵤᵥₕ₀₁₂₃₄₅₆₇₈₉", "ijklmnpstxaeoruvh0123456789", strict=True))
+_ABOVE = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+", strict=True))
+
+
+def _accents(text: str) -> str:
+    pattern = re.compile(rf"\\({'|'.join(_ACCENTS)})(?![A-Za-z]){_GROUP}")
+
+    def accented(match: re.Match[str]) -> str:
+        base = _bare(match[2])
+        base = GREEK.get(base.lstrip("\\"), base) if base.startswith("\\") else base
+        space = " " if re.search(r"\\[A-Za-z]+$", match.string[: match.start()]) else ""
+        return space + base[:1] + _ACCENTS[match[1]] + base[1:]
+
+    return pattern.sub(accented, text)
+
+
+def _bare(group: str) -> str:
+    return group[1:-1].strip() if group.startswith("{") else group
+
+
+def _fonts(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        inner = _bare(match[2])
+        space = " " if re.search(r"\\[A-Za-z]+$", match.string[: match.start()]) else ""
+        if inner == "1":
+            return "𝟙" if match[1] == "mathbb" else "𝟏"
+        if match[1] in ("text", "mbox", "textrm") and (" " in inner.strip() or not re.fullmatch(r"[\w\s-]*", inner)):
+            return " "  # words
+        return (
+            space
+            + inner.replace("-", "")
+            + ("" if len(inner) == 1 or "_" in text[max(0, match.start() - 2) : match.start()] else " ")
+        )
+
+    return re.sub(rf"\\({_FONTS})(?![A-Za-z]){_GROUP}", plain, text)
+
+
+def _fraction(match: re.Match[str]) -> str:
+    above, below = _bare(match[1]), _bare(match[2])
+    if above in ("\\partial", "∂"):
+        return f" ∂/({below}) "  # an operator
+    return f" (({above})/({below})) "
+
+
+def _fractions(text: str) -> str:
+    pattern = re.compile(rf"\\[dtc]?frac{_GROUP}{_GROUP}")
+    for _ in range(60):
+        text, count = pattern.subn(_fraction, text)
+        if not count:
+            break
+    return text
+
+
+def from_latex(text: str) -> str:
+    """A line of LaTeX in plain notation. What has no backslash comes back almost as it is."""
+    if "\\" not in text and "&" not in text:
+        return text
+    text = re.sub(r"\\(begin|end)\s*\{[^{}]*\}(\{[^{}]*\})?|\\(label|tag\*?)\s*\{[^{}]*\}", " ", text)
+    text = text.replace("\\{", "(").replace("\\}", ")").replace("\\|", "‖")
+    text = re.sub(r"\\[,;:!> ]", " ", text).replace("&", " ")
+    for _ in range(4):
+        before = text
+        text = _accents(_fonts(text))
+        if before == text:
+            break
+    text = re.sub(r"\\sqrt\s*(?!\s*[\[{])(\\[A-Za-z]+|.)", r"\\sqrt{\1}", text)
+    text = re.sub(rf"\\sqrt{_GROUP}", lambda m: f" sqrt({_bare(m[1])})", text)
+    text = _fractions(text)
+    text = re.sub(rf"\\sqrt{_GROUP}", lambda m: f" sqrt({_bare(m[1])})", text)
+
+    def sign(match: re.Match[str]) -> str:
+        word = match[1]
+        if word in _SIGNS:
+            return _SIGNS[word]
+        return GREEK[word] + " " if word in GREEK else f" {word} "
+
+    text = re.sub(r"\\([A-Za-z]+)", sign, text)
+    text = re.sub(r"_\{([^{}]*)\}", lambda m: "_{" + m[1].strip() + "}", text)
+    text = re.sub(r"_([A-Za-zα-ω])(?=[A-Za-zα-ω]_)", r"_\1 ", text)  # x_iy_i is x_i y_i
+    return re.sub(r"\^\s*(⊤|T)\s*(?=[A-Za-zα-ω])", r"^\1 ", text)  # x^Ty is xᵀ y
+
+
+def plain(text: str) -> str:
+    """A line in the notation of grammar.lark."""
+    text = unicodedata.normalize("NFC", from_latex(text))
+    text = re.sub("ᵀ|⊤", "ᵀ", text)
+    text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
+    for sign, letter in _PLAIN.items():
+        text = text.replace(sign, letter)
+    text = re.sub(r"\*\*", "^", text)
+    text = re.sub("[" + "".join(_BELOW) + "]+", lambda m: "_" + "".join(_BELOW[c] for c in m[0]), text)
+    text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)
+    text = re.sub(r"\^\(([0-9])\)", r"^\1", text)
+    text = re.sub(r"‖([^‖]*)‖(_\{?[2F]\}?)?", r" norm(\1)", text)
+    text = re.sub(r"\|([^|]*)\|", r" abs(\1)", text)
+    text = re.sub(r"𝟙_\{([^{}]*[=<>≤≥≠][^{}]*)\}", r" [\1] ", text)
+    text = re.sub(r"(𝟙|𝟏|\b1)\s*(?=[\[{(][^\[\](){}]*[=<>≤≥≠])", " ", text)
+    text = re.sub("𝟙|𝟏", " ones ", text)
+    text = re.sub(r"(?<![\w.^])1\s+(?=1\s*ᵀ)", " ones ", text)
+    text = re.sub(r"(sum|prod|ones)\s+_", r"\1_", text)
+    return unicodedata.normalize("NFC", text)

@@ -1,0 +1,68 @@
+"""Which name begins at a letter: the longest that is known."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Protocol
+
+from .parsing import LETTER, kind, label_of
+
+TOTAL = "\u200b"  # L = sum_i L_i: the number L has this behind its name, which one does not see
+
+SIZE = "\u200c"  # and a name that is read as a size, although an array has the same letter, has this
+
+
+class Known(Protocol):
+    """What a reader asks about names."""
+
+    def rank(self, name: str) -> int | None:
+        """How many axes the array has; 0 for a number, None for an unknown name."""
+
+    def only_size(self, name: str) -> bool:
+        """Whether the name is that of a size and of nothing else."""
+
+    def loss(self) -> str | None:
+        """The name of the scalar loss, if the text defines one."""
+
+
+def found(known: Known, name: str, after: list[Any]) -> tuple[str, list[Any]] | None:
+    """The longest known name that begins here, and what follows it."""
+    labels = []
+    for part in after[:3]:
+        label = label_of(part)
+        if label is None:
+            break
+        labels.append(label)
+    if len(labels) > 1 and kind(after[0]) == "SUBSCRIPT":
+        squared, indexed = (known.rank(name + label) is not None for label in (labels[1], labels[0]))
+        if squared and not indexed:
+            return name + labels[1], [after[0], *after[2:]]  # σ_i^2, where σ^2 is a name
+    for n in range(len(labels), -1, -1):
+        full = name + "".join(labels[:n])
+        if known.rank(full) is not None:
+            if n == len(after) == 0 and known.rank(full + TOTAL) is not None:
+                return full + TOTAL, []
+            has_index = n < len(after) and kind(after[n]) == "SUBSCRIPT"
+            return None if has_index and known.only_size(full) else (full, after[n:])
+    return None
+
+
+def segments(known: Known, name: str, after: list[Any]) -> list[str] | None:
+    """Letters written without spaces as known names: QK is Q K."""
+    letters = re.findall(LETTER, name)
+    if len(letters) < 2 or "".join(letters) != name or len(letters) > 12:
+        return None
+    ways: list[list[str]] = []
+
+    def go(n: int, parts: list[str]) -> None:
+        if n == len(letters):
+            ways.append(parts)
+            return
+        for m in range(n + 1, min(n + 6, len(letters)) + 1):
+            part = "".join(letters[n:m])
+            if len(ways) < 20 and found(known, part, after if m == len(letters) else []) is not None:
+                go(m, [*parts, part])
+
+    go(0, [])
+    ways = [way for way in ways if len(way) > 1]
+    return min(ways, key=len) if ways else None

@@ -1,0 +1,64 @@
+"""Expressions that differ from others in one part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .tree import Delta, Entry, Node, Number, Over, Product, Ref, Transposed, children, free, with_child
+
+Way = list[tuple[Node, str, "int | None"]]
+
+
+def everywhere(node: Node) -> Iterator[tuple[Node, Way]]:
+    """Every part of an expression, with the way to it from the root."""
+    yield node, []
+    for name, place, part in children(node):
+        for found, way in everywhere(part):
+            yield found, [(node, name, place), *way]
+
+
+def rebuilt(way: Way, new: Node) -> Node:
+    """The whole expression with the part at the end of the way replaced."""
+    for parent, name, place in reversed(way):
+        new = with_child(parent, name, place, new)
+    return new
+
+
+def renamed(node: Node, old: str, new: str) -> Node:
+    """An index replaced wherever it is free."""
+    if isinstance(node, Over) and old in node.indices:
+        return node
+    if isinstance(node, Ref | Entry):
+        node = replace(node, indices=tuple(new if i == old else i for i in node.indices))
+    if isinstance(node, Delta):
+        return Delta(new if node.left == old else node.left, new if node.right == old else node.right)
+    for name, place, part in list(children(node)):
+        node = with_child(node, name, place, renamed(part, old, new))
+    return node
+
+
+def times(*factors: Node) -> Node:
+    """A product, without products inside."""
+    flat: list[Node] = []
+    marks: list[str] = []
+    for factor in factors:
+        inner = factor if isinstance(factor, Product) else Product((), (factor,))
+        marks += ([""] if flat else []) + list(inner.marks)
+        flat += inner.factors
+    return Product(tuple(marks), tuple(flat)) if len(flat) > 1 else flat[0]
+
+
+def over(number: Node) -> Node:
+    """1 / number."""
+    return Product(("/",), (Number("1"), number))
+
+
+def letters_of(node: Node) -> set[str]:
+    """All index letters of an expression, bound ones included."""
+    own = free(node) | (set(node.indices) if isinstance(node, Over) else set())
+    return own.union(*(letters_of(part) for _, _, part in children(node)))
+
+
+def turned(node: Node) -> Node:
+    return node.base if isinstance(node, Transposed) else Transposed(node)

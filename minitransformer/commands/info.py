@@ -16,6 +16,7 @@ from ..ideas.published.families import EVERY
 from ..ideas.published.presets import PRESETS
 from ..run.cost import describe
 from ..run.machines.recipes import RECIPES, TASKS
+from ..school.show.boxes_table import markdown
 from . import UsageError
 from .common import unknown
 
@@ -59,6 +60,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--model", type=Path, metavar="DIR", help="the same as PATH")
     command.add_argument("--families", action="store_true", help="list the families of published models")
+    command.add_argument("--parts", action="store_true", help="print the table of their parts, docs/families.md")
     command.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
     command.add_argument(
         "--length", type=int, metavar="T", help="tokens in each sequence (default: 128, or max_length if that is less)"
@@ -96,6 +98,9 @@ def _plain(kind: Any) -> type[Any]:
 def _run(options: argparse.Namespace) -> int:
     if options.families:
         print(*(f"{name:<12}{family.adds}" for name, family in EVERY.items()), sep="\n")
+        return 0
+    if options.parts:
+        print(markdown(), end="")
         return 0
     changes = {name: value for name, value in vars(options).items() if name in _fields()}
     if (options.kind is None) == (options.model is None):

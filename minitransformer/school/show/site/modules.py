@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from importlib import import_module
 from pathlib import Path
 
-ROOMS = ("core.ops", "core.layers", "core.models", "ideas.before", "ideas.after")
+ROOMS = ("core.ops", "core.layers", "core.models", "ideas.before", "ideas.after", "ideas.published")
 _NO_CODE = {"__init__", "cases", "lesson", "example"}  # what fills the sockets of other rooms; a lesson has solutions
+# Of the published families, whose files are mostly names, those that have a part of their own.
+_HAS_PARTS = re.compile(r"^ +def (__call__|backward)\(", re.MULTILINE)
 
 
 def address_of(module: str, name: str = "") -> str:
@@ -21,7 +24,9 @@ def shown_modules() -> list[str]:
     found = []
     for room in ROOMS:
         folder = Path(str(import_module(f"minitransformer.{room}").__file__)).parent
-        paths = sorted(path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py"))
+        is_whole = room != "ideas.published"
+        files = [path for path in folder.rglob("*.py") if is_whole or _HAS_PARTS.search(path.read_text("utf-8"))]
+        paths = sorted(path.relative_to(folder).with_suffix("") for path in files)
         found += [".".join((room, *path.parts)) for path in paths if path.name not in _NO_CODE]
     return found
 

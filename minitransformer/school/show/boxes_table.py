@@ -1,0 +1,62 @@
+"""The table of docs/families.md: which parts each family of published models puts into the boxes of figure 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .boxes import BOXES, Entry, Part, alike, families, home
+
+_ABOUT = """# Families and their parts
+
+Each row is a family of published models, and each column a box of figure 1 of Vaswani et al. 2017: the parts that do
+this there, from outside in, each with a link to its code. Families whose parts are the same share a row; they differ in
+sizes, in numbers, or in their files alone. An encoder-decoder has two rows.
+
+The parts are those of the small model that each family brings, with everything that the family adds. `layers 1, 3` are
+layers of this small model: where layers differ, the model itself has more of each kind. A decoder without an encoder
+has layers of the class `EncoderLayer`: it is an encoder that does not look ahead. `Linear` and `Embedding` are in
+nearly every part, so they are left out, except where they predict.
+
+In the formulas of a layer, x is its input, y its output, and each norm has its own gain.
+
+`minitransformer info --parts > docs/families.md` writes this page from the models. The site has it as well, and there
+you can choose two families, and see in which boxes they differ.
+"""
+
+
+def markdown() -> str:
+    """The page: a table whose links lead to the files of the parts."""
+    found = families()
+    held = [e for sides in found.values() for side in sides for each in side.boxes.values() for e in each]
+    parts = {part for entry in held for part in entry.parts}
+    columns = ["Family", *(label for _, label in BOXES)]
+    lines = [_row(columns), _row("---" for _ in columns)]
+    for names, sides in alike(found):
+        told = ", ".join(f"[{name}](../{_file(home(name))})" for name in names)
+        for side in sides:
+            title = f"{told}: {side.name}" if len(sides) > 1 else told
+            cells = ("<br>".join(_told(entry, parts) for entry in side.boxes.get(box, ())) for box, _ in BOXES)
+            lines.append(_row([title, *cells]))
+    targets = sorted({f"[`{_label(part, parts)}`]: ../{_file(part.module)}" for part in parts})
+    return "\n".join([_ABOUT, *lines, "", *targets]) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _told(entry: Entry, parts: set[Part]) -> str:
+    links = ", ".join(f"[`{_label(part, parts)}`]" for part in entry.parts)
+    formula = "<br>".join(f"`{line}`" for line in entry.formula.split("; ") if line)
+    text = "<br>".join(filter(None, (links, formula))) or "nothing"
+    return f"{entry.layers}: {text}" if entry.layers else text
+
+
+def _label(part: Part, parts: set[Part]) -> str:
+    """The name of a part, with its module where two parts have one name."""
+    is_one = sum(part.name == each.name for each in parts) == 1
+    return part.name if is_one else f"{part.module}.{part.name}"
+
+
+def _file(module: str) -> str:
+    return f"minitransformer/{module.replace('.', '/')}.py"

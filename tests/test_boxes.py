@@ -52,10 +52,13 @@ PRE = "a = x + attention(norm(x)); y = a + feed_forward(norm(a))"
     [
         ("bert", ["a = norm(x + attention(x)); y = norm(a + feed_forward(a))"]),  # Vaswani et al. 2017, section 3.1
         ("gpt2", [PRE]),  # Radford et al. 2019, section 2.3
-        ("gemma2", ["a = x + norm(attention(norm(x))); y = a + norm(feed_forward(norm(a)))"]),  # section 2
-        ("olmo2", ["a = x + norm(attention(x)); y = a + norm(feed_forward(a))"]),  # OLMo 2, section 3.2
+        (
+            "gemma2",
+            ["a = x + norm(attention(norm(x))); y = a + norm(feed_forward(norm(a)))"],
+        ),  # Gemma Team 2024, section 2
+        ("olmo2", ["a = x + norm(attention(x)); y = a + norm(feed_forward(a))"]),  # OLMo Team 2024, section 3
         ("gpt_neox", ["y = x + attention(norm(x)) + feed_forward(norm(x))"]),  # Black et al. 2022, section 2.1.2
-        ("modernbert", ["a = x + attention(x); y = a + feed_forward(norm(a))", PRE]),  # section 2.1.1
+        ("modernbert", ["a = x + attention(x); y = a + feed_forward(norm(a))", PRE]),  # Warner et al. 2024, section 2.1
         (
             "t5",
             ["a = x + attention(norm(x)); b = a + cross_attention(norm(a), memory); y = b + feed_forward(norm(b))"],

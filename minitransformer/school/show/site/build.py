@@ -15,6 +15,7 @@ from ....core.arrays.files import read_json, write
 from .chapters import write_chapters
 from .code import write_code
 from .exercises import write_exercises
+from .families import write_families
 from .frame import PUBLIC_PYODIDE, PUBLIC_SIZES, Site
 from .notebook import read, read_ideas
 from .places import places
@@ -66,6 +67,7 @@ def build(
         write_questions(site, chapters)
         write_exercises(site, found, siblings)
         write_code(site, seen, siblings, source / "notebooks" / "gpt2.py")
+        write_families(site)
         write_reference(site)
         write_teachers(site, chapters, source, address)
         write_start(site, chapters, ideas, found, model)

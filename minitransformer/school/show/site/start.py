@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from ....core.arrays.files import write
-from . import live, markdown
+from . import families, live, markdown
 from .exercises import progress
 from .frame import Site, own_file, template
 from .notebook import Chapter, source_of
@@ -87,7 +87,11 @@ def cards(chapters: list[Chapter], ideas: list[Chapter], root: str) -> str:
             out.append(f'{"</ul>" if out else ""}<h2>{title}</h2>\n<p class="note">{about}</p>\n<ul class="cards">\n')
         out.append(_card(chapter, root))
     one_by_one = "".join(_card(idea, root) for idea in ideas)
-    return f'{"".join(out)}</ul>\n<h2>One idea each</h2>\n<ul class="cards">\n{one_by_one}</ul>\n'
+    invitation = (
+        f'<p><a href="{root}{families.ADDRESS}">{families.INVITATION}</a>: choose two, and see which boxes of the '
+        "Transformer differ; and a table of which model has which part.</p>"
+    )
+    return f'{"".join(out)}</ul>\n<h2>One idea each</h2>\n{invitation}\n<ul class="cards">\n{one_by_one}</ul>\n'
 
 
 def _card(chapter: Chapter, root: str) -> str:

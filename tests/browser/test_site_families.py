@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 def test_the_page_is_found_and_says_which_boxes_differ(visit: Open) -> None:
     page = visit("index.html", viewport={"width": 390, "height": 800})
     page.get_by_role("link", name="Two published models side by side").click()
-    first, second, told = page.get_by_label("First"), page.get_by_label("Second"), page.get_by_role("status")
+    first, second, told = page.get_by_label("First"), page.get_by_label("Second"), page.locator("#differ")
     for one, other, words in (
         ("llama", "qwen3", "2 of 8 boxes differ: Turns queries and keys; Mixes the positions."),
         ("llama", "gemma", "3 of 8 boxes differ: Normalises; Feeds forward; After the last layer."),

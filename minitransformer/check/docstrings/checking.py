@@ -26,6 +26,7 @@ FOLDERS = ("core/ops", "core/layers", "ideas")
 SIGNS = VERDICTS | {"left out": "-", "code": "✓"}
 SECONDS = 20.0  # for one passage: nobody waits at a field where he types
 SHORT = {"weight": "W", "bias": "b", "gamma": "γ", "beta": "β", "eps": "ε", "temperature": "T"}
+_AS_IT_SHOULD = ("given", "defines", "right")  # of lines from derivations.txt: they are no equations of the docstring
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -128,17 +129,17 @@ def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
     path = _files()[about.module].relative_to(_PACKAGE).as_posix()
     text = "\n".join(equation for _, equation in found)
     for old, new in about.renamed:
-        text = re.sub(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_]|_\w+\(|\()", rf"\1{new}", text)
+        text = re.sub(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_ᵀ]|_\w+\(|\()", rf"\1{new}", text)
     op = _ops_of(about.module).get(about.op) if about.op else None
     if about.op and op is None:
         raise ValueError(f"derivations.txt: {about.module} has no op {about.op!r}")
     shown = Shown(op, about, "\n".join([text, *about.after])) if op else None
     given = [*([shown.given()] if shown and shown.arrays else []), *about.before]
     checker = Checker(SECONDS)
-    tried = [_told(found[0][0], line) for line in _fed(checker, given) if line.verdict not in ("given", "defines")]
+    tried = [_told(found[0][0], line) for line in _fed(checker, given) if line.verdict not in _AS_IT_SHOULD]
     for (number, _), line in zip(found, text.split("\n"), strict=True):
         tried += _line(checker, about, number, line)
-    tried += [_told(found[-1][0], line) for line in _fed(checker, about.after)]
+    tried += [_told(found[-1][0], line) for line in _fed(checker, about.after) if line.verdict not in _AS_IT_SHOULD]
     if unused := set(about.left_out) - {begin for each in tried if (begin := _left_out(about, each.text))}:
         raise ValueError(f"derivations.txt: {about.module} has no equation that begins with {min(unused)!r}")
     if about.automatic and any(each.verdict == "unreadable" for each in tried):  # whatever is wrong may be misread
@@ -200,7 +201,7 @@ class Shown:
         """The name that the docstring has for an argument, "" if it has none."""
         renamed = dict(self.about.renamed)
         candidates = [renamed.get(name, name), SHORT.get(name, name)]
-        return next((n for n in candidates if re.search(rf"(?<![^\W_])d?{n}(?![^\W_])", self.text)), "")
+        return next((n for n in candidates if re.search(rf"(?<![^\W_])d?{n}(?![^\W_ᵀ])", self.text)), "")
 
     def given(self) -> str:
         """The line that gives the arrays of the declaration, and the gradient of its output."""

@@ -32,7 +32,7 @@ def equations(path: Path) -> list[tuple[int, str]]:
 
 
 def _without_remarks(line: str) -> str:
-    """The parts of a line that have a sign =, joined by semicolons. Spaces beside a sign or in brackets are no border."""
+    """The parts of a line that have a sign =, joined by semicolons. Spaces beside a sign or in brackets end none."""
     parts, depth, start = [], 0, 0
     line = line.strip()
     for gap in re.finditer(r"[(\[{]|[)\]}]|\s{2,}", line):
@@ -42,7 +42,7 @@ def _without_remarks(line: str) -> str:
             parts.append(line[start : gap.start()])
             start = gap.end()
     parts.append(line[start:])
-    return "; ".join(part.rstrip(",;") for part in parts if re.search(r"(^|\s)\+?=\s", part))
+    return "; ".join(part.rstrip(",;").replace("+=", "=") for part in parts if re.search(r"(^|\s)\+?=\s", part))
 
 
 @dataclass

@@ -11,6 +11,7 @@ COMMANDS = {
     "check": "compare every hand-derived gradient with finite differences",
     "derive": "check a written derivation line by line: yours, or those in the docstrings of this package",
     "step": "step through an example line by line, forward and backward, with every number",
+    "sheet": "write an example as a workbook whose cells compute it, forward and backward",
     "prepare": "turn texts of any size into token ids on the disk, for train lm --data",
     "train": "train a translator, a language model or a classifier, on your files or on a generated task",
     "translate": "translate sentences with a model that `train translate` or `demo` saved",

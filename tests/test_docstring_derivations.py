@@ -8,7 +8,7 @@ import pytest
 from minitransformer.check.docstrings import checking, counts, reading
 from minitransformer.cli import main
 
-NOT_READ = 155  # by the last count: new docstrings are written so that they can be read, and no old one gets unreadable
+NOT_READ = 126  # by the last count: new docstrings are written so that they can be read, and no old one gets unreadable
 QUICK = ("core.ops.attention", "core.ops.softmax", "core.ops.linear", "core.ops.embedding")
 OPS = [name for name in checking.modules() if name.startswith("core.ops.")]
 
@@ -30,7 +30,7 @@ def test_no_docstring_is_wrong_and_few_are_not_read() -> None:
     assert not wrong, "\n\n".join(wrong)
     found = counts(passages)
     assert found["unreadable"] + found["left out"] <= NOT_READ, found
-    assert found["code"] >= 25
+    assert found["code"] >= 60
 
 
 SLIPS = [  # a definition that differs from the code is as wrong as a gradient that does

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from minitransformer import ops
 from minitransformer.check.docstrings import checking, counts, reading
 from minitransformer.cli import main
+from minitransformer.core.arrays.backend import Array, Pullback
+from minitransformer.core.arrays.declared import op
 
 NOT_READ = 126  # by the last count: new docstrings are written so that they can be read, and no old one gets unreadable
 QUICK = ("core.ops.attention", "core.ops.softmax", "core.ops.linear", "core.ops.embedding")
@@ -60,6 +63,17 @@ def test_a_slip_in_a_docstring_is_found(module: str, old: str, new: str, monkeyp
     equations = reading.equations
     monkeypatch.setattr(reading, "equations", with_slip)
     assert not all(passage.ok for passage in checking.check_one(module))
+
+
+def test_an_op_that_differs_from_its_docstring_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    @op("x, y: (...); temperature > 0")
+    def softmax(x: Array, temperature: float = 1.0) -> tuple[Array, Pullback]:
+        y, backward = ops.softmax(x, temperature=temperature)
+        return y, lambda dy: backward(dy) * temperature
+
+    monkeypatch.setattr(checking, "_ops_of", lambda module: {"softmax": softmax})
+    (passage,) = checking.check_one("core.ops.softmax")
+    assert [each.text[:2] for each in passage.equations if not each.ok] == ["dx"]
 
 
 def test_derive_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,15 +88,15 @@ def _run(options: argparse.Namespace) -> int:
         document |= {"forms": n_cases, "cases_by_form": by_form, "derivations": derived}
         print(json.dumps(document, indent=1, allow_nan=False))
         return 0 if ok else 1
+    if derived is not None:
+        print(derived["summary"], end="\n\n" if by_form else "\n")
+    if not by_form:
+        return 0 if ok else 1
     width = max((len(case["name"]) for case in found), default=0)
-    print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences" if by_form else "")
+    print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences")
     for case in found:
         error = _number(case["max_error"])
         print(f"{case['name']:<{width}}  {_n_checked(case['rows']):9d}  {error:>7}  {case['verdict']}")
-    if derived is not None:
-        print(f"\n{derived['summary']}")
-    if not by_form:
-        return 0 if ok else 1
     ran = ", ".join(f"{name} in {n}" for name, n in n_cases.items() if n)
     print(f"\nforms of {len(by_form)} cases, {'all ok' if forms_ok else 'not all of them ok: WRONG'}:\n{ran}")
     print(f"{n_rows} gradients, {_of_all([case['verdict'] for case in found])}; largest error of")

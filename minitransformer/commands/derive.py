@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,8 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"derive takes one FILE alone, or names and --list; got {' '.join(options.what)}")
     if files:
         return _text(files[0], options.json)
+    if missing := [what for what in options.what if what not in own and re.search(r"[./\\]", what)]:
+        raise UsageError(f"there is no file {missing[0]}")
     chosen = {module for what in options.what for module in own[known_as("derive", what, list(own))]}
     passages = _checked([module for module in modules() if not chosen or module in chosen])
     if options.json:

@@ -16,8 +16,10 @@ import numpy as np
 
 from ...core.arrays import rooms
 from ...core.arrays.grammar import parsed
+from ..derivation import functions
 from ..derivation.checking import Checker
 from ..derivation.lines import statements
+from ..derivation.parsing import parser
 from ..derivation.report import VERDICTS, Line
 from ..derivation.tree import Ref
 from .reading import Notes, equations, notes, passages
@@ -100,6 +102,8 @@ def check_all() -> Iterator[Passage]:
 
 def check_one(module: str) -> list[Passage]:
     """The derivations in the docstring of a module."""
+    parser()  # without the library lark this says what to install
+    functions.load()  # before the clock starts
     about = notes().get(module) or [Notes(module, _only_op(module), automatic=True)]
     return [_passage(each, found) for each, found in passages(_files()[module], about)]
 

@@ -222,8 +222,9 @@ class Shown:
         """Whether the op can be called with what the passage names, and the passage says what its output is."""
         own = {*self.names.values(), f"d{self.names.get(self.output)}", *self.numbers.values()}
         own |= {*self.about.ones, *self.about.one_hot}
-        given = {*checker.known.given, *checker.known.numbers}
-        return bool(self.names.get(self.output) in checker.known.defined and self.inputs and given <= own)
+        output = self.names.get(self.output, "")
+        given = {*checker.known.given, *checker.known.numbers} & {*checker.known.ancestors({output}), f"d{output}"}
+        return bool(output in checker.known.defined and self.inputs and given <= own)
 
     def as_in_code(self, checker: Checker) -> None:
         """Give the arrays that are no arguments the numbers that the op takes for them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,14 @@ class Checker:
         self.reader = reading.Reader(self.known)
         self.trial = Trial(self.known, self.deadline)
         self.chain: Chain | None = None
+        self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
+
+    def lines(self, text: str) -> Iterator[Line]:
+        """The verdicts on all lines of a text."""
+        lines = [self.line(statement) for statement in statements(text)]
+        for line in lines:
+            unused = line.verdict == "defines" and line.number in self.unsure.values()
+            yield replace(line, verdict="unreadable") if unused else line
 
     def line(self, statement: Statement) -> Line:
         """The verdict on one statement."""
@@ -63,8 +71,7 @@ class Checker:
             if time.monotonic() > self.deadline:
                 raise OutOfTime
             if statement.kind == "given":
-                self._give(text)
-                return Line(number, text, "given")
+                return Line(number, text, "given", self._give(text))
             return self._equation(number, text)
         except Unreadable as problem:
             self._lost(text)
@@ -91,9 +98,15 @@ class Checker:
         except (Unreadable, Fault):
             self.chain = None
 
-    def _give(self, text: str) -> None:
+    def _give(self, text: str) -> str:
         self.known.give(text)
-        self.trial.fill()
+        found = self.known.to_be_found()
+        for name in found:
+            self.known.given.pop(name, None)
+            if name in self.known.numbers:
+                self.known.numbers.remove(name)
+        self.trial.fill(found)
+        return f"To be found, so not given: {', '.join(found)}." if found else ""
 
     def _equation(self, number: int, text: str) -> Line:
         left, *rights = parsing.sides(text)
@@ -112,6 +125,8 @@ class Checker:
                 self.chain = Chain(defined, last_line=number)
                 rights = rights[1:]
                 if not rights:
+                    if _like_a_gradient(_name_of(defined)):
+                        self.unsure[_name_of(defined)] = number
                     return Line(number, text, "defines", self._remark(defined))
             else:
                 self.chain = Chain(self._side(left, ()), last_line=number)
@@ -125,6 +140,7 @@ class Checker:
         """A side as a tree; the indices of the other side are indices here as well."""
         self.reader.bound = list(indices)
         self.reader.comparing = 0
+        self.reader.swallowed = False
         return self.reader.expression(side)
 
     def _is_number(self, side: Any) -> bool:
@@ -140,12 +156,12 @@ class Checker:
         found = self.reader.found(name, after)
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self._side(right, ()))
-        if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after):
+        if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after, right):
             return None
         if name in reading.FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
             raise Unreadable(f"{name} is a function; choose another name.")
         tree = self._side(right, [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])])
-        if any(unclear_slashes(tree)):
+        if self.reader.swallowed or any(unclear_slashes(tree)):
             raise Unreadable(TWO_READINGS)
         open_indices = free(tree) - set(self.known.sizes)
         indices: list[str] = []
@@ -184,16 +200,16 @@ class Checker:
 
     def _remark(self, defined: Node) -> str:
         """Says so if a name is zero, or looks like a gradient although there is nothing of which it is one."""
-        name = defined.name if isinstance(defined, Ref) else ""
+        name = _name_of(defined)
         if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
             return f"{name} is zero on all numbers tried. Is that meant?"
-        if name[:1] != "d" or len(name) < 2:
+        if not _like_a_gradient(name):
             return ""
         like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
         told = f" Is it d{like[0]}?" if like else ""
         return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
 
-    def _new_label(self, name: str, after: list[Any]) -> bool:
+    def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
         found = self.reader.found(name, after)
         if found is None or not found[1] or found[0] != name:
@@ -205,7 +221,16 @@ class Checker:
         if label is None or label[0] != "_":
             return False
         letters = _letters(label[1:])
+        if self.known.own_rank(name) is None:
+            return False  # dx_1 is an entry of dx, never a new name
+        if label[1:].isdigit() and len(label) - 1 == rank and self._rank(right) == 0:
+            return False  # x_1 is an entry if it is a number, else the array of a first step
         return not letters or len(letters) > rank or label[1:].isdigit() or label[1:].isupper()
+
+    def _rank(self, side: Any) -> int:
+        """How many axes a side has, free indices included."""
+        value = self.trial.draws[0].computer().of(self._side(side, ()))
+        return value.rank + len(value.labels)
 
     def _define(self, name: str, indices: tuple[str, ...], tree: Node) -> Node:
         problem: Exception | None = None
@@ -227,6 +252,7 @@ class Checker:
             self.known.defined[name] = replace(definition, rank=values[0].rank, axes=axes)
             for draw, value in zip(self.trial.draws, values, strict=True):
                 draw.values[name] = value
+            self.trial.wide.define(self.known.defined[name])
             try:
                 self.trial.exact.define(definition)
             except (Inexact, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
@@ -238,21 +264,19 @@ class Checker:
         raise problem
 
     def _drawn_again(self, definition: Definition) -> list[Value]:
-        """All given numbers positive: roots and logarithms of them exist."""
-        for draw in self.trial.draws:
-            if not draw.positive:
-                draw.positive = True
-                draw.values.clear()
-                draw.slopes.clear()
-                draw.fill()
-                for each in self.known.defined.values():
-                    draw.define(each)
-        values = [draw._defined(definition, None) for draw in self.trial.draws]
-        if not all(np.all(np.isfinite(value.array)) for value in values):
-            raise Unreadable(
-                f"{definition.name} is not finite on the numbers tried: a root, a quotient or a power in it fails."
-            )
-        return values
+        """Roots and logarithms need positive numbers: of one given array if that is enough, else of all they use."""
+        used = [name for name in self.known.given if name in self.known.ancestors(names(definition.tree))]
+        before = self.trial.draws[0].positive
+        for choice in [{name} for name in used] + ([set(used)] if len(used) > 1 else []):
+            for draw in [*self.trial.draws, self.trial.wide]:
+                draw.positive = before | choice
+                draw.again()
+            values = [draw._defined(definition, None) for draw in self.trial.draws]
+            if all(np.all(np.isfinite(value.array)) for value in values):
+                return values
+        raise Unreadable(
+            f"{definition.name} is not finite on the numbers tried: a root, a quotient or a power in it fails."
+        )
 
     # claims
 
@@ -267,6 +291,8 @@ class Checker:
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number
         if outcome.right:
+            for name in names(chain.left) | names(right):
+                self.unsure.pop(name, None)
             chain.last_right = True
             told = "" if previous_right else f"This line is right, although line {previous_line} is not."
             return Line(number, text, "right", told)
@@ -296,6 +322,15 @@ class Checker:
             self.trial.compare(left, other, quick=True).right and self.trial.compare(left, other).right
             for other in slash_readings(right)
         )
+
+
+def _name_of(defined: Node | None) -> str:
+    return defined.name if isinstance(defined, Ref) else ""
+
+
+def _like_a_gradient(name: str) -> bool:
+    """Whether a name is d and that of an array, as people write arrays: dx, dW_1, dX̂, not diff."""
+    return bool(re.match(rf"d{parsing.LETTER}(?![^\W\d_]{{2}})", name))
 
 
 def _letters(label: str) -> list[str]:
@@ -335,4 +370,4 @@ def derivation(text: str) -> DerivationReport:
     if re.search("Φ|erf|gelu|phi", text, re.IGNORECASE):
         functions.load()  # before the clock starts
     checker = Checker()
-    return DerivationReport(tuple(checker.line(statement) for statement in statements(text)))
+    return DerivationReport(tuple(checker.lines(text)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from .comparing import Trial
 from .edits import Edit, Edits
 from .known_forms import known_forms
-from .rewriting import everywhere, rebuilt
+from .rewriting import everywhere, rebuilt, times
 from .tree import Call, Node, Number, Over, Product, Ref, names
 
 SECONDS = 0.9  # for the changes of one line, at most
@@ -26,10 +26,17 @@ class Repair:
 
 
 def slash_readings(node: Node) -> Iterator[Node]:
-    """a / b c read as a / (b c)."""
+    """a / b c read as a / (b c), and a / sum_j b_j c as (a / sum_j b_j) c."""
     for part, way in everywhere(node):
         if isinstance(part, Product):
             for n, mark in enumerate(part.marks):
+                below_line = part.factors[n + 1]
+                if mark == "/" and isinstance(below_line, Over) and isinstance(below_line.body, Product):
+                    *first, last = below_line.body.factors  # a / sum_j b_j c read as (a / sum_j b_j) c
+                    shorter = replace(below_line, body=times(*first)) if len(first) > 1 else replace(below_line, body=first[0])
+                    factors = (*part.factors[: n + 1], shorter, last, *part.factors[n + 2 :])
+                    marks = (*part.marks[: n + 1], "", *part.marks[n + 1 :])
+                    yield rebuilt(way, replace(part, marks=marks, factors=factors))
                 if mark == "/" and n + 1 < len(part.marks) and part.marks[n + 1] == "":
                     end = n + 1
                     while end < len(part.marks) and part.marks[end] == "":

@@ -119,6 +119,7 @@ def plain(text: str) -> str:
     """A line in the notation of grammar.lark."""
     text = unicodedata.normalize("NFC", from_latex(text))
     text = re.sub("ᵀ|⊤", "ᵀ", text)
+    text = re.sub(r"\(d ([^()/]+)\)/\(d ([^()/]+)\)", r"(∂ \1)/(∂ \2)", text)  # dL/dx, with spaces behind d
     text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
     for sign, letter in _PLAIN.items():
         text = text.replace(sign, letter)
@@ -133,4 +134,6 @@ def plain(text: str) -> str:
     text = re.sub("𝟙|𝟏", " ones ", text)
     text = re.sub(r"(?<![\w.^])1\s+(?=1\s*ᵀ)", " ones ", text)
     text = re.sub(r"(sum|prod|ones)\s+_", r"\1_", text)
+    text = re.sub(r"(sum_(?:\{[^{}]*\}|\w+))\s*-", r"\1 (-1) ", text)
+    text = re.sub(r"⟨((?:[^⟨⟩,{}]|\{[^{}]*\})*),([^⟨⟩]*)⟩", r" sum((\1) ⊙ (\2)) ", text)
     return unicodedata.normalize("NFC", text)

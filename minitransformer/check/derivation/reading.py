@@ -48,6 +48,11 @@ def _two_powers(name: str) -> str:
     return f"{name}(x)^2 has two readings; write {name}((x)^2), or ({name}(x))^2."
 
 
+def _swallows(node: Over) -> bool:
+    """Whether a sum below a slash ends in a factor without its index, as in a / sum_j b_j c."""
+    return isinstance(node.body, Product) and not free(node.body.factors[-1]) & set(node.indices)
+
+
 class Reader:
     """Turns lark's trees into those of tree.py, given the names known so far."""
 
@@ -55,6 +60,7 @@ class Reader:
         self.known = known
         self.bound: list[str] = []
         self.comparing = 0
+        self.swallowed = False  # whether a sum below a slash has taken in a factor that may not be meant to be there
 
     def expression(self, tree: Any) -> Node:
         signs, terms, sign = [], [], "+"
@@ -81,6 +87,8 @@ class Reader:
             node, n = self._unit(items, n)
             if node is None:
                 continue
+            if mark == "/" and isinstance(node, Over) and head(factor) in ("sum", "prod", "mean") and _swallows(node):
+                self.swallowed = True
             node = Terms(("-",), (node,)) if sign == "-" else node
             if isinstance(node, Product) and mark != "/" and all(m == "" for m in node.marks) and mark == "":
                 marks += ["", *node.marks] if factors else node.marks  # names written without a space: QK
@@ -102,7 +110,8 @@ class Reader:
             return partial
         atom, *after = factor.children
         name = str(atom.children[0]) if getattr(atom.children[0], "type", "") == "NAME" else ""
-        if name and self._names_array(name, after):
+        power_of_e = name == "e" and after and kind(after[0]) == "^" and (self.known.rank("e") is None or self.known.only_size("e"))
+        if name and not power_of_e and self._names_array(name, after):
             return self._name(name, after), n + 1
         if name in ("δ", "delta", "I") and after and kind(after[0]) == "SUBSCRIPT":
             letters = indices_of(inner(str(after[0].children[0])).replace("=", ","))
@@ -117,7 +126,7 @@ class Reader:
             if name in OVER and after and kind(after[0]) == "SUBSCRIPT":
                 return self._over(name, after, items, n + 1)
             return self._call(name, after, items, n + 1)
-        if name == "e" and after and kind(after[0]) == "^":
+        if power_of_e:
             return self._after(Call("exp", (self._exponent(after[0]),)), after[1:]), n + 1
         if name:
             return self._name(name, after), n + 1
@@ -280,6 +289,8 @@ class Reader:
             found, n = self._unit(items, n)
             assert found is not None
             arguments, outside = (found,), []
+            if name != "sqrt" and n < len(items) and items[n][0] in ("", "/") and head(items[n][2]) not in FUNCTIONS | {""}:
+                raise Unreadable(f"{name} a b has two readings; write {name}(a) b, or {name}(a b).")
         return self._after(Call(_ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
 
     # atoms

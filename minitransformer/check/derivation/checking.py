@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import time
@@ -16,7 +17,7 @@ from .comparing import Outcome, Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .lines import Statement, statements
-from .mending import mended, slash_readings, unclear_slashes
+from .mending import mended, slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .recognising import TOTAL
 from .report import DerivationReport, Line
@@ -25,7 +26,9 @@ from .values import Value
 
 SECONDS = 1.7
 MOST_LINES = 1000
-TWO_READINGS = "a / b c has two readings, (a/b) c and a/(b c); put brackets around the one you mean."
+TWO_READINGS = (
+    "a / b c has two readings, (a/b) c and a/(b c), and A ⊙ B C as well; put brackets around the one you mean."
+)
 
 
 @dataclass
@@ -106,7 +109,12 @@ class Checker:
             if name in self.known.numbers:
                 self.known.numbers.remove(name)
         self.trial.fill(found)
-        return f"To be found, so not given: {', '.join(found)}." if found else ""
+        told = [
+            f"{', '.join(few)} and {last} have one shape here; a number stands at the end, or as {few[0]}: number."
+            for few, last in self.known.told
+        ]
+        told += [f"To be found, so not given: {', '.join(found)}."] if found else []
+        return " ".join(told)
 
     def _equation(self, number: int, text: str) -> Line:
         left, *rights = parsing.sides(text)
@@ -141,7 +149,16 @@ class Checker:
         self.reader.bound = list(indices)
         self.reader.comparing = 0
         self.reader.swallowed = False
-        return self.reader.expression(side)
+        tree = self.reader.expression(side)
+        tight = tightened(tree)
+        return tight if tight is not tree and not self._value(tree) and self._value(tight) else tree
+
+    def _value(self, tree: Node) -> Value | None:
+        """The value of an expression on the first draw, in the first way in which it can be computed."""
+        for rows, identity in self.trial.ways(tree):
+            with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
+                return self.trial.draws[0].computer(rows, identity).of(tree)
+        return None
 
     def _is_number(self, side: Any) -> bool:
         """Whether a side is a number, so that d = 64 says how large d is, and S = Q Kᵀ what the array S is."""
@@ -161,8 +178,11 @@ class Checker:
         if name in reading.FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
             raise Unreadable(f"{name} is a function; choose another name.")
         tree = self._side(right, [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])])
-        if self.reader.swallowed or any(unclear_slashes(tree)):
+        if self.reader.swallowed or (any(unclear_slashes(tree)) and any(map(self._value, slash_readings(tree)))):
             raise Unreadable(TWO_READINGS)
+        one, other = self._value(tree), self._value(tightened(tree))
+        if one and other and not (one.shape == other.shape and np.allclose(one.array, other.array)):
+            raise Unreadable("A ⊙ B C has two readings, (A ⊙ B) C and A ⊙ (B C); put brackets around the one you mean.")
         open_indices = free(tree) - set(self.known.sizes)
         indices: list[str] = []
         square = False
@@ -295,6 +315,7 @@ class Checker:
                 self.unsure.pop(name, None)
             chain.last_right = True
             told = "" if previous_right else f"This line is right, although line {previous_line} is not."
+            told = told or self._other_vectors(chain.left, right, outcome.rows)
             return Line(number, text, "right", told)
         if outcome.unreadable:
             chain.last, chain.last_right = previous, previous_right
@@ -316,6 +337,24 @@ class Checker:
         repair = mended(self.trial, chain.left, right, self.deadline)
         message = repair.sentence or fault or "The two sides differ."
         return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
+
+    def _other_vectors(self, left: Node, right: Node, rows: bool) -> str:
+        """Says so if vectors are rows here and columns in a definition, or the other way round."""
+        for each in self.known.defined.values():
+            if each.rows == rows:
+                continue
+            here = rows or not self.trial.compare(left, right, rows=True).right
+            if here and (rows is False or self._only_columns(each.tree)):
+                one, other = ("rows", "columns") if rows else ("columns", "rows")
+                return f"Right if vectors are {one} here; where {each.name} is defined, they are {other}."
+        return ""
+
+    def _only_columns(self, tree: Node) -> bool:
+        try:
+            self.trial.draws[0].computer(rows=True).of(tree)
+        except (Fault, Unreadable):
+            return True
+        return False
 
     def _other_reading(self, left: Node, right: Node) -> bool:
         return any(

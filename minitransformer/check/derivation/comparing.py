@@ -29,6 +29,7 @@ class Outcome:
     fault: str = ""
     numbers: Numbers | None = None
     unreadable: str = ""
+    rows: bool = False  # whether vectors are rows in the reading that is right
 
 
 class Trial:
@@ -54,8 +55,11 @@ class Trial:
         sizes = list(self.known.sizes) if any("I" in names(side) for side in sides) else []
         return [(rows, size) for rows in (False, True) for size in sizes or [""]]
 
-    def compare(self, left: Node, right: Node, quick: bool = False) -> Outcome:
-        """Whether both sides are equal, in one of the ways in which they may be read. quick: on one draw alone."""
+    def compare(self, left: Node, right: Node, quick: bool = False, rows: bool | None = None) -> Outcome:
+        """Whether both sides are equal, in one of the ways in which they may be read.
+
+        quick: on one draw alone. rows: in that way alone.
+        """
         undefined = [i for i in sorted(free(right) - free(left)) if _only_a_place(i, right)]
         if undefined:
             told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
@@ -63,8 +67,10 @@ class Trial:
         first: Outcome | None = None
         # on the right, ∂a/∂b may hold fixed what stands beside b in the definition of a: the chain rule, path by path
         both = (False, True) if _has_partial(right) else (False,)
-        for (rows, identity), fixed in itertools.product(self.ways(left, right), both):
-            outcome = self._compared(left, right, rows, identity, fixed, quick)
+        for (as_rows, identity), fixed in itertools.product(self.ways(left, right), both):
+            if rows not in (None, as_rows):
+                continue
+            outcome = self._compared(left, right, as_rows, identity, fixed, quick)
             if outcome.right:
                 return outcome
             if first is None or (first.numbers is None and outcome.numbers is not None):
@@ -136,7 +142,7 @@ class Trial:
             return Outcome(False, unreadable="Both sides are so small that rounding hides a difference.")
         if exactly is None and (tiny := self._tiny(left, right)):
             return Outcome(False, unreadable=f"{tiny} is too small to be seen beside others; give it a name, as eps.")
-        return Outcome(True)
+        return Outcome(True, rows=rows)
 
     def _tiny(self, *sides: Node) -> str:
         """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""

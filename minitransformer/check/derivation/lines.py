@@ -29,7 +29,9 @@ _TRAILING = re.compile(
     r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|(?<![-+*/·⊙=(\s])\s{2,}\([a-z]{4,}(?:[ -][a-z]{2,})*\)\s*$"
 )
 _COMMENT = re.compile(r"(?:^|\s)#.*$|(?<!\\)%.*$|\s//\s.*$|\s--\s.*$|\s←.*$")
-_EQUALS = re.compile(r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|overset\{[^{}]*\}\{=\}|stackrel\{[^{}]*\}\{=\})|≡|≜|≝|:=")
+_EQUALS = re.compile(
+    r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|overset\{[^{}]*\}\{=\}|stackrel\{[^{}]*\}\{=\})|≡|≜|≝|:="
+)
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
 _WHERE = re.compile(r",?\s+where\s+")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")

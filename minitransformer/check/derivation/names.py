@@ -61,6 +61,7 @@ class Names:
     given: dict[str, Given] = field(default_factory=dict)
     numbers: list[str] = field(default_factory=list)
     defined: dict[str, Definition] = field(default_factory=dict)
+    told: list[tuple[list[str], str]] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
 
     def own_rank(self, name: str) -> int | None:
         """How many axes a name has that was given or defined."""
@@ -161,6 +162,8 @@ class Names:
             raise Unreadable(f"More than {MOST} names are given; that is too many to try.")
         waiting: list[str] = []
         new: list[str] = []
+        shaped = False
+        self.told = []
         for piece in filter(None, (p.strip() for p in pieces)):
             match = re.fullmatch(
                 rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)", piece
@@ -180,6 +183,9 @@ class Names:
                 for name in (n for n in waiting if n in _ALONE):
                     new.append(self._add_number(name))
                 waiting = []
+                if shaped and len(group) > 1 and axes:
+                    self.told.append((group[:-1], group[-1]))
+                shaped = True
                 for name in group:
                     self._check_new(name)
                     if axes:

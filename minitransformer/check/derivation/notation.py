@@ -134,6 +134,6 @@ def plain(text: str) -> str:
     text = re.sub("𝟙|𝟏", " ones ", text)
     text = re.sub(r"(?<![\w.^])1\s+(?=1\s*ᵀ)", " ones ", text)
     text = re.sub(r"(sum|prod|ones)\s+_", r"\1_", text)
-    text = re.sub(r"(sum_(?:\{[^{}]*\}|\w+))\s*-", r"\1 (-1) ", text)
+    text = re.sub(r"(sum_(?:\{[^{}]*\}|\w+)(?:\^(?:\{[^{}]*\}|\w+))?)\s*-", r"\1 (-1) ", text)
     text = re.sub(r"⟨((?:[^⟨⟩,{}]|\{[^{}]*\})*),([^⟨⟩]*)⟩", r" sum((\1) ⊙ (\2)) ", text)
     return unicodedata.normalize("NFC", text)

@@ -110,7 +110,12 @@ class Reader:
             return partial
         atom, *after = factor.children
         name = str(atom.children[0]) if getattr(atom.children[0], "type", "") == "NAME" else ""
-        power_of_e = name == "e" and after and kind(after[0]) == "^" and (self.known.rank("e") is None or self.known.only_size("e"))
+        power_of_e = (
+            name == "e"
+            and after
+            and kind(after[0]) == "^"
+            and (self.known.rank("e") is None or self.known.only_size("e"))
+        )
         if name and not power_of_e and self._names_array(name, after):
             return self._name(name, after), n + 1
         if name in ("δ", "delta", "I") and after and kind(after[0]) == "SUBSCRIPT":
@@ -208,7 +213,8 @@ class Reader:
 
     def _nabla(self, items: list[tuple[str, str, Any]], n: int) -> tuple[Node, int]:
         after = items[n][2].children[1:]
-        loss = self.known.loss()
+        named = head(items[n + 1][2]) if n + 1 < len(items) else ""
+        loss = named if named and self.known.rank(named) == 0 else self.known.loss()
         if not after or kind(after[0]) != "SUBSCRIPT" or loss is None:
             raise Unreadable("∇ needs a loss L that the text defines and an array: ∇_W L.")
         following = n + 1
@@ -289,7 +295,12 @@ class Reader:
             found, n = self._unit(items, n)
             assert found is not None
             arguments, outside = (found,), []
-            if name != "sqrt" and n < len(items) and items[n][0] in ("", "/") and head(items[n][2]) not in FUNCTIONS | {""}:
+            if (
+                name != "sqrt"
+                and n < len(items)
+                and items[n][0] in ("", "/")
+                and head(items[n][2]) not in FUNCTIONS | {""}
+            ):
                 raise Unreadable(f"{name} a b has two readings; write {name}(a) b, or {name}(a b).")
         return self._after(Call(_ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
 
@@ -376,7 +387,9 @@ class Reader:
             return Place(name)
         indices: list[str] = []
         while rest and kind(rest[0]) == "SUBSCRIPT" and len(indices) < (rank or 0):
-            indices += indices_of(inner(str(rest[0].children[0])))
+            letters = indices_of(inner(str(rest[0].children[0])))
+            digits = len(letters) == 1 < (rank or 0) == len(letters[0]) and letters[0].isdigit()
+            indices += letters[0] if digits else letters  # W_12 is W_{1,2}
             rest = rest[1:]
         if rank is not None and len(indices) > rank:
             raise Fault(

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from .faults import Fault, Unreadable
+from .functions import ALIKE, FUNCTIONS, OVER
 from .parsing import EXAMPLES, LETTER, Factor, exponent_text, head, indices_of, inner, is_mark, items_of, kind, label_of
 from .recognising import Known, found, segments
 from .tree import (
@@ -29,28 +30,15 @@ from .tree import (
     Transposed,
     free,
     names,
+    swallows,
     written,
 )
 
-OVER = {"sum", "prod", "mean", "var", "std", "max", "min", "softmax", "logsumexp"}
-FUNCTIONS = OVER | set(
-    "exp log ln sqrt tanh sigmoid sigm logistic σ relu ReLU gelu GELU silu SiLU softplus sin cos Φ φ erf abs norm "
-    "sign sgn diag tr trace "
-    "Tr rowsum colsum rowmean colmean det inv".split()
-)
-_ALIKE = {"ln": "log", "sigm": "sigmoid", "logistic": "sigmoid", "σ": "sigmoid", "ReLU": "relu", "GELU": "gelu"}
-_ALIKE |= {"SiLU": "silu", "sgn": "sign", "trace": "tr", "Tr": "tr", "Softmax": "softmax"}
-FUNCTIONS |= {"Softmax"}
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 
 
 def _two_powers(name: str) -> str:
     return f"{name}(x)^2 has two readings; write {name}((x)^2), or ({name}(x))^2."
-
-
-def _swallows(node: Over) -> bool:
-    """Whether a sum below a slash ends in a factor without its index, as in a / sum_j b_j c."""
-    return isinstance(node.body, Product) and not free(node.body.factors[-1]) & set(node.indices)
 
 
 class Reader:
@@ -87,7 +75,7 @@ class Reader:
             node, n = self._unit(items, n)
             if node is None:
                 continue
-            if mark == "/" and isinstance(node, Over) and head(factor) in ("sum", "prod", "mean") and _swallows(node):
+            if mark == "/" and isinstance(node, Over) and head(factor) in ("sum", "prod", "mean") and swallows(node):
                 self.swallowed = True
             node = Terms(("-",), (node,)) if sign == "-" else node
             if isinstance(node, Product) and mark != "/" and all(m == "" for m in node.marks) and mark == "":
@@ -110,13 +98,9 @@ class Reader:
             return partial
         atom, *after = factor.children
         name = str(atom.children[0]) if getattr(atom.children[0], "type", "") == "NAME" else ""
-        power_of_e = (
-            name == "e"
-            and after
-            and kind(after[0]) == "^"
-            and (self.known.rank("e") is None or self.known.only_size("e"))
-        )
-        if name and not power_of_e and self._names_array(name, after):
+        other_e = self.known.rank("e") is not None and not self.known.only_size("e")
+        power_of_e = name == "e" and not other_e and after and kind(after[0]) == "^"
+        if name and not power_of_e and self.found(name, after) is not None:
             return self._name(name, after), n + 1
         if name in ("δ", "delta", "I") and after and kind(after[0]) == "SUBSCRIPT":
             letters = indices_of(inner(str(after[0].children[0])).replace("=", ","))
@@ -275,7 +259,7 @@ class Reader:
             assert found is not None
             body, outside = found, []
         del self.bound[-len(letters) :]
-        return self._after(Over(_ALIKE.get(name, name), letters, body, tuple(conditions), upper), outside), n
+        return self._after(Over(ALIKE.get(name, name), letters, body, tuple(conditions), upper), outside), n
 
     def _call(self, name: str, after: list[Any], items: list[tuple[str, str, Any]], n: int) -> tuple[Node, int]:
         primes = sum(kind(part) == "PRIME" for part in after)
@@ -295,14 +279,10 @@ class Reader:
             found, n = self._unit(items, n)
             assert found is not None
             arguments, outside = (found,), []
-            if (
-                name != "sqrt"
-                and n < len(items)
-                and items[n][0] in ("", "/")
-                and head(items[n][2]) not in FUNCTIONS | {""}
-            ):
+            goes_on = n < len(items) and items[n][0] in ("", "/") and head(items[n][2]) not in FUNCTIONS | {""}
+            if name != "sqrt" and goes_on:
                 raise Unreadable(f"{name} a b has two readings; write {name}(a) b, or {name}(a b).")
-        return self._after(Call(_ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
+        return self._after(Call(ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
 
     # atoms
 
@@ -369,9 +349,6 @@ class Reader:
         raise Unreadable(f"{written(node)} is a number, so it has no transpose.")
 
     # names
-
-    def _names_array(self, name: str, after: list[Any]) -> bool:
-        return self.found(name, after) is not None
 
     def found(self, name: str, after: list[Any]) -> tuple[str, list[Any]] | None:
         """The longest known name that begins here, and what follows it."""

@@ -69,7 +69,8 @@ def _pieces(text: str) -> list[str]:
     """Several equations of a line: at `where`, `;`, and commas between equations."""
     found: list[str] = []
     for part in _WHERE.split(text):
-        for piece in part.split(";"):
+        two = "=" in part.partition(" and ")[0]  # dx = 2 x and dy = 3
+        for piece in re.split(r";|\s+and\s+(?=[^=]*=)" if two else ";", part):
             depth, start, cuts = 0, 0, []
             for n, letter in enumerate(piece):
                 depth += (letter in "([{") - (letter in ")]}")

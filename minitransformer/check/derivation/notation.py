@@ -93,6 +93,7 @@ def from_latex(text: str) -> str:
     text = re.sub(r"\\(begin|end)\s*\{[^{}]*\}(\{[^{}]*\})?|\\(label|tag\*?)\s*\{[^{}]*\}", " ", text)
     text = text.replace("\\{", "(").replace("\\}", ")").replace("\\|", "‖")
     text = re.sub(r"\\[,;:!> ]", " ", text).replace("&", " ")
+    text = re.sub(rf"\\(?:under|over)brace{_GROUP}(?:\s*[_^]{_GROUP})?", lambda m: f"({_bare(m[1])})", text)
     for _ in range(4):
         before = text
         text = _accents(_fonts(text))

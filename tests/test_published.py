@@ -431,13 +431,31 @@ def test_embed_prints_the_similarities(encoder: Path, run: Run) -> None:
 
 
 def test_embed_says_what_it_cannot_do(encoder: Path, writer: Path, tmp_path: Path, run: Run) -> None:
-    assert "only an EncoderOnly makes vectors of texts" in run("embed", "--model", writer, "a", status=1)
     assert "holds no model: config.json is missing" in run("embed", "--model", tmp_path, "a", status=1)
     folder = bert(tmp_path / "other", TextEncoder)
     assert run("embed", "--model", folder, "a")
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    assert "only the mean over the tokens" in run("embed", "--model", folder, "a", status=1)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+    assert "pooling_mode_lasttoken must be true, got ['max_tokens']" in run("embed", "--model", folder, "a", status=1)
+
+
+@pytest.mark.parametrize("mode, at", [("cls_token", 0), ("lasttoken", -1)])
+def test_embed_takes_the_token_that_the_folder_names(tmp_path: Path, run: Run, mode: str, at: int) -> None:
+    folder = bert(tmp_path / "other", TextEncoder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{mode}": True}))
+    found = json.loads(run("embed", "--model", folder, "the cat", "a dog is the cats .", "--json"))["vectors"][0]
+    model, tokenizer = load(folder, EncoderOnly), load_tokenizer(folder)
+    vector = model.hidden(np.array([tokenizer.encode("the cat", special=True)]))[0][0, at]
+    np.testing.assert_allclose(found, vector / np.sqrt((vector**2).sum()), rtol=0, atol=1e-5)
+
+
+def test_embed_takes_the_last_token_of_a_language_model(writer: Path, run: Run) -> None:
+    found = json.loads(run("embed", "--model", writer, "ab", "a", "--json"))["vectors"]
+    model, tokenizer = load(writer, LanguageModel), load_tokenizer(writer)
+    for text, vector in zip(("ab", "a"), found, strict=True):
+        last = model.hidden(np.array([tokenizer.encode(text, special=True)]))[0][0, -1]
+        np.testing.assert_allclose(vector, last / np.sqrt((last**2).sum()), rtol=0, atol=1e-5)
 
 
 def test_fill_mask_prints_the_most_probable_tokens(encoder: Path, run: Run) -> None:

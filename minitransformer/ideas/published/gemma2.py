@@ -20,6 +20,7 @@ from . import llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, every_second, written
+from .heads import TOKENS
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[s
 
 
 FAMILY = Family(
-    "gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES,
+    "gemma2", "model", classes("Gemma2", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=Gemma2Config,
     adds="softcapped scores and logits, norms before and after each sub-layer, a window in every second layer",
     small=llama.SMALL | {  # a width whose root is exact, since others round it to float32

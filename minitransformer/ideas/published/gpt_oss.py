@@ -18,6 +18,7 @@ from . import llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
+from .heads import TOKENS
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 
 
 FAMILY = Family(
-    "gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES,
+    "gpt_oss", "model", classes("GptOss", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=GptOssConfig,
     adds="a sink in each head, a window in every second layer, experts; no packed experts",
     ignored="experts_per_token initial_context_length",

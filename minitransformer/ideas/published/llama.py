@@ -18,8 +18,9 @@ from ..after.scaled_angles import scaled_turn
 from ..after.scaled_angles.angles import follow_length
 from . import angles
 from .decoder import decoder, within
-from .family import BODY, WRITERS, Family, InGguf, Stored, classes
+from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
+from .heads import ANSWERS
 from .rereading import RereadingLanguageModel
 
 FIELDS = """
@@ -207,24 +208,26 @@ SMALL = {
 WINDOW_OF_QWEN = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
 FAMILIES = (
     Family(
-        "llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES,
+        "llama", "model", classes("Llama", WRITERS | READERS), llama_ours, llama_theirs, NAMES,
         recipe=LlamaConfig,
         adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
         small=SMALL,
+        prefixes={ANSWERS: "transformer"},
         ignored=IGNORED,
         in_gguf=InGguf(GGUF.replace("TURNED", "halves"), biases_in_gguf),
     ),
     Family(
-        "mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES,
+        "mistral", "model", classes("Mistral", WRITERS | READERS), mistral_ours, mistral_theirs, NAMES,
         recipe=LlamaConfig,
         adds="as Llama; a window",
         small=SMALL | {"sliding_window": 3},
     ),
     Family(
-        "qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES,
+        "qwen2", "model", classes("Qwen2", WRITERS | READERS), qwen2_ours, qwen2_theirs, NAMES,
         recipe=LlamaConfig,
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
+        prefixes={ANSWERS: "transformer"},
         in_gguf=InGguf(GGUF.replace("TURNED", "="), lambda fields, stored, config: {}),
     ),
 )  # fmt: skip

@@ -3,8 +3,11 @@
 Each line is `theirs  mark  ours`. Either side names a module or one tensor, and * is a number, as of a layer:
 
     =     stored unchanged
-    T     a Linear's weight, stored as (out, in)
-    row   a vector, stored as a matrix of one row
+    T     a Linear's weight, stored as (out, in), or a convolution's: all axes in reverse order
+    T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value
+    taps  a short convolution's (K, D), stored as (D, 1, K)
+    row   stored with an axis of length 1 in front, such as a vector as a matrix of one row
+    1x1   stored with two such axes
     ~     a second copy of the tensor; if the file has it, it must be equal
     -     not used here: a buffer that can be computed, or a head that is not read
     +     not used in their model either, which has it nevertheless: written as a copy of ours, and not read
@@ -29,6 +32,7 @@ import numpy as np
 from ...core.arrays.backend import to_numpy
 from ...core.layers import Parameter
 
+_IN_FRONT = {"row": 1, "1x1": 2}  # axes of length 1
 _LEAVES = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "table": "weight"}
 
 
@@ -44,25 +48,48 @@ class Place:
     def shape(self) -> tuple[int, ...]:
         """The shape that their tensor must have."""
         shapes = [parameter.value.shape for _, parameter in self.ours]
-        whole = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
-        return (1, *whole) if self.mark == "row" else whole[::-1] if self._is_transposed else whole
+        if self.mark == "taps":
+            return (shapes[0][1], 1, shapes[0][0])
+        whole = shapes[0] if len(shapes) == 1 else (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+        return self._ones + (whole[::-1] if self._is_transposed else whole)
+
+    @property
+    def _ones(self) -> tuple[int, ...]:
+        return (1,) * _IN_FRONT.get(self.mark, 0)
 
     @property
     def _is_transposed(self) -> bool:
-        return self.mark == "T" and self.ours[0][1].value.ndim == 2
+        return self.mark[0] == "T" and self.ours[0][1].value.ndim > 1
+
+    @property
+    def _heads(self) -> int:
+        """In how many groups our parameters alternate: 1 where each lies in one piece."""
+        return int(self.mark[1:] or 1) if self.mark[0] == "T" else 1
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
-        whole = stored[0] if self.mark == "row" else stored.T if self._is_transposed else stored
+        if self.mark == "taps":
+            return [np.ascontiguousarray(stored[:, 0].T)]
+        whole = stored.reshape(stored.shape[len(self._ones) :])
+        whole = whole.T if self._is_transposed else whole
         if len(self.ours) == 1:
-            return [np.ascontiguousarray(whole)]
-        ends = np.cumsum([parameter.value.shape[-1] for _, parameter in self.ours])[:-1]
-        return [np.array(part, order="C") for part in np.split(whole, ends, axis=-1)]
+            return [np.asarray(whole, order="C")]
+        by_heads = whole.reshape(*whole.shape[:-1], self._heads, -1)
+        ends = np.cumsum([parameter.value.shape[-1] // self._heads for _, parameter in self.ours])[:-1]
+        parts = np.split(by_heads, ends, axis=-1)
+        return [np.array(part.reshape(*whole.shape[:-1], -1), order="C") for part in parts]
 
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
-        whole = np.concatenate([to_numpy(parameter.value) for _, parameter in self.ours], axis=-1)
-        return np.ascontiguousarray(whole[None] if self.mark == "row" else whole.T if self._is_transposed else whole)
+        values = [to_numpy(parameter.value) for _, parameter in self.ours]
+        if self.mark == "taps":
+            return np.ascontiguousarray(values[0].T[:, None])
+        whole = values[0]
+        if len(values) > 1:
+            by_heads = [value.reshape(*value.shape[:-1], self._heads, -1) for value in values]
+            whole = np.concatenate(by_heads, axis=-1).reshape(*whole.shape[:-1], -1)
+        whole = whole.T if self._is_transposed else whole
+        return np.asarray(whole.reshape(self._ones + whole.shape), order="C")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from ..after.gated import GatedFeedForward
 from ..after.qk_norm import qk_norm
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, InGguf, Stored, classes
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
+from .heads import ANSWERS
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,10 @@ blk.*.attn_k_norm  =  layers.*.self_attn.k_norm
 
 
 FAMILY = Family(
-    "qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES,
+    "qwen3", "model", classes("Qwen3", WRITERS | READERS), ours, theirs, NAMES,
     recipe=Qwen3Config,
     adds="as Llama; norms of queries and keys",
     small=llama.SMALL | llama.WINDOW_OF_QWEN,
+    prefixes={ANSWERS: "transformer"},
     in_gguf=InGguf(GGUF, lambda fields, stored, config: {"attention_bias": "blk.0.attn_output.bias" in stored}),
 )  # fmt: skip

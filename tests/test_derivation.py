@@ -165,7 +165,17 @@ HOLES = {  # what once passed, or would if one looked away; the line that must n
     "a tiny value": "y_i = 1e-15 tanh(x_i)\ny_i = 3e-15 tanh(x_i)",
     "a factor below the line": "y_i = exp(x_i) / sum_j exp(x_j) z_i",
     "a function without brackets": "y = sum(log z_i x_i)",
-    "a product after a product of entries": "y_i = sum_j (A ⊙ A A)_ij x_j",
+    "a product after a product of entries": "B = A ⊙ A A",
+}
+
+
+ASKED = {  # what cannot be decided: the report asks
+    "the gradient of nothing",
+    "a tiny constant",
+    "a tiny value",
+    "a factor below the line",
+    "a function without brackets",
+    "a product after a product of entries",
 }
 
 
@@ -173,6 +183,8 @@ HOLES = {  # what once passed, or would if one looked away; the line that must n
 def test_hole_is_closed(name: str) -> None:
     report = verify.derivation(f"given x: (n), z: (n), A: (n, n), dy: (n)\n{HOLES[name]}\n2 x = x + x")
     assert not report.ok and report.lines[-1].verdict == "right", str(report)
+    (refused,) = [line for line in report.lines if line.verdict in ("wrong", "unreadable")]
+    assert (refused.verdict == "unreadable") == (name in ASKED), str(report)
 
 
 def test_differentials_are_read_where_those_of_what_is_given_are_given_too() -> None:

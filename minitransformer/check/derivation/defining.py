@@ -86,8 +86,9 @@ class Definitions:
         tree = self.side(right, [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])])
         if self.reader.swallowed or (any(unclear_slashes(tree)) and any(map(self.value, slash_readings(tree)))):
             raise Unreadable(TWO_READINGS)
-        one, other = self.value(tree), self.value(tightened(tree))
-        if one and other and not (one.shape == other.shape and np.allclose(one.array, other.array)):
+        tight = tightened(tree)
+        one, other = (self.value(tree), self.value(tight)) if tight is not tree else (None, None)
+        if one and other and not (one.shape == other.shape and np.allclose(one.array, other.array, equal_nan=True)):
             raise Unreadable("A ⊙ B C has two readings, (A ⊙ B) C and A ⊙ (B C); put brackets around the one you mean.")
         open_indices = free(tree) - set(self.known.sizes)
         indices: list[str] = []

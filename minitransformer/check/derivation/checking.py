@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from . import functions, parsing, reading
 from .comparing import Outcome, Trial
+from .defining import TWO_READINGS, Definitions, like_a_gradient, name_of
 from .explaining import free_alone
-from .faults import Fault, Inexact, OutOfTime, Unreadable
+from .faults import Fault, OutOfTime, Unreadable
 from .lines import Statement, statements
-from .mending import mended, slash_readings, unclear_slashes
-from .names import Definition, Names, as_sizes
-from .recognising import TOTAL
+from .mending import mended, slash_readings
+from .names import Names, as_sizes
 from .report import DerivationReport, Line
-from .tree import Node, Ref, free, names
-from .values import Value
+from .tree import Node, free, names
 
 SECONDS = 1.7
 MOST_LINES = 1000
-TWO_READINGS = "a / b c has two readings, (a/b) c and a/(b c); put brackets around the one you mean."
 
 
 @dataclass
@@ -46,7 +42,16 @@ class Checker:
         self.known = Names()
         self.reader = reading.Reader(self.known)
         self.trial = Trial(self.known, self.deadline)
+        self.definitions = Definitions(self.known, self.reader, self.trial)
         self.chain: Chain | None = None
+        self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
+
+    def lines(self, text: str) -> Iterator[Line]:
+        """The verdicts on all lines of a text."""
+        lines = [self.line(statement) for statement in statements(text)]
+        for line in lines:
+            unused = line.verdict == "defines" and line.number in self.unsure.values()
+            yield replace(line, verdict="unreadable") if unused else line
 
     def line(self, statement: Statement) -> Line:
         """The verdict on one statement."""
@@ -63,8 +68,7 @@ class Checker:
             if time.monotonic() > self.deadline:
                 raise OutOfTime
             if statement.kind == "given":
-                self._give(text)
-                return Line(number, text, "given")
+                return Line(number, text, "given", self._give(text))
             return self._equation(number, text)
         except Unreadable as problem:
             self._lost(text)
@@ -87,13 +91,24 @@ class Checker:
             return
         try:
             side = parsing.sides(head + "= 0")[0]
-            self.chain = Chain(self._side(side, ())) if equals and side is not None else None
+            self.chain = Chain(self.definitions.side(side, ())) if equals and side is not None else None
         except (Unreadable, Fault):
             self.chain = None
 
-    def _give(self, text: str) -> None:
+    def _give(self, text: str) -> str:
         self.known.give(text)
-        self.trial.fill()
+        found = self.known.to_be_found()
+        for name in found:
+            self.known.given.pop(name, None)
+            if name in self.known.numbers:
+                self.known.numbers.remove(name)
+        self.trial.fill(found)
+        told = [
+            f"{', '.join(few)} and {last} have one shape here; a number stands at the end, or as {few[0]}: number."
+            for few, last in self.known.told
+        ]
+        told += [f"To be found, so not given: {', '.join(found)}."] if found else []
+        return " ".join(told)
 
     def _equation(self, number: int, text: str) -> Line:
         left, *rights = parsing.sides(text)
@@ -104,155 +119,24 @@ class Checker:
             if not rights:
                 raise Unreadable("An equation has two sides.")
             name = parsing.single_name(left)
-            if name and not name[1] and self.known.only_size(name[0]) and self._is_number(rights[0]):
+            if name and not name[1] and self.known.only_size(name[0]) and self.definitions.is_number(rights[0]):
                 told = f"{name[0]} is a size: it is tried with several numbers, so this line is left out."
                 return Line(number, text, "words", told)
-            defined = self._definition(name, rights[0]) if name else None
+            defined = self.definitions.new(name, rights[0]) if name else None
             if defined:
                 self.chain = Chain(defined, last_line=number)
                 rights = rights[1:]
                 if not rights:
-                    return Line(number, text, "defines", self._remark(defined))
+                    if like_a_gradient(name_of(defined)):
+                        self.unsure[name_of(defined)] = number
+                    return Line(number, text, "defines", self.definitions.remark(defined))
             else:
-                self.chain = Chain(self._side(left, ()), last_line=number)
-        lines = [self._claim(number, text, self._side(right, free(self.chain.left))) for right in rights]
+                self.chain = Chain(self.definitions.side(left, ()), last_line=number)
+        lines = [self._claim(number, text, self.definitions.side(right, free(self.chain.left))) for right in rights]
         worst = next(
             (v for v in ("wrong", "unreadable", "follows", "right") if v in {x.verdict for x in lines}), "right"
         )
         return next(line for line in lines if line.verdict == worst)
-
-    def _side(self, side: Any, indices: Iterable[str]) -> Node:
-        """A side as a tree; the indices of the other side are indices here as well."""
-        self.reader.bound = list(indices)
-        self.reader.comparing = 0
-        return self.reader.expression(side)
-
-    def _is_number(self, side: Any) -> bool:
-        """Whether a side is a number, so that d = 64 says how large d is, and S = Q Kᵀ what the array S is."""
-        tree = self._side(side, ())
-        return not names(tree) - set(self.known.sizes) and not free(tree)
-
-    # definitions
-
-    def _definition(self, single: tuple[str, list[Any]], right: Any) -> Node | None:
-        """Define a name that is new; its Ref. None if the left side claims something about known names."""
-        name, after = single
-        found = self.reader.found(name, after)
-        if found is not None and self._is_total(found[0], after, right):
-            return self._define(name + TOTAL, (), self._side(right, ()))
-        if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after):
-            return None
-        if name in reading.FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
-            raise Unreadable(f"{name} is a function; choose another name.")
-        tree = self._side(right, [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])])
-        if any(unclear_slashes(tree)):
-            raise Unreadable(TWO_READINGS)
-        open_indices = free(tree) - set(self.known.sizes)
-        indices: list[str] = []
-        square = False
-        for part in after:
-            label = parsing.label_of(part)
-            if label is None or parsing.kind(part) == "TRANSPOSED":
-                raise Unreadable(f"{name} is not defined, and only a name can be: {name} = ...")
-            if label == "^2":
-                square = True
-            elif label[0] == "_":
-                letters = _letters(label[1:])
-                if letters and (set(letters) & free(tree) or open_indices):
-                    indices += letters
-                else:
-                    name += label
-            else:
-                name += label
-        if square:
-            name += "^2"
-        if self.known.own_rank(name) is not None and not self.known.only_size(name):
-            return None
-        extra, missing = sorted(free(tree) - set(indices)), [i for i in indices if i not in free(tree)]
-        extra = [i for i in extra if i not in self.known.sizes]
-        if extra or missing or len(set(indices)) != len(indices):
-            raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
-        return self._define(name, tuple(indices), tree)
-
-    def _is_total(self, name: str, after: list[Any], right: Any) -> bool:
-        """Whether a line is like L = sum_i L_i: a number that has the name of an array defined with indices."""
-        known = self.known.defined.get(name)
-        if after or known is None or not known.indices:
-            return False
-        tree = self._side(right, ())
-        return name in names(tree) and not free(tree) and self.trial.draws[0].computer().of(tree).rank == 0
-
-    def _remark(self, defined: Node) -> str:
-        """Says so if a name is zero, or looks like a gradient although there is nothing of which it is one."""
-        name = defined.name if isinstance(defined, Ref) else ""
-        if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
-            return f"{name} is zero on all numbers tried. Is that meant?"
-        if name[:1] != "d" or len(name) < 2:
-            return ""
-        like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
-        told = f" Is it d{like[0]}?" if like else ""
-        return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
-
-    def _new_label(self, name: str, after: list[Any]) -> bool:
-        """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
-        found = self.reader.found(name, after)
-        if found is None or not found[1] or found[0] != name:
-            return False
-        rank = self.known.rank(name) or 0
-        label = parsing.label_of(found[1][0])
-        if label == "'":
-            return True
-        if label is None or label[0] != "_":
-            return False
-        letters = _letters(label[1:])
-        return not letters or len(letters) > rank or label[1:].isdigit() or label[1:].isupper()
-
-    def _define(self, name: str, indices: tuple[str, ...], tree: Node) -> Node:
-        problem: Exception | None = None
-        sized = as_sizes(tree, self.known)
-        trees = [tree] if sized is tree else [tree, sized]
-        for each, (rows, identity) in itertools.product(trees, self.trial.ways(tree)):
-            definition = Definition(name, indices, each, 0, rows, identity)
-            try:
-                values = [draw._defined(definition, None) for draw in self.trial.draws]
-                if not all(np.all(np.isfinite(value.array)) for value in values):
-                    values = self._drawn_again(definition)
-                if any(value.loose for value in values):
-                    raise Unreadable(f"How long {name} is cannot be seen; write ones_n, where n is a size.")
-            except (Fault, Unreadable) as error:
-                problem = problem or error
-                continue
-            letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
-            axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
-            self.known.defined[name] = replace(definition, rank=values[0].rank, axes=axes)
-            for draw, value in zip(self.trial.draws, values, strict=True):
-                draw.values[name] = value
-            try:
-                self.trial.exact.define(definition)
-            except (Inexact, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
-                self.trial.exact.values[name] = Value(
-                    np.array(np.nan)
-                )  # of no exact type, so that nothing exact uses it
-            return Ref(name, indices)
-        assert problem is not None
-        raise problem
-
-    def _drawn_again(self, definition: Definition) -> list[Value]:
-        """All given numbers positive: roots and logarithms of them exist."""
-        for draw in self.trial.draws:
-            if not draw.positive:
-                draw.positive = True
-                draw.values.clear()
-                draw.slopes.clear()
-                draw.fill()
-                for each in self.known.defined.values():
-                    draw.define(each)
-        values = [draw._defined(definition, None) for draw in self.trial.draws]
-        if not all(np.all(np.isfinite(value.array)) for value in values):
-            raise Unreadable(
-                f"{definition.name} is not finite on the numbers tried: a root, a quotient or a power in it fails."
-            )
-        return values
 
     # claims
 
@@ -267,8 +151,11 @@ class Checker:
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number
         if outcome.right:
+            for name in names(chain.left) | names(right):
+                self.unsure.pop(name, None)
             chain.last_right = True
             told = "" if previous_right else f"This line is right, although line {previous_line} is not."
+            told = told or self._other_vectors(chain.left, right, outcome.rows)
             return Line(number, text, "right", told)
         if outcome.unreadable:
             chain.last, chain.last_right = previous, previous_right
@@ -291,6 +178,24 @@ class Checker:
         message = repair.sentence or fault or "The two sides differ."
         return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
 
+    def _other_vectors(self, left: Node, right: Node, rows: bool) -> str:
+        """Says so if vectors are rows here and columns in a definition, or the other way round."""
+        for each in self.known.defined.values():
+            if each.rows == rows:
+                continue
+            here = rows or not self.trial.compare(left, right, rows=True).right
+            if here and (rows is False or self._only_columns(each.tree)):
+                one, other = ("rows", "columns") if rows else ("columns", "rows")
+                return f"Right if vectors are {one} here; where {each.name} is defined, they are {other}."
+        return ""
+
+    def _only_columns(self, tree: Node) -> bool:
+        try:
+            self.trial.draws[0].computer(rows=True).of(tree)
+        except (Fault, Unreadable):
+            return True
+        return False
+
     def _other_reading(self, left: Node, right: Node) -> bool:
         return any(
             self.trial.compare(left, other, quick=True).right and self.trial.compare(left, other).right
@@ -298,21 +203,12 @@ class Checker:
         )
 
 
-def _letters(label: str) -> list[str]:
-    """The index letters of a label, or none if it is a word or a number."""
-    try:
-        letters = list(parsing.indices_of(label))
-    except Unreadable:
-        return []
-    return [] if any(letter.isdigit() for letter in letters) else letters
-
-
 def _is_mathematics(text: str) -> bool:
     """Whether a line without = is an expression, not words."""
     words = set(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|_\{?\w+\}?|\bd\w+", " ", text)))
     if re.search("[<>≤≥≈∝→∈~]", text):
         return False  # a remark, such as A_ij > 0
-    return not words - reading.FUNCTIONS and bool(re.search(r"[_^⊙*/]|\bsum\b|\)\s*\(", text))
+    return not words - functions.FUNCTIONS and bool(re.search(r"[_^⊙*/]|\bsum\b|\)\s*\(", text))
 
 
 def derivation(text: str) -> DerivationReport:
@@ -335,4 +231,4 @@ def derivation(text: str) -> DerivationReport:
     if re.search("Φ|erf|gelu|phi", text, re.IGNORECASE):
         functions.load()  # before the clock starts
     checker = Checker()
-    return DerivationReport(tuple(checker.line(statement) for statement in statements(text)))
+    return DerivationReport(tuple(checker.lines(text)))

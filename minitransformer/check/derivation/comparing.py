@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ from .draws import Draw
 from .faults import Fault, Inexact, Unreadable
 from .names import Names
 from .report import Numbers
-from .tree import Node, Partial, Place, children, free, names
+from .tree import Call, Compare, Node, Number, Over, Partial, Place, children, free, kept, names
 
 DRAWS = 3
-TOLERANCE = 1e-9
+TOLERANCE = 1e-9  # of each entry
+NOISE = 1e-13  # what rounding may leave of the largest entry, and of one
 NOT_FINITE = "The line is not finite on the numbers tried: a root, a quotient or a power in it fails."
 
 
@@ -28,6 +29,7 @@ class Outcome:
     fault: str = ""
     numbers: Numbers | None = None
     unreadable: str = ""
+    rows: bool = False  # whether vectors are rows in the reading that is right
 
 
 class Trial:
@@ -38,11 +40,14 @@ class Trial:
         self.draws: list[Draw] = []
         for seed in range(DRAWS):
             self.draws.append(Draw(known, seed, tuple(self.draws), deadline=deadline))
+        self.wide = Draw(known, DRAWS, deadline=deadline, wide=True)  # behind a bound such as that of min(x, 6)
         self.exact = Draw(known, 7, exact=True, deadline=deadline)
 
-    def fill(self) -> None:
+    def fill(self, not_given: Iterable[str] = ()) -> None:
         """Draw numbers for what has been given."""
-        for draw in [*self.draws, self.exact]:
+        for draw in [*self.draws, self.wide, self.exact]:
+            for name in not_given:
+                draw.values.pop(name, None)
             draw.fill()
 
     def ways(self, *sides: Node) -> list[tuple[bool, str]]:
@@ -50,8 +55,11 @@ class Trial:
         sizes = list(self.known.sizes) if any("I" in names(side) for side in sides) else []
         return [(rows, size) for rows in (False, True) for size in sizes or [""]]
 
-    def compare(self, left: Node, right: Node, quick: bool = False) -> Outcome:
-        """Whether both sides are equal, in one of the ways in which they may be read. quick: on one draw alone."""
+    def compare(self, left: Node, right: Node, quick: bool = False, rows: bool | None = None) -> Outcome:
+        """Whether both sides are equal, in one of the ways in which they may be read.
+
+        quick: on one draw alone. rows: in that way alone.
+        """
         undefined = [i for i in sorted(free(right) - free(left)) if _only_a_place(i, right)]
         if undefined:
             told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
@@ -59,8 +67,10 @@ class Trial:
         first: Outcome | None = None
         # on the right, ∂a/∂b may hold fixed what stands beside b in the definition of a: the chain rule, path by path
         both = (False, True) if _has_partial(right) else (False,)
-        for (rows, identity), fixed in itertools.product(self.ways(left, right), both):
-            outcome = self._compared(left, right, rows, identity, fixed, quick)
+        for (as_rows, identity), fixed in itertools.product(self.ways(left, right), both):
+            if rows not in (None, as_rows):
+                continue
+            outcome = self._compared(left, right, as_rows, identity, fixed, quick)
             if outcome.right:
                 return outcome
             if first is None or (first.numbers is None and outcome.numbers is not None):
@@ -92,17 +102,21 @@ class Trial:
 
     def _compared(self, left: Node, right: Node, rows: bool, identity: str, fixed: bool, quick: bool) -> Outcome:
         tried = infinite = 0
-        for draw in self.draws[:1] if quick else self.draws:
+        seen = False
+        draws = [*self.draws, self.wide] if self._has_branches(left, right) else self.draws
+        for draw in draws[:1] if quick else draws:
             computer = draw.computer(rows, identity)
             try:
                 value = computer.of(left)
                 draw.only_explicit = fixed
                 p, q, labels = computer.same(value, computer.of(right, computer.runs(left, {})))
-            except Fault as problem:
-                return Outcome(False, fault=str(problem))
-            except Unreadable as problem:
-                return Outcome(False, unreadable=str(problem))
-            except np.linalg.LinAlgError:
+            except (Fault, Unreadable, np.linalg.LinAlgError) as problem:
+                if draw is self.wide:
+                    continue  # what cannot be computed far out
+                if isinstance(problem, Fault):
+                    return Outcome(False, fault=str(problem))
+                if isinstance(problem, Unreadable):
+                    return Outcome(False, unreadable=str(problem))
                 return Outcome(False, unreadable="A matrix in this line has no inverse.")
             finally:
                 draw.only_explicit = False
@@ -113,23 +127,44 @@ class Trial:
                 continue
             tried += 1
             gap = np.abs(p - q)
-            if gap.size and np.max(gap) > 1e-12 + TOLERANCE * max(float(np.max(np.abs(p))), 1e-3):
+            # far out, 1 - tanh(x)^2 and the like lose digits; a wrong branch is off by more
+            largest = float(np.max(np.abs(p), initial=0.0))
+            near = 1e-4 * largest if draw is self.wide else TOLERANCE * np.abs(p)
+            if np.any(gap > near + NOISE * max(largest, 1.0)):
                 return Outcome(False, numbers=_largest(gap, p, q, labels))
+            seen = seen or largest > 1e6 * NOISE or largest < NOISE
         if infinite:
             return Outcome(False, unreadable=NOT_FINITE)
         if not tried:
             return Outcome(False, unreadable="The left side is not finite on the numbers tried.")
-        if not quick and not self._exactly(left, right, rows, identity):
+        exactly = True if quick else self._exactly(left, right, rows, identity)
+        if exactly is False:
             return Outcome(False, fault="The two sides are almost equal on all numbers tried, but not exactly.")
-        return Outcome(True)
+        if exactly is None and not seen:
+            return Outcome(False, unreadable="Both sides are so small that rounding hides a difference.")
+        if exactly is None and (tiny := self._tiny(left, right)):
+            return Outcome(False, unreadable=f"{tiny} is too small to be seen beside others; give it a name, as eps.")
+        return Outcome(True, rows=rows)
 
-    def _exactly(self, left: Node, right: Node, rows: bool, identity: str) -> bool:
-        """Whether both sides are equal in fractions, or cannot be computed so."""
+    def _tiny(self, *sides: Node) -> str:
+        """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""
+        trees = [*sides, *(each.tree for each in self.known.defined.values())]
+        return next((n for tree in trees for n in _numbers(tree) if 0 < float(n) < 1e-8), "")
+
+    def _has_branches(self, *sides: Node) -> bool:
+        """Whether a side, or a definition that it comes from, has other branches for other numbers."""
+        used = self.known.ancestors(set().union(*map(names, sides)))
+        below = {base for name in used if (base := self.known.base_of(name)) is not None}
+        trees = [each.tree for each in self.known.defined.values() if below or each.name in used]
+        return any(map(_branches, [*sides, *trees]))
+
+    def _exactly(self, left: Node, right: Node, rows: bool, identity: str) -> bool | None:
+        """Whether both sides are equal in fractions; None if they cannot be computed so."""
         computer = self.exact.computer(rows, identity)
         try:
             p, q, _ = computer.same(computer.of(left), computer.of(right, computer.runs(left, {})))
         except (Inexact, Fault, Unreadable, ZeroDivisionError, TypeError, AttributeError):
-            return True
+            return None
         return bool(np.all(np.equal(p, q)))
 
 
@@ -157,3 +192,19 @@ def _only_a_place(index: str, node: Node) -> bool:
 
 def _has_partial(node: Node) -> bool:
     return isinstance(node, Partial) or any(_has_partial(part) for _, _, part in children(node))
+
+
+BRANCHES = {"max", "min", "relu", "abs", "sign"}
+
+
+@kept
+def _numbers(node: Node) -> list[str]:
+    own = [node.digits] if isinstance(node, Number) else []
+    return own + [n for _, _, part in children(node) for n in _numbers(part)]
+
+
+@kept
+def _branches(node: Node) -> bool:
+    own = isinstance(node, Compare) and not (isinstance(node.left, Place) and isinstance(node.right, Place))
+    own = own or (isinstance(node, Call | Over) and node.function in BRANCHES)
+    return own or any(_branches(part) for _, _, part in children(node))

@@ -6,6 +6,7 @@ them at once along an axis "#", and what is computed from it carries the slope i
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -30,12 +31,19 @@ class Draw:
     """Numbers for the names of a text."""
 
     def __init__(
-        self, known: Names, seed: int, others: Sequence[Draw] = (), exact: bool = False, deadline: float = math.inf
+        self,
+        known: Names,
+        seed: int,
+        others: Sequence[Draw] = (),
+        exact: bool = False,
+        deadline: float = math.inf,
+        wide: bool = False,
     ) -> None:
         self.known, self.others, self.exact, self.deadline = known, others, exact, deadline
         self.rng = np.random.default_rng([seed, 11])
         self.pick = random.Random(seed)
-        self.positive = False
+        self.positive: set[str] = set()  # given names that a root or a logarithm needs so
+        self.wide = wide
         self.values: dict[str, Value] = {}
         self.lengths: dict[str, int] = {}
         self.slopes: dict[Any, Any] = {}
@@ -52,7 +60,7 @@ class Draw:
                 self.values[name] = Value(self._array(np.array(number, dtype=object)))
         for name, given in self.known.given.items():
             if name not in self.values:
-                self.values[name] = Value(self._array(self._numbers(given)))
+                self.values[name] = Value(self._array(self._numbers(given, name)))
 
     def _draw_lengths(self, missing: list[str]) -> None:
         products = {axis for given in self.known.given.values() for axis in given.axes}
@@ -75,18 +83,28 @@ class Draw:
     def _entries(self, given: Given, lengths: dict[str, int]) -> int:
         return math.prod(times * lengths.get(letter, 1) for times, letter in given.axes)
 
+    def again(self) -> None:
+        """Draw anew, and compute all definitions from that."""
+        self.values.clear()
+        self.slopes.clear()
+        self.fill()
+        for definition in self.known.defined.values():
+            self.define(definition)
+
     def shape(self, given: Given) -> tuple[int, ...]:
         return tuple(times * self.lengths[letter] if letter else times for times, letter in given.axes)
 
-    def _numbers(self, given: Given) -> Any:
+    def _numbers(self, given: Given, name: str) -> Any:
         shape = self.shape(given)
         if math.prod(shape) > 20_000:
             raise Unreadable(f"An array of {math.prod(shape)} entries is too large to try; give smaller sizes.")
         numbers: Any = np.empty(shape, dtype=object)
         values = [n for n in range(-15, 16) if n]
+        far = itertools.cycle((80, -80, 25, -25, 3, -3))
         for place in np.ndindex(shape):
-            numbers[place] = Fraction(self.pick.choice(values), 8) + Fraction(self.pick.randint(1, 60), 997)
-        if self.positive or given.kind in ("positive", "probabilities"):
+            eighths = next(far) if self.wide else self.pick.choice(values)
+            numbers[place] = Fraction(eighths, 8) + Fraction(self.pick.randint(1, 60), 997)
+        if name in self.positive or given.kind in ("positive", "probabilities"):
             numbers = abs(numbers) + Fraction(1, 16)
         if given.kind == "probabilities":
             numbers = numbers / numbers.sum(axis=-1, keepdims=True)
@@ -120,7 +138,7 @@ class Draw:
             return Value(self._array(np.array(Fraction(self.lengths[size]), dtype=object)))
         base = self.known.base_of(name)
         if base is not None:
-            return Value(self.gradient(base))
+            return Value(self.differential(base) if self.known.differentials() else self.gradient(base))
         raise Unreadable(f"{name} is not defined.")
 
     def define(self, definition: Definition) -> None:
@@ -158,15 +176,33 @@ class Draw:
                 moved[definition.name] = self._defined(definition, moved)
         return moved
 
-    def gradient(self, name: str) -> Any:
-        """The derivative of the loss by each entry of an array."""
-        key = ("gradient", name)
+    def gradient(self, name: str, loss: str = "") -> Any:
+        """The derivative by each entry of an array, of the loss or of the output whose gradient is given."""
+        key = ("gradient", name, loss)
         if key not in self.slopes:
-            self.slopes[key] = self._gradient(name)
+            self.slopes[key] = self._gradient(name, loss)
         return self.slopes[key]
 
-    def _gradient(self, name: str) -> Any:
-        upstream, loss = self.known.upstream(), self.known.loss()
+    def differential(self, name: str) -> Any:
+        """How an array changes, to first order, if what has a given differential changes by that."""
+        if self.exact:
+            raise Inexact
+        moved = {
+            base: replace(self.look(base), array=self.look(base).array + 1j * STEP * self.values[given].array)
+            for given, base in self.known.differentials().items()
+        }
+        needed = self.known.ancestors({name})
+        for definition in self.known.defined.values():
+            if definition.name in needed and names(definition.tree) & set(moved):
+                moved[definition.name] = self._defined(definition, moved)
+        return moved[name].array.imag / STEP if name in moved else 0.0 * self.look(name).array
+
+    def _gradient(self, name: str, of: str) -> Any:
+        upstream, loss = ({}, of) if of else (self.known.upstream(), self.known.loss())
+        if name == loss:
+            raise Unreadable(
+                f"d{name} is a differential: give those of what it depends on as well, as in `given dX: (n, d)`."
+            )
         if not upstream and loss is None:
             raise Unreadable(
                 f"d{name} is the gradient of a loss, but of which? Give the gradient of the output, as in "
@@ -193,7 +229,7 @@ class Draw:
         """∂top/∂bottom with the indices that stand there."""
         top, bottom = node.top, node.bottom
         if isinstance(top, Ref) and top.name in ("L", self.known.loss()) and not self.known.rank(top.name):
-            value = Value(self.gradient(bottom.name))
+            value = Value(self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else ""))
             return with_indices(value, bottom.indices, computer.names, bottom.name) if bottom.indices else value
         told = f"∂{written(top, 'factor')}/∂{bottom.name}"
         if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name):

@@ -26,9 +26,13 @@ _TRAILING = re.compile(
     r"(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
     r"|,\s+(?:we|which|it|this)\s[^=]*$|\s+(?:be|is|denotes?)\s+(?:the|an?)\s[^=]*$"
     r"|\s+(?:since|because|by the|for all|for each|for every)\s.*$|\s*,?\s*(?:∀|\\forall).*$"
-    r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|\s{2,}\([a-z][a-z -]{3,}\)\s*$"
+    r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|(?<![-+*/·⊙=(\s])\s{2,}\([a-z]{4,}(?:[ -][a-z]{2,})*\)\s*$"
 )
 _COMMENT = re.compile(r"(?:^|\s)#.*$|(?<!\\)%.*$|\s//\s.*$|\s--\s.*$|\s←.*$")
+_EQUALS = re.compile(
+    r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|overset\{[^{}]*\}\{=\}|stackrel\{[^{}]*\}\{=\})|≡|≜|≝|:="
+)
+_BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
 _WHERE = re.compile(r",?\s+where\s+")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
 
@@ -52,11 +56,21 @@ def _equals_outside(text: str) -> list[int]:
     return places
 
 
+def _apart(text: str) -> str:
+    r"""Equations with \quad between them, with ; between them."""
+    found = ""
+    for part in re.split(r"\\q?quad\b", text):
+        two = "=" in found.rpartition(";")[2] and "=" in part.lstrip(" &,=")
+        found += (";" if two and not part.lstrip(" &").startswith("=") else " " if found else "") + part
+    return found
+
+
 def _pieces(text: str) -> list[str]:
     """Several equations of a line: at `where`, `;`, and commas between equations."""
     found: list[str] = []
     for part in _WHERE.split(text):
-        for piece in part.split(";"):
+        two = "=" in part.partition(" and ")[0]  # dx = 2 x and dy = 3
+        for piece in re.split(r";|\s+and\s+(?=[^=]*=)" if two else ";", part):
             depth, start, cuts = 0, 0, []
             for n, letter in enumerate(piece):
                 depth += (letter in "([{") - (letter in ")]}")
@@ -72,7 +86,9 @@ def _pieces(text: str) -> list[str]:
 
 def _stripped(text: str) -> str:
     """Without the words around an equation."""
-    text = _COMMENT.sub("", text)
+    text = _BOX.sub(r" \1 ", _COMMENT.sub("", text))
+    if not _equals_outside(text) and (inside := re.fullmatch(r"\s*\((.*=.*)\)[.,;]?\s*", text)):
+        text = inside[1]
     text = re.sub(r"\\(?:begin|end)\s*\{[^{}]*\}(?:\{[^{}]*\})?|\\\[|\\\]|\$\$", " ", text)
     while match := _LEADING.match(text):
         text = text[match.end() :]
@@ -100,7 +116,7 @@ def statements(text: str) -> list[Statement]:
             number, held = waiting
             waiting = None
             held = re.sub(r"\\[,;:!>]", " ", held)
-            for piece in _pieces(held):
+            for piece in _pieces(_apart(held)):
                 piece = _stripped(piece)
                 if piece.strip("= "):
                     found.append(Statement(number, "equation" if _equals_outside(piece) else "words", piece))
@@ -111,6 +127,7 @@ def statements(text: str) -> list[Statement]:
             flush()
             found.append(Statement(number, "too long", line[:80]))
             continue
+        line = _EQUALS.sub("=", line)
         line = re.sub(r"[ \t]{4,}", "   ", re.sub(r"^\s*>\s?", "", line))
         bare = re.sub(r"\*\*([A-Za-z :]+)\*\*|\\[\[\]]|\$\$|`(?!``)", r" \1 ", line).strip()
         bullet = re.match(r"[-*•]\s+", bare)
@@ -139,7 +156,8 @@ def statements(text: str) -> list[Statement]:
             continue
         if re.search(r"(?<!\$)\$[^$]+\$(?!\$)", bare):
             flush()
-            inside = re.findall(r"(?<!\$)\$([^$]+)\$(?!\$)", bare)
+            outside = re.sub(r"(?<!\$)\$[^$]+\$(?!\$)", " ", bare)
+            inside = [bare.replace("$", " ")] if "=" in outside else re.findall(r"(?<!\$)\$([^$]+)\$(?!\$)", bare)
             mathematics = [part for part in inside if _equals_outside(part)]
             if not mathematics:
                 found.append(Statement(number, "words", bare))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -9,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from .comparing import Trial
 from .edits import Edit, Edits
+from .faults import OutOfTime
 from .known_forms import known_forms
-from .rewriting import everywhere, rebuilt
-from .tree import Call, Node, Number, Over, Product, Ref, names
+from .rewriting import everywhere, rebuilt, times
+from .tree import Call, Node, Number, Over, Product, Ref, children, names, with_child
 
 SECONDS = 0.9  # for the changes of one line, at most
 
@@ -25,11 +27,45 @@ class Repair:
     sentence: str = ""
 
 
+def tightened(node: Node) -> Node:
+    """P ⊙ A B read as P ⊙ (A B); the same node if it has no such product."""
+    for name, place, part in list(children(node)):
+        new = tightened(part)
+        if new is not part:
+            node = with_child(node, name, place, new)
+    if isinstance(node, Product) and "" in node.marks and {"*", "⊙"} & set(node.marks) and "/" not in node.marks:
+        runs: list[list[Node]] = [[node.factors[0]]]
+        marks: list[str] = []
+        for mark, factor in zip(node.marks, node.factors[1:], strict=True):
+            if mark in ("*", "⊙"):
+                marks.append(mark)
+                runs.append([])
+            runs[-1].append(factor)
+        return Product(
+            tuple(marks), tuple(Product(("",) * (len(run) - 1), tuple(run)) if run[1:] else run[0] for run in runs)
+        )
+    return node
+
+
 def slash_readings(node: Node) -> Iterator[Node]:
-    """a / b c read as a / (b c)."""
+    """a / b c read as a / (b c), a / sum_j b_j c as (a / sum_j b_j) c, and P ⊙ A B as P ⊙ (A B)."""
+    tight = tightened(node)
+    if tight is not node:
+        yield tight
     for part, way in everywhere(node):
         if isinstance(part, Product):
             for n, mark in enumerate(part.marks):
+                below_line = part.factors[n + 1]
+                if mark == "/" and isinstance(below_line, Over) and isinstance(below_line.body, Product):
+                    *first, last = below_line.body.factors  # a / sum_j b_j c read as (a / sum_j b_j) c
+                    shorter = (
+                        replace(below_line, body=times(*first))
+                        if len(first) > 1
+                        else replace(below_line, body=first[0])
+                    )
+                    factors = (*part.factors[: n + 1], shorter, last, *part.factors[n + 2 :])
+                    marks = (*part.marks[: n + 1], "", *part.marks[n + 1 :])
+                    yield rebuilt(way, replace(part, marks=marks, factors=factors))
                 if mark == "/" and n + 1 < len(part.marks) and part.marks[n + 1] == "":
                     end = n + 1
                     while end < len(part.marks) and part.marks[end] == "":
@@ -55,12 +91,13 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
     until = min(now + SECONDS, now + (deadline - now) * 0.6)
     fits = trial.test_of(left, right)
     edits = Edits(left, right, trial.known)
-    for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others()):
-        if time.monotonic() > until:
-            break
-        if fits(edit.tree) and trial.compare(left, edit.tree).right:
-            mistake = _known(trial, left, right, edit)
-            return Repair(edit.question, mistake, _sentence(mistake))
+    with contextlib.suppress(OutOfTime):  # the line is wrong all the same
+        for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others()):
+            if time.monotonic() > until:
+                break
+            if fits(edit.tree) and trial.compare(left, edit.tree).right:
+                mistake = _known(trial, left, right, edit)
+                return Repair(edit.question, mistake, _sentence(mistake))
     return Repair()
 
 

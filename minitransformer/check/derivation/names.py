@@ -11,7 +11,7 @@ from .notation import plain
 from .recognising import SIZE, TOTAL
 from .tree import Node, Ref, children, names, with_child
 
-_NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{?\w+\}?)?"
+_NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+)"
 KINDS = {
     "one-hot": "one-hot",
@@ -61,6 +61,7 @@ class Names:
     given: dict[str, Given] = field(default_factory=dict)
     numbers: list[str] = field(default_factory=list)
     defined: dict[str, Definition] = field(default_factory=dict)
+    told: list[tuple[list[str], str]] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
 
     def own_rank(self, name: str) -> int | None:
         """How many axes a name has that was given or defined."""
@@ -119,9 +120,20 @@ class Names:
             decomposed = unicodedata.normalize("NFD", name)
             if decomposed[1:2] == "\u0304":
                 base = unicodedata.normalize("NFC", decomposed[0] + decomposed[2:])
-            if base and self._is_array(base):
+            if base in self.defined:
                 found[name] = base
         return found
+
+    def differentials(self) -> dict[str, str]:
+        """Given differentials, and the given array of each, {"dX": "X"}: if there are any, every dY is one."""
+        own = {**self.given, **dict.fromkeys(self.numbers)}
+        return {name: name[1:] for name in own if name[0] == "d" and name[1:] in own}
+
+    def to_be_found(self) -> list[str]:
+        """Gradients that are given beside the one of an output, so that only their shape can be meant."""
+        own = {*self.given, *self.numbers}
+        output = any(re.match(r"d[^\W\d_](?![^\W\d_])", name) and name[1:] not in own for name in own)
+        return list(self.differentials()) if output else []
 
     def loss(self) -> str | None:
         """The scalar that the text defines as its loss."""
@@ -150,6 +162,8 @@ class Names:
             raise Unreadable(f"More than {MOST} names are given; that is too many to try.")
         waiting: list[str] = []
         new: list[str] = []
+        shaped = False
+        self.told = []
         for piece in filter(None, (p.strip() for p in pieces)):
             match = re.fullmatch(
                 rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)", piece
@@ -169,6 +183,9 @@ class Names:
                 for name in (n for n in waiting if n in _ALONE):
                     new.append(self._add_number(name))
                 waiting = []
+                if shaped and len(group) > 1 and axes:
+                    self.told.append((group[:-1], group[-1]))
+                shaped = True
                 for name in group:
                     self._check_new(name)
                     if axes:

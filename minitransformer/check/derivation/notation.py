@@ -93,6 +93,7 @@ def from_latex(text: str) -> str:
     text = re.sub(r"\\(begin|end)\s*\{[^{}]*\}(\{[^{}]*\})?|\\(label|tag\*?)\s*\{[^{}]*\}", " ", text)
     text = text.replace("\\{", "(").replace("\\}", ")").replace("\\|", "‖")
     text = re.sub(r"\\[,;:!> ]", " ", text).replace("&", " ")
+    text = re.sub(rf"\\(?:under|over)brace{_GROUP}(?:\s*[_^]{_GROUP})?", lambda m: f"({_bare(m[1])})", text)
     for _ in range(4):
         before = text
         text = _accents(_fonts(text))
@@ -119,6 +120,7 @@ def plain(text: str) -> str:
     """A line in the notation of grammar.lark."""
     text = unicodedata.normalize("NFC", from_latex(text))
     text = re.sub("ᵀ|⊤", "ᵀ", text)
+    text = re.sub(r"\(d ([^()/]+)\)/\(d ([^()/]+)\)", r"(∂ \1)/(∂ \2)", text)  # dL/dx, with spaces behind d
     text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
     for sign, letter in _PLAIN.items():
         text = text.replace(sign, letter)
@@ -133,4 +135,6 @@ def plain(text: str) -> str:
     text = re.sub("𝟙|𝟏", " ones ", text)
     text = re.sub(r"(?<![\w.^])1\s+(?=1\s*ᵀ)", " ones ", text)
     text = re.sub(r"(sum|prod|ones)\s+_", r"\1_", text)
+    text = re.sub(r"(sum_(?:\{[^{}]*\}|\w+)(?:\^(?:\{[^{}]*\}|\w+))?)\s*-", r"\1 (-1) ", text)
+    text = re.sub(r"⟨((?:[^⟨⟩,{}]|\{[^{}]*\})*),([^⟨⟩]*)⟩", r" sum((\1) ⊙ (\2)) ", text)
     return unicodedata.normalize("NFC", text)

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from .faults import Fault, Unreadable
+from .functions import ALIKE, FUNCTIONS, OVER
 from .parsing import EXAMPLES, LETTER, Factor, exponent_text, head, indices_of, inner, is_mark, items_of, kind, label_of
 from .recognising import Known, found, segments
 from .tree import (
@@ -29,18 +30,10 @@ from .tree import (
     Transposed,
     free,
     names,
+    swallows,
     written,
 )
 
-OVER = {"sum", "prod", "mean", "var", "std", "max", "min", "softmax", "logsumexp"}
-FUNCTIONS = OVER | set(
-    "exp log ln sqrt tanh sigmoid sigm logistic σ relu ReLU gelu GELU silu SiLU softplus sin cos Φ φ erf abs norm "
-    "sign sgn diag tr trace "
-    "Tr rowsum colsum rowmean colmean det inv".split()
-)
-_ALIKE = {"ln": "log", "sigm": "sigmoid", "logistic": "sigmoid", "σ": "sigmoid", "ReLU": "relu", "GELU": "gelu"}
-_ALIKE |= {"SiLU": "silu", "sgn": "sign", "trace": "tr", "Tr": "tr", "Softmax": "softmax"}
-FUNCTIONS |= {"Softmax"}
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 
 
@@ -55,6 +48,7 @@ class Reader:
         self.known = known
         self.bound: list[str] = []
         self.comparing = 0
+        self.swallowed = False  # whether a sum below a slash has taken in a factor that may not be meant to be there
 
     def expression(self, tree: Any) -> Node:
         signs, terms, sign = [], [], "+"
@@ -81,6 +75,8 @@ class Reader:
             node, n = self._unit(items, n)
             if node is None:
                 continue
+            if mark == "/" and isinstance(node, Over) and head(factor) in ("sum", "prod", "mean") and swallows(node):
+                self.swallowed = True
             node = Terms(("-",), (node,)) if sign == "-" else node
             if isinstance(node, Product) and mark != "/" and all(m == "" for m in node.marks) and mark == "":
                 marks += ["", *node.marks] if factors else node.marks  # names written without a space: QK
@@ -102,7 +98,9 @@ class Reader:
             return partial
         atom, *after = factor.children
         name = str(atom.children[0]) if getattr(atom.children[0], "type", "") == "NAME" else ""
-        if name and self._names_array(name, after):
+        other_e = self.known.rank("e") is not None and not self.known.only_size("e")
+        power_of_e = name == "e" and not other_e and after and kind(after[0]) == "^"
+        if name and not power_of_e and self.found(name, after) is not None:
             return self._name(name, after), n + 1
         if name in ("δ", "delta", "I") and after and kind(after[0]) == "SUBSCRIPT":
             letters = indices_of(inner(str(after[0].children[0])).replace("=", ","))
@@ -117,7 +115,7 @@ class Reader:
             if name in OVER and after and kind(after[0]) == "SUBSCRIPT":
                 return self._over(name, after, items, n + 1)
             return self._call(name, after, items, n + 1)
-        if name == "e" and after and kind(after[0]) == "^":
+        if power_of_e:
             return self._after(Call("exp", (self._exponent(after[0]),)), after[1:]), n + 1
         if name:
             return self._name(name, after), n + 1
@@ -199,7 +197,8 @@ class Reader:
 
     def _nabla(self, items: list[tuple[str, str, Any]], n: int) -> tuple[Node, int]:
         after = items[n][2].children[1:]
-        loss = self.known.loss()
+        named = head(items[n + 1][2]) if n + 1 < len(items) else ""
+        loss = named if named and self.known.rank(named) == 0 else self.known.loss()
         if not after or kind(after[0]) != "SUBSCRIPT" or loss is None:
             raise Unreadable("∇ needs a loss L that the text defines and an array: ∇_W L.")
         following = n + 1
@@ -260,7 +259,7 @@ class Reader:
             assert found is not None
             body, outside = found, []
         del self.bound[-len(letters) :]
-        return self._after(Over(_ALIKE.get(name, name), letters, body, tuple(conditions), upper), outside), n
+        return self._after(Over(ALIKE.get(name, name), letters, body, tuple(conditions), upper), outside), n
 
     def _call(self, name: str, after: list[Any], items: list[tuple[str, str, Any]], n: int) -> tuple[Node, int]:
         primes = sum(kind(part) == "PRIME" for part in after)
@@ -280,7 +279,10 @@ class Reader:
             found, n = self._unit(items, n)
             assert found is not None
             arguments, outside = (found,), []
-        return self._after(Call(_ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
+            goes_on = n < len(items) and items[n][0] in ("", "/") and head(items[n][2]) not in FUNCTIONS | {""}
+            if name != "sqrt" and goes_on:
+                raise Unreadable(f"{name} a b has two readings; write {name}(a) b, or {name}(a b).")
+        return self._after(Call(ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
 
     # atoms
 
@@ -348,9 +350,6 @@ class Reader:
 
     # names
 
-    def _names_array(self, name: str, after: list[Any]) -> bool:
-        return self.found(name, after) is not None
-
     def found(self, name: str, after: list[Any]) -> tuple[str, list[Any]] | None:
         """The longest known name that begins here, and what follows it."""
         return found(self.known, name, after)
@@ -365,7 +364,9 @@ class Reader:
             return Place(name)
         indices: list[str] = []
         while rest and kind(rest[0]) == "SUBSCRIPT" and len(indices) < (rank or 0):
-            indices += indices_of(inner(str(rest[0].children[0])))
+            letters = indices_of(inner(str(rest[0].children[0])))
+            digits = len(letters) == 1 < (rank or 0) == len(letters[0]) and letters[0].isdigit()
+            indices += letters[0] if digits else letters  # W_12 is W_{1,2}
             rest = rest[1:]
         if rank is not None and len(indices) > rank:
             raise Fault(

@@ -17,6 +17,9 @@ VERDICTS = {
 }
 
 
+_UNCHECKED = "Nothing is checked here"
+
+
 @dataclass(frozen=True)
 class Numbers:
     """The entry with the largest gap: where, what the line gives there, and what is right."""
@@ -100,6 +103,11 @@ class DerivationReport:
                 if count["right"]
                 else ["nothing to check"]
             )
+        unchecked = [
+            str(line.number) for line in self.lines if line.verdict == "defines" and _UNCHECKED in line.message
+        ]
+        if unchecked:
+            told.append(f"a name like a gradient, not checked: line {', '.join(unchecked)}")
         return f"derivation: {'; '.join(told)}"
 
     def __str__(self) -> str:

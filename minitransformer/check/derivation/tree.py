@@ -189,6 +189,11 @@ def names(node: Node) -> set[str]:
     return own.union(*(names(part) for _, _, part in children(node)))
 
 
+def swallows(node: Over) -> bool:
+    """Whether a sum below a slash ends in a factor without its index, as in a / sum_j b_j c."""
+    return isinstance(node.body, Product) and not free(node.body.factors[-1]) & set(node.indices)
+
+
 def _subscript(indices: tuple[str, ...]) -> str:
     return "_" + "".join(indices) if indices else ""
 

@@ -1,0 +1,207 @@
+"""What a line defines: the first line of a name says what it is."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from . import parsing
+from .comparing import Trial
+from .explaining import free_alone
+from .faults import Fault, Inexact, Unreadable
+from .functions import FUNCTIONS
+from .mending import slash_readings, tightened, unclear_slashes
+from .names import Definition, Names, as_sizes
+from .reading import Reader
+from .recognising import TOTAL
+from .tree import Node, Ref, free, names
+from .values import Value
+
+TWO_READINGS = (
+    "a / b c has two readings, (a/b) c and a/(b c), and A ⊙ B C as well; put brackets around the one you mean."
+)
+
+
+def name_of(defined: Node | None) -> str:
+    return defined.name if isinstance(defined, Ref) else ""
+
+
+def like_a_gradient(name: str) -> bool:
+    """Whether a name is d and that of an array, as people write arrays: dx, dW_1, dX̂, not diff."""
+    return bool(re.match(rf"d{parsing.LETTER}(?![^\W\d_]{{2}})", name))
+
+
+def _letters(label: str) -> list[str]:
+    """The index letters of a label, or none if it is a word or a number."""
+    try:
+        letters = list(parsing.indices_of(label))
+    except Unreadable:
+        return []
+    return [] if any(letter.isdigit() for letter in letters) else letters
+
+
+class Definitions:
+    """Reads the sides of equations, and defines the names that are new."""
+
+    def __init__(self, known: Names, reader: Reader, trial: Trial) -> None:
+        self.known, self.reader, self.trial = known, reader, trial
+
+    def side(self, side: Any, indices: Iterable[str]) -> Node:
+        """A side as a tree; the indices of the other side are indices here as well."""
+        self.reader.bound = list(indices)
+        self.reader.comparing = 0
+        self.reader.swallowed = False
+        tree = self.reader.expression(side)
+        tight = tightened(tree)
+        return tight if tight is not tree and not self.value(tree) and self.value(tight) else tree
+
+    def value(self, tree: Node) -> Value | None:
+        """The value of an expression on the first draw, in the first way in which it can be computed."""
+        for rows, identity in self.trial.ways(tree):
+            with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
+                return self.trial.draws[0].computer(rows, identity).of(tree)
+        return None
+
+    def is_number(self, side: Any) -> bool:
+        """Whether a side is a number, so that d = 64 says how large d is, and S = Q Kᵀ what the array S is."""
+        tree = self.side(side, ())
+        return not names(tree) - set(self.known.sizes) and not free(tree)
+
+    def new(self, single: tuple[str, list[Any]], right: Any) -> Node | None:
+        """Define a name that is new; its Ref. None if the left side claims something about known names."""
+        name, after = single
+        found = self.reader.found(name, after)
+        if found is not None and self._is_total(found[0], after, right):
+            return self._define(name + TOTAL, (), self.side(right, ()))
+        if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after, right):
+            return None
+        if name in FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
+            raise Unreadable(f"{name} is a function; choose another name.")
+        tree = self.side(right, [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])])
+        if self.reader.swallowed or (any(unclear_slashes(tree)) and any(map(self.value, slash_readings(tree)))):
+            raise Unreadable(TWO_READINGS)
+        tight = tightened(tree)
+        one, other = (self.value(tree), self.value(tight)) if tight is not tree else (None, None)
+        if one and other and not (one.shape == other.shape and np.allclose(one.array, other.array, equal_nan=True)):
+            raise Unreadable("A ⊙ B C has two readings, (A ⊙ B) C and A ⊙ (B C); put brackets around the one you mean.")
+        open_indices = free(tree) - set(self.known.sizes)
+        indices: list[str] = []
+        square = False
+        for part in after:
+            label = parsing.label_of(part)
+            if label is None or parsing.kind(part) == "TRANSPOSED":
+                raise Unreadable(f"{name} is not defined, and only a name can be: {name} = ...")
+            if label == "^2":
+                square = True
+            elif label[0] == "_":
+                letters = _letters(label[1:])
+                if letters and (set(letters) & free(tree) or open_indices):
+                    indices += letters
+                else:
+                    name += label
+            else:
+                name += label
+        if square:
+            name += "^2"
+        if self.known.own_rank(name) is not None and not self.known.only_size(name):
+            return None
+        extra, missing = sorted(free(tree) - set(indices)), [i for i in indices if i not in free(tree)]
+        extra = [i for i in extra if i not in self.known.sizes]
+        if extra or missing or len(set(indices)) != len(indices):
+            raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
+        return self._define(name, tuple(indices), tree)
+
+    def _is_total(self, name: str, after: list[Any], right: Any) -> bool:
+        """Whether a line is like L = sum_i L_i: a number that has the name of an array defined with indices."""
+        known = self.known.defined.get(name)
+        if after or known is None or not known.indices:
+            return False
+        tree = self.side(right, ())
+        return name in names(tree) and not free(tree) and self.trial.draws[0].computer().of(tree).rank == 0
+
+    def remark(self, defined: Node) -> str:
+        """Says so if a name is zero, or looks like a gradient although there is nothing of which it is one."""
+        name = name_of(defined)
+        if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
+            return f"{name} is zero on all numbers tried. Is that meant?"
+        if not like_a_gradient(name):
+            return ""
+        like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
+        told = f" Is it d{like[0]}?" if like else ""
+        return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
+
+    def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
+        """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
+        found = self.reader.found(name, after)
+        if found is None or not found[1] or found[0] != name:
+            return False
+        rank = self.known.rank(name) or 0
+        label = parsing.label_of(found[1][0])
+        if label == "'":
+            return True
+        if label is None or label[0] != "_":
+            return False
+        letters = _letters(label[1:])
+        if self.known.own_rank(name) is None:
+            return False  # dx_1 is an entry of dx, never a new name
+        if label[1:].isdigit() and len(label) - 1 == rank and self._rank(right) == 0:
+            return False  # x_1 is an entry if it is a number, else the array of a first step
+        return not letters or len(letters) > rank or label[1:].isdigit() or label[1:].isupper()
+
+    def _rank(self, side: Any) -> int:
+        """How many axes a side has, free indices included."""
+        value = self.trial.draws[0].computer().of(self.side(side, ()))
+        return value.rank + len(value.labels)
+
+    def _define(self, name: str, indices: tuple[str, ...], tree: Node) -> Node:
+        problem: Exception | None = None
+        sized = as_sizes(tree, self.known)
+        trees = [tree] if sized is tree else [tree, sized]
+        for each, (rows, identity) in itertools.product(trees, self.trial.ways(tree)):
+            definition = Definition(name, indices, each, 0, rows, identity)
+            try:
+                values = [draw._defined(definition, None) for draw in self.trial.draws]
+                if not all(np.all(np.isfinite(value.array)) for value in values):
+                    values = self._drawn_again(definition)
+                if any(value.loose for value in values):
+                    raise Unreadable(f"How long {name} is cannot be seen; write ones_n, where n is a size.")
+            except (Fault, Unreadable) as error:
+                problem = problem or error
+                continue
+            letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
+            axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
+            self.known.defined[name] = replace(definition, rank=values[0].rank, axes=axes)
+            for draw, value in zip(self.trial.draws, values, strict=True):
+                draw.values[name] = value
+            with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
+                self.trial.wide.define(self.known.defined[name])
+            try:
+                self.trial.exact.define(definition)
+            except (Inexact, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
+                self.trial.exact.values[name] = Value(
+                    np.array(np.nan)
+                )  # of no exact type, so that nothing exact uses it
+            return Ref(name, indices)
+        assert problem is not None
+        raise problem
+
+    def _drawn_again(self, definition: Definition) -> list[Value]:
+        """Roots and logarithms need positive numbers: of one given array if that is enough, else of all they use."""
+        used = [name for name in self.known.given if name in self.known.ancestors(names(definition.tree))]
+        before = self.trial.draws[0].positive
+        for choice in [{name} for name in used] + ([set(used)] if len(used) > 1 else []):
+            for draw in [*self.trial.draws, self.trial.wide]:
+                draw.positive = before | choice
+                draw.again()
+            values = [draw._defined(definition, None) for draw in self.trial.draws]
+            if all(np.all(np.isfinite(value.array)) for value in values):
+                return values
+        raise Unreadable(
+            f"{definition.name} is not finite on the numbers tried: a root, a quotient or a power in it fails."
+        )

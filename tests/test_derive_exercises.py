@@ -1,0 +1,69 @@
+"""Exercises that one derives on paper: models pass, slips are found, and no way around the derivation counts."""
+
+import pytest
+
+from minitransformer import course
+from minitransformer.school.course.derive.task import read
+
+NAMES = list(course.derivations())
+
+
+def test_there_are_exercises_of_all_kinds():
+    assert len(NAMES) >= 15 and all(name.startswith("derive_") for name in NAMES)
+    assert "derive_softmax" in repr(course.derivations()) and "Find: dx" in str(course.derivation("derive_softmax"))
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("name", NAMES)
+def test_model_derivation_is_right_and_needs_all_of_its_finish(name):
+    exercise = course.derivation(name)
+    marked = course.check_derivation(name, exercise.solution())
+    assert marked.right and marked.score == 1.0 and not marked.missing, str(marked)
+    first = course.check_derivation(name, exercise.model[0][0])
+    assert not first.right and 0 < first.score < 1 and first.missing, str(first)
+    assert all(exercise.hint(n) for n in range(1, len(exercise.model) + 1))
+
+
+STEP = "dx_j = sum_i dy_i ∂y_i/∂x_j"
+NOT_DERIVED = {  # an answer to derive_softmax that does not reach the finish: a part of what is said
+    "": "no answer yet",
+    "dx = dx": "dx still stands in it",
+    STEP: "∂y_i/∂x_j still stands in it",
+    f"∂y_i/∂x_j = y_i (δ_ij - y_j)\n{STEP}": "Line 2 is not the finish",
+    "h = dx\ndx = h": "Line 2 is not the finish",
+    "h_j = sum_i dy_i ∂y_i/∂x_j\ndx = h": "∂y_i/∂x_j still stands in it",
+    "given dx: (n)\ndx = dx": "nothing can be added",
+    "y_i = 2 x_i\ndx_i = 2 dy_i": "line 1 is wrong",  # compared with the start, not with this
+    "L = sum_i x_i\ndx_i = 1": "line 2 is wrong",
+    "dx_j = y_j dy_j": "line 1 is wrong",
+}
+
+
+@pytest.mark.parametrize("text", NOT_DERIVED)
+def test_what_is_not_derived_does_not_count(text):
+    marked = course.check_derivation("derive_softmax", text)
+    assert not marked.right and marked.score < 1 and NOT_DERIVED[text] in str(marked), str(marked)
+
+
+def test_a_mistake_counts_once_and_what_is_given_may_be_repeated():
+    start = course.derivation("derive_softmax").start
+    wrong = "dx_j = sum_i dy_i y_i (δ_ij + y_j)\n     = y_j (dy_j + sum_i dy_i y_i)\ndx = y ⊙ (dy - y^T dy)"
+    marked = course.check_derivation("derive_softmax", f"{start}\n{wrong}")
+    assert [line.verdict for line in marked.lines] == ["given", "given", "wrong", "follows", "right"], str(marked)
+    assert marked.score == 0.5 and marked.as_dict()["first_wrong"] == 3 and "✗" in marked._repr_html_()
+    attention = course.derivation("derive_attention").solution().replace("(dA_ij - sum", "(dA_ij + sum")
+    marked = course.check_derivation("derive_attention", attention)
+    assert sum(line.verdict == "wrong" for line in marked.lines) == 1 and not marked.missing and not marked.right
+
+
+def test_bad_input_gets_a_sentence():
+    with pytest.raises(ValueError, match="did you mean 'derive_softmax'"):
+        course.check_derivation("derive_softmx", "")
+    with pytest.raises(TypeError, match="expected the answer as a str, got int"):
+        course.check_derivation("derive_softmax", 3)
+    with pytest.raises(ValueError, match="fewer than 1000 lines"):
+        course.check_derivation("derive_softmax", "\n" * 2000)
+    with pytest.raises(ValueError, match="hints for the lines 1 to 4"):
+        course.derivation("derive_softmax").hint(9)
+    with pytest.raises(ValueError, match="needs a hint"):
+        read("derive_x", "# X\n\nWords.\n\n    given x\n\nFind: dx\n\n    dx = 1\n")

@@ -1,8 +1,13 @@
 """Exercises that one derives on paper: models pass, slips are found, and no way around the derivation counts."""
 
+import json
+import shutil
+
 import pytest
 
 from minitransformer import course
+from minitransformer.cli import main
+from minitransformer.school.course.derive import handed_in
 from minitransformer.school.course.derive.task import read
 
 NAMES = list(course.derivations())
@@ -67,3 +72,44 @@ def test_bad_input_gets_a_sentence():
         course.derivation("derive_softmax").hint(9)
     with pytest.raises(ValueError, match="needs a hint"):
         read("derive_x", "# X\n\nWords.\n\n    given x\n\nFind: dx\n\n    dx = 1\n")
+
+
+def hand_in(*cells: tuple[str, str]) -> bytes:
+    made = [{"cell_type": kind, "source": text.splitlines(keepends=True)} for kind, text in cells]
+    return json.dumps({"cells": made, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}).encode()
+
+
+RIGHT = "dx = y ⊙ (dy - sum(dy ⊙ y))"
+CODE = 'derive_products = """\n\\frac{\\partial L}{\\partial X} = dY W^T\n"""\nderive_products = [1]\n'
+
+
+def test_derivations_are_found_in_markdown_and_in_strings():
+    two = f"# derive_softmax\nFirst:\n{RIGHT}\n\n**derive_bias:**\n\ndb = 0"
+    found = handed_in.answers(
+        "a.ipynb", hand_in(("markdown", "derive_softmax\ndx = 0"), ("markdown", two), ("code", CODE))
+    )
+    assert list(found) == ["derive_softmax", "derive_bias", "derive_products"] and "\\frac" in found["derive_products"]
+    assert course.check_derivation("derive_softmax", found["derive_softmax"]).right
+    assert handed_in.answers("a.py", CODE.encode()) == {"derive_products": found["derive_products"]}
+    for data in (b"{", b'{"cells": 3}', b'{"cells": [{}]}', b"\xff", b"[" * 100_000):
+        assert handed_in.answers("a.ipynb", data) == {}
+
+
+@pytest.mark.slow
+def test_hand_in_is_graded_by_line(tmp_path, capsys):
+    if not shutil.which("bwrap"):
+        pytest.skip("bubblewrap is not installed")
+    attention = course.derivation("derive_attention").solution().replace("(dA_ij - sum", "(dA_ij + sum")
+    cells = ("markdown", f"derive_softmax\n{RIGHT}"), ("markdown", f"derive_attention\n{attention}"), ("code", CODE)
+    path = tmp_path / "a.ipynb"
+    path.write_bytes(hand_in(*cells, ("markdown", "derive_gelu\n" + "x" * 60_000)))
+    assert main(["grade", str(path), "--json"]) == 0
+    grades = {each["exercise"]: each for each in json.loads(capsys.readouterr().out)["files"][0]["exercises"]}
+    assert {name: each["verdict"] for name, each in grades.items()} == {
+        "derive_products": "partial",
+        "derive_gelu": "wrong",
+        "derive_softmax": "right",
+        "derive_attention": "partial",
+    }
+    assert grades["derive_products"]["score"] == 0.5 and "6 ✗" in grades["derive_attention"]["message"]
+    assert "50000 are the limit" in grades["derive_gelu"]["message"]

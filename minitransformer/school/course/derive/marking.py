@@ -152,8 +152,11 @@ def mark(exercise: Derivation, text: str) -> Marked:
     The answer goes on from the start of the exercise: its lines are claims about the arrays that are given there, and a
     line that defines one of them anew is compared with the start. An answer finds dx with a line dx = ... that has no ∂
     and no gradient that has not been found above it. The score is the share of the lines that are right; a line that
-    follows from a wrong one counts neither way, and what is not found counts as the lines of the model derivation that
-    are not there. Raises TypeError if text is not a str, and ModuleNotFoundError without the library lark.
+    follows from a wrong one counts neither way. If something is not found, it is the share of the lines of the model
+    derivation, or that of what is found, whichever is more.
+
+    Raises TypeError if text is not a str, ValueError if it is too long, and ModuleNotFoundError without the library
+    lark.
     """
     if not isinstance(text, str):
         raise TypeError(f"check_derivation: expected the answer as a str, got {type(text).__name__}")
@@ -169,8 +172,10 @@ def mark(exercise: Derivation, text: str) -> Marked:
     remarks = [f"Line {each[0]} is not the finish: {each[1]} still stands in it." for each in nearly if each]
     lost = sum(line.verdict in ("wrong", "unreadable") for line in lines)
     right = marker.counts()
-    of = right + lost if not missing else max(right + lost + len(missing), len(exercise.model))
-    return Marked(exercise.name, DerivationReport(lines), tuple(missing), right / of if of else 0.0, tuple(remarks))
+    found = 1.0 - len(missing) / len(exercise.finish)
+    share = right / (right + lost) if right else 0.0
+    score = max(found * share, right / max(right + lost + len(missing), len(exercise.model))) if missing else share
+    return Marked(exercise.name, DerivationReport(lines), tuple(missing), score, tuple(remarks))
 
 
 def _bare(line: str) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 
 from ....check.derivation import functions, parsing
 from ....check.derivation.checking import MOST_LINES, Checker
+from ....check.derivation.faults import Fault, Unreadable
 from ....check.derivation.lines import Statement, statements
 from ....check.derivation.report import DerivationReport, Line
-from ....check.derivation.tree import Call, Node, Over, Partial, Ref, children, written
+from ....check.derivation.tree import Call, Node, Over, Partial, Ref, children, free, written
+from . import setting
 from .task import WITHOUT_SUM, Derivation
 
 SECONDS = 10.0  # for an answer; in a browser everything takes several times as long
@@ -24,6 +26,7 @@ class Marked:
     """The marks of an answer: `.right`, `.score` from 0 to 1, `.lines` with a verdict each, `.missing`.
 
     missing: what the answer does not find yet. remarks: why a line that seems to find it does not count.
+    formulas: each line as MathML, "" if it cannot be read.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Marked:
     missing: tuple[str, ...]
     score: float
     remarks: tuple[str, ...] = ()
+    formulas: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -57,7 +61,11 @@ class Marked:
     def as_dict(self) -> dict[str, Any]:
         """The marks as JSON types."""
         judged = {"name": self.name, "right": self.right, "score": self.score, "message": str(self)}
-        return judged | {"missing": list(self.missing), "remarks": list(self.remarks)} | self.report.as_dict()
+        return (
+            judged
+            | {"formulas": list(self.formulas), "missing": list(self.missing), "remarks": list(self.remarks)}
+            | self.report.as_dict()
+        )
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *self.remarks, *str(self.report).splitlines()[1:]])  # its first is a summary
@@ -105,6 +113,22 @@ class _Marker:
         if line.verdict in ("right", "wrong", "follows") and chain is not None and chain.last is not None:
             self._note(line, chain.left, chain.last)
         return line
+
+    def formula(self, statement: Statement) -> str:
+        """The line that has just been marked as MathML; "" if it is no equation or cannot be read."""
+        chain = self.checker.chain
+        if statement.kind != "equation" or chain is None:
+            return ""
+        reader = self.checker.reader
+        try:
+            left, *sides = parsing.sides(statement.text)
+            rights = []
+            for side in sides:
+                reader.bound, reader.comparing = list(free(chain.left)), 0
+                rights.append(reader.expression(side))
+            return setting.equation(None if left is None else chain.left, rights)
+        except (Unreadable, Fault, TypeError):
+            return ""
 
     def counts(self) -> int:
         """How many different claims were right."""
@@ -166,7 +190,9 @@ def mark(exercise: Derivation, text: str) -> Marked:
     if re.search("Φ|erf|gelu|phi", text + exercise.start, re.IGNORECASE):
         functions.load()  # before the clock starts
     marker = _Marker(exercise)
-    lines = tuple(marker.line(statement) for statement in statements(text))
+    marked = [(marker.line(statement), marker.formula(statement)) for statement in statements(text)]
+    lines = tuple(line for line, _ in marked)
+    formulas = tuple(formula for _, formula in marked)
     missing = [goal for goal in exercise.finish if goal.removesuffix(WITHOUT_SUM) not in marker.derived]
     nearly = [marker.open.get(goal.removesuffix(WITHOUT_SUM)) for goal in missing]
     remarks = [f"Line {each[0]} is not the finish: {each[1]} still stands in it." for each in nearly if each]
@@ -175,7 +201,17 @@ def mark(exercise: Derivation, text: str) -> Marked:
     found = 1.0 - len(missing) / len(exercise.finish)
     share = right / (right + lost) if right else 0.0
     score = max(found * share, right / max(right + lost + len(missing), len(exercise.model))) if missing else share
-    return Marked(exercise.name, DerivationReport(lines), tuple(missing), score, tuple(remarks))
+    return Marked(exercise.name, DerivationReport(lines), tuple(missing), score, tuple(remarks), formulas)
+
+
+def start_formulas(exercise: Derivation) -> list[str]:
+    """The equations that an exercise gives, as MathML."""
+    marker = _Marker(exercise)
+    found = []
+    for statement in statements(exercise.start):
+        marker.checker.line(statement)
+        found.append(marker.formula(statement))
+    return [formula for formula in found if formula]
 
 
 def _bare(line: str) -> str:

@@ -27,7 +27,7 @@ _PARTS = (
     ("teachers", "Teachers"),
 )
 _BANNER = '<p class="banner">Instructor’s build: has solutions and answers; do not publish.</p>\n'
-_NAMES = "site python worker editor predictions progress chapter exercise poll code search slides worksheets"
+_NAMES = "site python worker editor predictions progress chapter exercise derive poll code search slides worksheets"
 _SCRIPTS = [f"{name}.js" for name in _NAMES.split()]
 
 

@@ -113,3 +113,12 @@ def test_hand_in_is_graded_by_line(tmp_path, capsys):
     }
     assert grades["derive_products"]["score"] == 0.5 and "6 ✗" in grades["derive_attention"]["message"]
     assert "50000 are the limit" in grades["derive_gelu"]["message"]
+
+
+def test_derivation_is_an_open_question_with_its_model(capsys, tmp_path):
+    assert main(["exam", "chain-rule", "derive_softmax"]) == 0
+    asked = capsys.readouterr().out
+    assert "    y_i = exp(x_i) / sum_j exp(x_j)" in asked and "Find dx." in asked and "δ" not in asked
+    assert main(["exam", "derive_softmax", "--answers", "--html", str(tmp_path / "a.html")]) == 0
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "= y_j (dy_j - sum_i dy_i y_i)" in page and page.count("<pre>") == 2

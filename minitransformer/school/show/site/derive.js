@@ -16,13 +16,13 @@ whenShown(() => {
       : make("code", {}, text);
     const sign = make("span", { class: found === "right" ? "right" : "wrong", "aria-hidden": "true" }, mark || "·");
     const row = make("div", { class: "math block", tabindex: "0", role: "group", "aria-label": `Line ${number}, ${words[found]}` }, sign, " ", shown);
-    return make("li", { value: String(number), class: found }, row, ...said.map((sentence) => make("p", {}, sentence)));
+    return make("li", { value: String(number), "data-verdict": found }, row, ...said.map((sentence) => make("p", {}, sentence)));
   };
 
   const show = (output) => {
     const mark = output.right ? "✓ " : "";
     const first = output.lines.find((line) => line.verdict === "wrong" || line.verdict === "unreadable");
-    const told = [...output.said, ...(first ? first.said.slice(0, 1) : [])].join(" ");
+    const told = [...output.said, ...(first ? [`Line ${first.number}: ${first.said.at(-1)}`] : [])].join(" ");
     if (verdict.textContent !== mark + told) verdict.textContent = mark + told; // a screen reader reads what is new
     verdict.className = output.right ? "right" : "";
     list.replaceChildren(...output.lines.filter((line) => line.verdict !== "words" || line.said.length).map(item));

@@ -55,12 +55,13 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         '<span class="state"></span></li>\n'
         for name, one in tasks().items()
     )
-    groups += f"<section><h2>On paper</h2>\n<ul>{items}</ul></section>\n"
     body = (
         "<h1>Exercises</h1>\n<p>Write a derivation as code; the check says which term is wrong. Your work stays in "
         "this browser. Save it as a file to hand it in: the file holds your code for these exercises, and nothing "
         "else. Tasks in other cells of the chapters and predictions are for you alone.</p>\n"
         f'<div class="buttons">{FILES}</div>\n{progress(found)}<div class="columns" id="exercise-list">{groups}</div>'
+        "<h2>On paper</h2>\n<p>Write a derivation as on paper; each line is set and marked.</p>\n"
+        f'<ul class="columns">{items}</ul>'
     )
     site.page("exercises/index.html", "Exercises", body, SCRIPTS)
 

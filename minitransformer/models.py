@@ -7,19 +7,39 @@ from .core import models as _room
 from .core.models import *  # noqa: F403
 from .core.models import __doc__ as __doc__
 from .ideas.published import (
+    AnswerFinder,
+    ImageClassifier,
+    ImageEncoder,
+    ImageEncoderConfig,
+    ImageTextConfig,
+    ImageTextModel,
     MaskedLanguageModel,
+    ReplacedTokenFinder,
+    SpeechConfig,
+    SpeechModel,
     TextClassifierConfig,
     TextEncoder,
     TextEncoderConfig,
+    TokenClassifier,
     from_pretrained,
     save_pretrained,
 )
 
 __all__ = [
+    "AnswerFinder",
+    "ImageClassifier",
+    "ImageEncoder",
+    "ImageEncoderConfig",
+    "ImageTextConfig",
+    "ImageTextModel",
     "MaskedLanguageModel",
+    "ReplacedTokenFinder",
+    "SpeechConfig",
+    "SpeechModel",
     "TextClassifierConfig",
     "TextEncoder",
     "TextEncoderConfig",
+    "TokenClassifier",
     "from_pretrained",
     "save_pretrained",
 ]

@@ -10,7 +10,9 @@ import numpy as np
 
 from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.ideas.published.families import FAMILIES
-from minitransformer.ideas.published.llama import LlamaConfig
+from minitransformer.ideas.published.family import CLASSES, Family
+from minitransformer.ideas.published.heads import HeadConfig
+from minitransformer.ideas.published.modernbert import ModernBertConfig
 from minitransformer.ideas.published.t5 import T5Config
 from minitransformer.models import (
     LanguageModel,
@@ -45,13 +47,25 @@ def resized(name: str, vocabulary: int, **sizes: Any) -> Any:
     return dataclasses.replace(config, vocabulary=vocabulary, **window, **sizes)
 
 
+def _small(family: Family) -> Any:
+    config, head = family.example()
+    return family.build(config, head, np.random.default_rng(0))
+
+
+def _sizes_of_a_writer(name: str) -> dict[str, Any]:
+    fields = {field.name for field in dataclasses.fields(FAMILIES[name].recipe)}
+    wanted = {"n_key_heads": 1, "tie_output": True}
+    return {"kind": functools.partial(resized, name)} | {key: wanted[key] for key in wanted.keys() & fields}
+
+
 # One model at least of each family that we write, by its name in config.json. What is written is the first family that
 # can hold the model: no text tells a Llama from a Mistral whose window is never left.
 WRITERS: dict[str, dict[str, Any]] = {
-    name: {"kind": functools.partial(resized, name), "n_key_heads": 1, "tie_output": True}
-    for name, family in FAMILIES.items()
-    if issubclass(family.recipe, LlamaConfig)
-} | {"gpt2": {}}
+    name: _sizes_of_a_writer(name) for name, family in FAMILIES.items() if isinstance(_small(family), LanguageModel)
+}
+WRITERS |= {"gpt2": {}}
+WRITERS["bloom"]["d_ff"] = 64  # theirs has four times the width
+WRITERS["olmoe"]["d_head"] = None  # theirs has no heads of another width than d_model / n_heads
 TRANSLATORS: dict[str, dict[str, Any]] = {
     "marian": {},
     "pegasus": {"norm_order": "pre"},
@@ -72,6 +86,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "roberta": {"types": 1, "position_offset": 1, "count_real": True},
     "distilbert": {"types": 0},
     "albert": {"shared": True, "width": 12},
+    "electra": {"width": 12},
+    "modernbert": {"window": 9},
 }
 
 
@@ -84,7 +100,7 @@ def made(kind: str) -> Tokenizer:
 def writer(tokenizer: Tokenizer, kind: Any = LanguageModelConfig, **changes: Any) -> LanguageModel:
     """A small language model whose most probable tokens differ from place to place."""
     sizes = {"max_length": 64, "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 2} | changes
-    model = LanguageModel(kind(len(tokenizer), **sizes), np.random.default_rng(0))
+    model = kind(len(tokenizer), **sizes).build(np.random.default_rng(0))
     rng = np.random.default_rng(1)
     for _, parameter in model.parameters():
         parameter.value += rng.normal(0.0, 0.3, parameter.value.shape).astype(np.float32)
@@ -105,9 +121,13 @@ def encoder(tokenizer: Tokenizer, family: str, classes: int = 0) -> Any:
     """A small encoder of text in float64, which tells masked tokens or, with classes, what a text belongs to."""
     sizes = {"max_length": 160, "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 2} | ENCODERS[family]
     rng = np.random.default_rng(0)
+    if family == "modernbert":
+        body = ModernBertConfig(len(tokenizer), **sizes)
+        head = HeadConfig.of(body, CLASSES, classes).build(rng) if classes else MaskedLanguageModel(body, rng)
+        return _stirred(head, 3)
     if not classes:
         return _stirred(MaskedLanguageModel(TextEncoderConfig(len(tokenizer), **sizes, pooler=None), rng), 3)
-    pooler = "relu" if family == "distilbert" else "tanh"
+    pooler = {"distilbert": "relu", "electra": "gelu"}.get(family, "tanh")
     return _stirred(TextClassifierConfig(len(tokenizer), **sizes, pooler=pooler, n_classes=classes).build(rng), 3)
 
 

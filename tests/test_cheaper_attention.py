@@ -188,3 +188,12 @@ def test_slopes_of_any_number_of_heads_are_those_of_the_published_code(n_heads, 
     """The powers of 1/2 as Press et al.'s get_slopes has them: of the power of two below, then between them."""
     found = ideas.LinearBias(n_heads).slopes
     np.testing.assert_allclose(-np.log2(found), wanted, rtol=0, atol=1e-12)
+
+
+def test_the_heads_of_latent_attention_add_up():
+    attention = LatentAttention(8, 3, 4, 5, 2, rng=np.random.default_rng(0), d_value=3, d_query=6).to(dtype="float64")
+    x = np.random.default_rng(1).normal(size=(2, 5, 8))
+    alone = sum(attention.head(i)(x, causal=True)[0] for i in range(3))
+    np.testing.assert_allclose(alone, attention(x, causal=True)[0], rtol=0, atol=1e-14)
+    with pytest.raises(ValueError, match=r"LatentAttention\.head"):
+        attention.head(3)

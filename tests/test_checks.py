@@ -33,7 +33,7 @@ FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values()))
 FOLDERS = [import_module(at.name) for at in walk_packages(ideas.__path__, "minitransformer.ideas.") if at.ispkg]
 FOLDERS = [folder for folder in FOLDERS if folder.__name__.count(".") == 3]  # minitransformer.ideas.after.NAME
 IN_FOLDERS = {name for folder in FOLDERS for name in folder.__all__}  # of ideas that have a folder of their own
-IN_MODULES = ("ClampedExperts", "OffsetPositions", "HalvesPositions")  # of recipes, imported from their modules
+IN_MODULES = ("ClampedExperts", "Compressed", "OffsetPositions", "HalvesPositions")  # of recipes, from their modules
 PUBLIC = {
     "op": [*OPS],
     "layer": [*layers.__all__, *({*ideas.__all__, *IN_FOLDERS} - OPS.keys()), *IN_MODULES],
@@ -50,6 +50,7 @@ WITHOUT_GRADIENT = {
             "grouped",
             "qk_norm",
             "rotary_turn",
+            "scaled_turn",
         ),  # the cases of MultiHeadAttention and of parts use them
     },
     "model": {
@@ -324,7 +325,7 @@ def test_float32_stays_float32(case: Case) -> None:
     """
     results, recording = run_in(case, "float32")
     assert {name: array.dtype for name, array in results.items() if array.dtype != np.float32} == {}
-    constants = ("sinusoidal_positions", "_turns")
+    constants = ("sinusoidal_positions", "_turns", "ScaledRotary._turns", "plain", "yarn", "longrope")
     for call in (call for call in recording.calls if call.name not in constants):
         for binding in (b for groups in call.bound.values() for group in groups for b in group):
             assert binding.value.dtype == "float32", binding.title

@@ -26,6 +26,7 @@ from minitransformer.ideas import (
 )
 from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.ideas.after.clamped_experts import ClampedExperts
+from minitransformer.ideas.after.routing import SharedExperts, SigmoidRouting
 from minitransformer.ideas.before.convolutional import ConvolutionalConfig
 from minitransformer.ideas.before.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.ideas.published.bart import BartConfig
@@ -88,9 +89,14 @@ PARTS = {
     "linear": lambda: LinearAttention(12, 3, rng=RNG(0), block=3),
     "linear, one block": lambda: LinearAttention(12, 3, rng=RNG(0)),
     "latent": lambda: LatentAttention(12, 3, d_head=4, d_latent=5, d_rotary=2, rng=RNG(0)),
+    "latent, narrow queries": lambda: LatentAttention(12, 3, 4, 5, 2, rng=RNG(0), d_value=3, d_query=7, bias=True),
     "convolution": lambda: Convolution(12, 12, 3, rng=RNG(0)),
     "experts": lambda: MixtureOfExperts(12, 20, 4, 2, rng=RNG(0)),
     "experts, not gated": lambda: MixtureOfExperts(12, 20, 4, 3, "gelu", gated=False, rng=RNG(0)),
+    "experts, shared and routed": lambda: SharedExperts(
+        GatedFeedForward(12, 8, bias=False, rng=RNG(0)),
+        MixtureOfExperts(12, 20, 6, rng=RNG(0), route=SigmoidRouting(6, 2, 3, 2)),
+    ),
     "clamped experts": lambda: ClampedExperts(12, 20, 4, 2, rng=RNG(0)),
     "gated, gelu": lambda: GatedFeedForward(12, 20, "gelu", rng=RNG(0)),
     "gated, relu": lambda: GatedFeedForward(12, 20, "relu", rng=RNG(0)),

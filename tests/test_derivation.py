@@ -70,7 +70,7 @@ def test_slip_is_refused_at_its_line_and_no_other_line_is_blamed(name: str, numb
     }
 
 
-MENDED = [  # what is typed in the attention of the issue, the question, and the known mistake
+MENDED = [  # what is typed in attention, the question, and the known mistake
     ("      = sum_l dA_il A_il (δ_lj - A_il)", "Is it A_ij, not A_il?", ""),
     ("      = A_ij (dA_ij + sum_l dA_il A_il)", "Is the sign before sum_l dA_il A_il -, not +?", "softmax-sum-added"),
     ("      = A_ij dA_ij", "Is it A_ij (dA_ij - sum_l A_il dA_il), not A_ij dA_ij?", "softmax-no-sum"),

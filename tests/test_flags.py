@@ -148,7 +148,7 @@ CALLS = {
     "ideas.grouped": lambda: functools.partial(ideas.grouped, 4, 2, 1),
     **{
         f"published.{recipe.__name__}": lambda recipe=recipe: config(recipe, *[7] * needed(recipe))
-        for recipe in RECIPES.values()
+        for recipe in (*RECIPES.values(), models.ImageEncoderConfig, models.SpeechConfig)
     },
     "published.TextEncoderConfig": lambda: (
         lambda **flag: published.TextEncoder(published.TextEncoderConfig(7, **SIZES, **flag))

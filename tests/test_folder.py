@@ -71,7 +71,7 @@ def classifier():
     [
         *[(transformer, 2), (language_model, 1), (classifier, 1)],
         *[(functools.partial(encoder, kind), 1) for kind in (MaskedLanguageModel, TextEncoder)],
-        *[(functools.partial(small_of, r), 1 if issubclass(r, LlamaConfig) else 2) for r in families.RECIPES.values()],
+        *[(functools.partial(small_of, r), 1 if hasattr(r, "n_layers") else 2) for r in families.RECIPES.values()],
     ],
 )
 def test_a_loaded_model_computes_what_the_saved_one_did(make, inputs, dtype, tmp_path):

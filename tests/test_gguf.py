@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from minitransformer.check.verify.catalogue.case import ordinary
+from minitransformer.ideas.after.scaled_angles.angles import llama3, plain
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.gguf import open_file
@@ -40,15 +41,23 @@ def permute(weights: np.ndarray, n_heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
+def architecture_of(name: str) -> str:
+    """Their name of a family of ours."""
+    return FAMILIES[name].in_gguf.architecture or name  # type: ignore[union-attr]
+
+
 def tensors_of(model: LanguageModel, name: str = "llama") -> dict[str, np.ndarray]:
     """The tensors under the names that the library `gguf` has for those of a folder, (out, in)."""
-    config, names = model.config, gguf.get_tensor_name_map(gguf.MODEL_ARCH[name.upper()], model.config.n_layers)
+    kind = gguf.MODEL_ARCH[architecture_of(name).upper()]
+    config, names = model.config, gguf.get_tensor_name_map(kind, model.config.n_layers)
     found = {}
     for place in FAMILIES[name].layout(model, "model.").places:
-        x = place.read() + (1.0 if name == "gemma2" and "norm" in place.theirs else 0.0)
+        x = place.read() + (1.0 if "gemma" in name and "norm" in place.theirs else 0.0)
         theirs = names.get_name(place.theirs, try_suffixes=(".weight", ".bias"))
         heads = {"q_proj": config.n_heads, "k_proj": config.n_key_heads}.get(place.theirs.split(".")[-2])
-        found[theirs] = np.ascontiguousarray(permute(x, heads) if name == "llama" and heads else x, np.float32)
+        found[theirs] = np.ascontiguousarray(
+            permute(x, heads) if name in ("llama", "smollm3") and heads else x, np.float32
+        )
     return found
 
 
@@ -58,9 +67,13 @@ def write_gguf(
     quantized: gguf.GGMLQuantizationType | None = None,
     architecture: str = "llama",
     tensors: dict[str, np.ndarray] | None = None,
+    at_most: int = 0,
     **more: Any,
 ) -> Path:
-    """Write a model with their library. quantized: of the matrices. more: further metadata; None leaves one out."""
+    """Write a model with their library. quantized: of the matrices. more: further metadata; None leaves one out.
+
+    at_most: how many tensors each file has.
+    """
     config = model.config
     metadata: dict[str, Any] = {
         "llama.vocab_size": config.vocabulary,
@@ -75,7 +88,7 @@ def write_gguf(
         "llama.rope.dimension_count": config.d_model // config.n_heads,
     } | {name.replace("__", "."): value for name, value in more.items()}
     metadata = {name.replace("llama.", f"{architecture}.", 1): value for name, value in metadata.items()}
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=at_most)
     for name, value in metadata.items():
         match value:
             case bool():
@@ -102,13 +115,24 @@ def write_gguf(
 
 def write_family(path: Path, name: str, model: LanguageModel) -> Path:
     """Write a family's model with the metadata that it has there."""
-    config = model.config
-    widths = {f"{name}.{key}": config.d_head for key in ("attention.key_length", "attention.value_length")}
+    config, kind = model.config, architecture_of(name)
+    widths = {f"{kind}.{key}": config.d_head for key in ("attention.key_length", "attention.value_length")}
     caps = {"attn_logit_softcapping": "score_cap", "final_logit_softcapping": "logit_cap"}
-    own = {f"gemma2.{theirs}": getattr(config, ours) for theirs, ours in caps.items()} if name == "gemma2" else {}
-    own |= {"gemma2.attention.sliding_window": config.window} if own else {}
-    turned = {"llama.rope.dimension_count": config.d_head}
-    return write_gguf(path, model, architecture=name, tensors=tensors_of(model, name), **turned | widths | own)
+    own = {f"{kind}.{theirs}": getattr(config, ours) for theirs, ours in caps.items() if hasattr(config, ours)}
+    own |= {f"{kind}.attention.sliding_window": config.window} if own else {}
+    turned = {"llama.rope.dimension_count": config.d_rotary or config.d_head}
+    tensors, scaled = tensors_of(model, name), config.scaled_angles or {}
+    if scaled.get("kind") == "linear":
+        own |= {f"{kind}.rope.scaling.type": "linear", f"{kind}.rope.scaling.factor": scaled["factor"]}
+    if scaled.get("kind") == "longrope":
+        own |= {f"{kind}.rope.scaling.type": "longrope", f"{kind}.attention.sliding_window": config.window or 0}
+        own |= {f"{kind}.rope.scaling.original_context_length": scaled["trained"]}
+        own |= {f"{kind}.rope.scaling.attn_factor": scaled["attention"]}
+        tensors |= {f"rope_factors_{at}.weight": np.array(scaled[at], np.float32) for at in ("short", "long")}
+    return write_gguf(path, model, architecture=kind, tensors=tensors, **turned | widths | own)
+
+
+LONG = {"kind": "longrope", "short": [1.0, 1.5], "long": [2.0, 5.0], "trained": 24, "attention": 1.25}
 
 
 @pytest.mark.parametrize("name, changes", [
@@ -116,6 +140,10 @@ def write_family(path: Path, name: str, model: LanguageModel) -> Path:
     ("qwen2", {"window": None}), ("qwen2", {"window": None, "tie_output": True}),
     ("qwen3", {"window": None}), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}),
     ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}),
+    ("gemma", {}), ("smollm3", {"nope_every": 4, "bias": True, "qkv_bias": True, "ff_bias": True}),
+    ("gemma3_text", {"query_scalar": 6, "d_head": 6, "tie_output": True, "full_every": 6, "local_base": 1e4}),
+    ("phi3", {"scaled_angles": LONG, "window": 5}),
+    ("phi3", {"scaled_angles": None, "d_rotary": None}),
 ])  # fmt: skip
 def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any) -> None:
     config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)
@@ -134,15 +162,15 @@ def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
 @pytest.mark.parametrize(
     "kind, message",
     [
-        ("gemma3", "what is missing here: norms of queries and keys that multiply by 1"),
-        ("qwen3moe", "what is missing here: a file in published/"),
+        ("stablelm", "what is missing here: a file in published/"),
+        ("qwen3moe", "as a folder of Hugging Face's, qwen3_moe opens"),
         ("olmo2", "as a folder of Hugging Face's, olmo2 opens"),
         ("gpt-oss", "as a folder of Hugging Face's, gpt_oss opens"),
         ("florb", "nothing is known here about this family"),
     ],
 )
 def test_a_file_of_another_family_is_told_what_is_missing(tmp_path: Path, kind: str, message: str) -> None:
-    with pytest.raises(ValueError, match="must be one of gemma2, llama, qwen2, qwen3 .*" + message):
+    with pytest.raises(ValueError, match="must be one of gemma, .*llama, .*qwen3.*" + message):
         from_pretrained(write_gguf(tmp_path / "model.gguf", llama(), architecture=kind))
 
 
@@ -156,6 +184,76 @@ def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kin
     assert found.tokens.table.value.dtype == np.float32
     step = {"Q8_0": 0.01, "Q4_0": 0.3, "Q4_1": 0.2, "Q5_1": 0.1, "F16": 1e-3, "BF16": 1e-2}[kind]
     np.testing.assert_allclose(unpacked, exact, rtol=0, atol=step)
+
+
+def six_bits(block: bytes) -> list[float]:
+    """Q6_K: 256 numbers d · scale · (q - 32). Four low bits of each q come first, then two high ones, then scales."""
+    low, high, scales = block[:128], block[128:192], np.frombuffer(block[192:208], np.int8)
+    d = float(np.frombuffer(block[208:210], np.float16)[0])
+    found = []
+    for i in range(256):
+        half, quarter, place = i // 128, i % 128 // 32, i % 32
+        four = low[64 * half + 32 * (quarter % 2) + place] >> 4 * (quarter // 2) & 15
+        two = high[32 * half + place] >> 2 * quarter & 3
+        found.append(d * scales[i // 16] * ((two << 4 | four) - 32))
+    return found
+
+
+def four_bits(block: bytes) -> list[float]:
+    """Q4_K: 256 numbers d · scale · q - m · least, in 8 parts, each with six bits of scale and six of least."""
+    d, m = (float(x) for x in np.frombuffer(block[:4], np.float16))
+    packed, found = block[4:16], []
+    for i in range(256):
+        part = i // 32
+        if part < 4:
+            scale, least = packed[part] & 63, packed[part + 4] & 63
+        else:
+            scale = packed[part + 4] & 15 | packed[part - 4] >> 6 << 4
+            least = packed[part + 4] >> 4 | packed[part] >> 6 << 4
+        q = block[16 + 32 * (part // 2) + i % 32] >> 4 * (part % 2) & 15
+        found.append(d * scale * q - m * least)
+    return found
+
+
+@pytest.mark.parametrize("kind, formula", [("Q6_K", six_bits), ("Q4_K", four_bits)])
+def test_packed_numbers_by_their_formula(tmp_path: Path, kind: str, formula: Any) -> None:
+    """Of llama.cpp, ggml-quants.c, written out number by number; random bytes, with scales of ordinary size."""
+    number = gguf.GGMLQuantizationType[kind]
+    size = gguf.GGML_QUANT_SIZES[number][1]
+    rows = np.random.default_rng(0).integers(0, 256, (3, size), np.uint8)
+    scales = slice(208, 210) if kind == "Q6_K" else slice(0, 4)
+    ordinary_sizes = np.linspace(0.01, 0.2, 3 * (scales.stop - scales.start) // 2, dtype=np.float16)
+    rows[:, scales] = ordinary_sizes.view(np.uint8).reshape(3, -1)
+    writer = gguf.GGUFWriter(tmp_path / "one.gguf", "llama")
+    writer.add_tensor("x", rows, raw_dtype=number)
+    for write in (
+        writer.write_header_to_file,
+        writer.write_kv_data_to_file,
+        writer.write_tensors_to_file,
+        writer.close,
+    ):
+        write()
+    found = open_file(tmp_path / "one.gguf").tensors["x"].read()
+    np.testing.assert_allclose(found, [formula(row.tobytes()) for row in rows], rtol=1e-6, atol=1e-5)
+
+
+def test_a_model_in_several_files(tmp_path: Path) -> None:
+    """As their library cuts it. A part that is missing, or another's, is named."""
+    model = llama()
+    whole = from_pretrained(write_gguf(tmp_path / "model.gguf", model))
+    write_gguf(tmp_path / "cut.gguf", model, at_most=8)
+    first, *rest = sorted(tmp_path.glob("cut-*"))
+    assert [path.name for path in rest] == ["cut-00002-of-00003.gguf", "cut-00003-of-00003.gguf"]
+    for name, value in from_pretrained(first).state().items():
+        np.testing.assert_array_equal(value, whole.state()[name])
+    with pytest.raises(ValueError, match=r"cut-00002-of-00003\.gguf is one of 3 parts; open the first"):
+        from_pretrained(rest[0])
+    rest[1].write_bytes(rest[0].read_bytes())
+    with pytest.raises(ValueError, match=r"cut-00003-of-00003\.gguf does not say that it is part 3 of 3"):
+        from_pretrained(first)
+    rest[1].unlink()
+    with pytest.raises(FileNotFoundError, match=r"cut-00003-of-00003\.gguf"):
+        from_pretrained(first)
 
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,8 +320,8 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
     "experts": ({"llama__expert_count": 8}, "mixture of experts is not supported"),
     "stretched rotations": ({"llama__rope__scaling__type": "yarn"}, "'yarn' is not supported"),
-    "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "must be the width 16 of a head"),
-    "a part of a model": ({"split__count": 3}, "several .gguf files"),
+    "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "partial_rotary_factor 0.5 is not supported"),
+    "a part of a model": ({"split__count": 3}, "is one of 3 parts; open the first, NAME-00001-of-00003.gguf"),
     "no width": ({"llama__embedding_length": None}, "llama.embedding_length is missing"),
     "width in words": ({"llama__embedding_length": "64"}, "llama.embedding_length must be an integer"),
     "a width of each layer": ({"llama__feed_forward_length": [96, 96]}, "llama.feed_forward_length must be an integer"),
@@ -236,8 +334,8 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "a huge feed-forward network": ({"llama__feed_forward_length": 2**31}, "these sizes ask for more"),
     "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "up_proj.* is missing"),
     "a tensor more": ({"tensors": LLAMA | {"rope_more.weight": np.ones(8, np.float32)}}, "rope_more.weight is unknown"),
-    "scaled angles": (
-        {"tensors": LLAMA | {"rope_freqs.weight": np.array([1, 1, 8], np.float32)}}, "scales the rotary angles, as Llam"
+    "factors of other pairs": (
+        {"tensors": LLAMA | {"rope_freqs.weight": np.array([1, 1, 8], np.float32)}}, "each of the 8 pairs, got 3 and 3"
     ),
     "a tensor of another shape": (
         {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"norm.weight must have shape \(64,\)"
@@ -318,3 +416,18 @@ def test_angles_scaled_by_1_are_not_scaled(tmp_path: Path) -> None:
     ones = {"rope_freqs.weight": np.ones(8, np.float32)}
     found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | ones))
     np.testing.assert_array_equal(found(IDS)[0], model(IDS)[0])
+
+
+def test_a_llama_3_has_its_angles_in_factors(tmp_path: Path) -> None:
+    """As convert_hf_to_gguf.py writes them: how many times more slowly each pair turns than without scaling."""
+    scaled = {"kind": "llama3", "factor": 8.0, "trained": 64, "low": 1.0, "high": 4.0}
+    config = dataclasses.replace(llama().config, scaled_angles=scaled)
+    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
+    width, base = config.d_head, config.rotary_base
+    factors = plain(base, width)[0] / llama3(base, width, factor=8.0, trained=64)[0]
+    assert len(set(factors)) > 3
+    stored = {"rope_freqs.weight": factors.astype(np.float32)}
+    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | stored))
+    assert type(found) is LanguageModel
+    ids = np.array([[5, 6, 7, 8] * 7])
+    np.testing.assert_allclose(found(ids)[0], model(ids)[0], rtol=0, atol=2e-4)

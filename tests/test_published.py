@@ -159,6 +159,22 @@ def test_ways_of_splitting(tmp_path: Path, splitting: str, expected: list[str]) 
     assert [tokens[i] for i in load_tokenizer(path).encode(" 1234", special=True)] == expected
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_vocabulary_of_pieces_merges_by_score(tmp_path: Path, first: bool) -> None:
+    """Of "ab b", first a and b, then the space and b; what no piece has becomes bytes; three spaces are never split."""
+    own = ["   ", *(f"<0x{i:02X}>" for i in range(256)), "a", "b", "▁", "ab", "▁b", "▁ab"]
+    more: dict[str, Any] = {
+        "model": "llama", "tokens": ["<unk>", "<s>", "</s>", *own], "scores": [0.0] * 263 + [-1.0, -2.0, -9.0],
+        "token_type": [2, 3, 3, 4] + [6] * 256 + [1] * 6, "merges": None, "bos_token_id": 1, "eos_token_id": 2,
+        "unknown_token_id": 0, "add_space_prefix": first, "add_bos_token": None,
+    }  # fmt: skip
+    tokenizer = load_tokenizer(gguf_file(tmp_path / "model.gguf", **more))
+    found = tokenizer.encode("ab b   ö", special=True)
+    names = [more["tokens"][i] for i in found]
+    assert names == ["<s>", "▁ab" if first else "ab", "▁b", "   ", "<0xC3>", "<0xB6>"]
+    assert tokenizer.decode(found) == "ab b   ö"
+
+
 def test_pieces_are_whole_characters(writer: Path) -> None:
     tokenizer = load_tokenizer(writer)
     ids = tokenizer.encode("hello 🙂 ö")
@@ -190,7 +206,8 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model": "llama"}, "tokenizer.ggml.model must be 'gpt2'.* got 'llama'"),
+        ({"model": "bert"}, "tokenizer.ggml.model must be 'gpt2'.* or 'llama'.* got 'bert'"),
+        ({"model": "llama"}, "each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores"),
         ({"pre": "deepseek"}, "tokenizer.ggml.pre must be one of gpt-2, smollm, llama-bpe, qwen2, got 'deepseek'"),
         ({"pre": None}, "got 'None'"),
         ({"tokens": None}, "tokenizer.ggml.tokens must be a list of texts"),
@@ -414,13 +431,31 @@ def test_embed_prints_the_similarities(encoder: Path, run: Run) -> None:
 
 
 def test_embed_says_what_it_cannot_do(encoder: Path, writer: Path, tmp_path: Path, run: Run) -> None:
-    assert "only an EncoderOnly makes vectors of texts" in run("embed", "--model", writer, "a", status=1)
     assert "holds no model: config.json is missing" in run("embed", "--model", tmp_path, "a", status=1)
     folder = bert(tmp_path / "other", TextEncoder)
     assert run("embed", "--model", folder, "a")
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    assert "only the mean over the tokens" in run("embed", "--model", folder, "a", status=1)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+    assert "pooling_mode_lasttoken must be true, got ['max_tokens']" in run("embed", "--model", folder, "a", status=1)
+
+
+@pytest.mark.parametrize("mode, at", [("cls_token", 0), ("lasttoken", -1)])
+def test_embed_takes_the_token_that_the_folder_names(tmp_path: Path, run: Run, mode: str, at: int) -> None:
+    folder = bert(tmp_path / "other", TextEncoder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{mode}": True}))
+    found = json.loads(run("embed", "--model", folder, "the cat", "a dog is the cats .", "--json"))["vectors"][0]
+    model, tokenizer = load(folder, EncoderOnly), load_tokenizer(folder)
+    vector = model.hidden(np.array([tokenizer.encode("the cat", special=True)]))[0][0, at]
+    np.testing.assert_allclose(found, vector / np.sqrt((vector**2).sum()), rtol=0, atol=1e-5)
+
+
+def test_embed_takes_the_last_token_of_a_language_model(writer: Path, run: Run) -> None:
+    found = json.loads(run("embed", "--model", writer, "ab", "a", "--json"))["vectors"]
+    model, tokenizer = load(writer, LanguageModel), load_tokenizer(writer)
+    for text, vector in zip(("ab", "a"), found, strict=True):
+        last = model.hidden(np.array([tokenizer.encode(text, special=True)]))[0][0, -1]
+        np.testing.assert_allclose(vector, last / np.sqrt((last**2).sum()), rtol=0, atol=1e-5)
 
 
 def test_fill_mask_prints_the_most_probable_tokens(encoder: Path, run: Run) -> None:

@@ -289,6 +289,7 @@ def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
     leads_to = {"steppers": "code", "exercises": "chapters", "slides": "chapters"}
     assert [path for path, kinds in near.items() if leads_to.get(path.parent.name, "") not in kinds | {""}] == []
     assert {"chapters", "exercises", "steppers", "code"} <= near[folder / "code" / "core-ops-attention.html"]
+    assert "attention.xlsx" in {link.rpartition("/")[2] for link in links_of(folder / "steppers" / "attention.html")}
     (folder / "chapters" / "03_softmax.html").unlink()
     assert {link.rpartition("/")[2] for link in without_file(folder)} == {"03_softmax.html"}
 

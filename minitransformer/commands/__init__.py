@@ -10,6 +10,7 @@ COMMANDS = {
     "demo": "show the worked example, check every op, train a small translator (under two minutes)",
     "check": "compare every hand-derived gradient with finite differences",
     "step": "step through an example line by line, forward and backward, with every number",
+    "sheet": "write an example as a workbook whose cells compute it, forward and backward",
     "prepare": "turn texts of any size into token ids on the disk, for train lm --data",
     "train": "train a translator, a language model or a classifier, on your files or on a generated task",
     "translate": "translate sentences with a model that `train translate` or `demo` saved",

@@ -72,7 +72,7 @@ def add_fields(
     leave_out: Sequence[str] = (),
 ) -> None:
     """Add --NAME for every field of a dataclass, with its meaning. A field that is not given on the command line stays
-    unset.
+    unset. An object and a list have no flag.
     """
     group = command.add_argument_group(title)
     for field in dataclasses.fields(settings):
@@ -80,6 +80,8 @@ def add_fields(
             continue
         flag, default = "--" + field.name.replace("_", "-"), field.default
         kind_name = str(field.type).removesuffix(" | None")
+        if kind_name.startswith(("dict", "tuple")):
+            continue
         if kind_name == "bool":
             text = _help(meanings.get(field.name), default if default is None else "yes" if default else "no")
             action: Any = argparse.BooleanOptionalAction

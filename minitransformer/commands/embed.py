@@ -6,18 +6,19 @@ import argparse
 import json
 from pathlib import Path
 
-from ..core.arrays.files import read_json
+from ..core.layers import Module
+from ..core.models import LanguageModel
 from ..core.models.encoder_only import EncoderOnly
 from ..core.models.opening import opened
-from ..run.published_models import sentence_vectors
+from ..run.published_models import pool_of, sentence_vectors
 from .common import add_speed, speed
 
 
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Turn each text into a vector of length 1, the mean of its tokens' hidden states, and print the "
-        "cosine of the angle between every two."
+        "Turn each text into a vector of length 1 and print the cosine of the angle between every two: the "
+        "mean of its tokens' hidden states, of a language model the last one, or what 1_Pooling in the folder says."
     )
     command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
@@ -27,11 +28,11 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    pooling = options.model / "1_Pooling" / "config.json"  # a file of Sentence Transformers
-    if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
-        raise ValueError(f"{pooling}: only the mean over the tokens is supported (pooling_mode_mean_tokens)")
-    found = opened(options.model, EncoderOnly)
-    vectors = sentence_vectors(speed(options)(found.model.to(options.device)), found.tokenizers[0], options.texts)
+    pool, found = pool_of(options.model), opened(options.model, Module)
+    if not isinstance(found.model, EncoderOnly | LanguageModel):
+        raise ValueError(f"{options.model} holds a {type(found.model).__name__}, which makes no vectors of texts")
+    model = speed(options)(found.model.to(options.device))
+    vectors = sentence_vectors(model, found.tokenizers[0], options.texts, pool)
     cosines = vectors @ vectors.T
     if options.json:
         print(json.dumps({"texts": options.texts, "vectors": vectors.tolist(), "similarities": cosines.tolist()}))

@@ -25,7 +25,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    found: Opened[Any] = opened(options.model, Module)
+    found: Opened[Any] = opened(options.model, Module, for_text=False)
     save_pretrained(found.model, options.folder, found.tokenizers)
     about = read_json(options.folder / "config.json")
     print(f"wrote {options.folder}, a {about['architectures'][0]}")

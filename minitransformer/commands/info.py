@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.models import load
-from ..ideas.published.families import FAMILIES
+from ..ideas.published.families import EVERY
 from ..ideas.published.presets import PRESETS
 from ..run.cost import describe
 from ..run.machines.recipes import RECIPES, TASKS
@@ -84,7 +84,8 @@ def _fields() -> dict[str, tuple[type[Any], str]]:
         for field in dataclasses.fields(config):
             default = "needed" if field.default is dataclasses.MISSING else str(field.default)
             found.setdefault(field.name, (_plain(types[field.name]), []))[1].append(f"{_name(config)}: {default}")
-    return {name: (type_, ", ".join(defaults)) for name, (type_, defaults) in found.items()}
+    flags = {name: each for name, each in found.items() if typing.get_origin(each[0]) not in (dict, tuple)}
+    return {name: (type_, ", ".join(defaults)) for name, (type_, defaults) in flags.items()}
 
 
 def _plain(kind: Any) -> type[Any]:
@@ -94,7 +95,7 @@ def _plain(kind: Any) -> type[Any]:
 
 def _run(options: argparse.Namespace) -> int:
     if options.families:
-        print(*(f"{name:<12}{family.adds}" for name, family in FAMILIES.items()), sep="\n")
+        print(*(f"{name:<12}{family.adds}" for name, family in EVERY.items()), sep="\n")
         return 0
     changes = {name: value for name, value in vars(options).items() if name in _fields()}
     if (options.kind is None) == (options.model is None):

@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.layer is not None or options.head is not None:
         raise UsageError("--layer and --head choose a part of a model: give the model with --model DIR")
     else:
-        example = EXAMPLES[_example(options.example)]
+        example = EXAMPLES[example_called("step", options.example)]
         recording = example.record(options.seed, options.device, **how)
     if options.html is not None:
         recording.to_html(options.html, **labels, progress=progress_bar("page", "mistake"))
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if recording.report is None or recording.report.ok else 1
 
 
-def _example(name: str) -> str:
+def example_called(command: str, name: str) -> str:
     """The example of this name, which may also be a name that papers use for it. Raises UsageError."""
     plain = name.lower().replace("_", "-").replace(" ", "-")
-    return ALSO_CALLED.get(plain) or known_as("step", name, list(EXAMPLES))
+    return ALSO_CALLED.get(plain) or known_as(command, name, list(EXAMPLES))

@@ -43,6 +43,7 @@ from . import (
 )
 from .after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from .after.clamped_experts import ClampedExperts
+from .after.latent_attention import Compressed
 from .before.convolutional import ConvolutionalConfig
 from .before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 
@@ -126,6 +127,14 @@ for _score, _words in {"additive": "addition", "multiplicative": "multiplication
     layer(f"Alignment by {_words}", partial(Alignment, 4, _score), (2, 3, 4), (2, 5, 4), mask=some_mask(2, 3, 5))
 layer("LinearAttention in blocks, padded", lambda: LinearAttention(6, 2, block=2), (2, 4, 6), mask=_REAL[:2])
 layer("LatentAttention looking back", lambda: LatentAttention(6, 2, 3, 5, 4), (2, 4, 6), causal=True)
+layer(
+    "LatentAttention with queries from a narrow vector",
+    lambda: LatentAttention(6, 2, 3, 5, 4, d_value=2, d_query=4, bias=True),
+    (2, 4, 6),
+    causal=True,
+    positions=np.array([[0, 0, 1, 2], [0, 1, 2, 3]]),
+)
+layer("Compressed", lambda: Compressed(6, 3, 5, True), (2, 4, 6))
 layer("LatentAttention with a mask", lambda: LatentAttention(6, 3, 2, 4, 2, 50.0), (2, 3, 6), mask=some_mask(2, 3, 3))
 
 
@@ -175,6 +184,7 @@ layer_of_every_rank("GatedFeedForward", lambda: GatedFeedForward(4, 6), (..., 4)
 layer_of_every_rank("Convolution", lambda: Convolution(4, 3), (..., 3, 4))
 layer_of_every_rank("LinearAttention", lambda: LinearAttention(4, 2), (..., 3, 4))
 layer_of_every_rank("LatentAttention", lambda: LatentAttention(4, 2, 3, 5, 2), (..., 3, 4))
+layer_of_every_rank("Compressed", lambda: Compressed(4, 3, 5), (..., 4))
 layer_of_every_rank("Alignment", lambda: Alignment(4), (..., 3, 4), (..., 2, 4))
 layer_of_every_rank(
     "Grouped", lambda: Grouped(layers.ScaledDotProduct()), (..., 4, 3, 2), (..., 2, 5, 2), (..., 2, 5, 3)

@@ -132,7 +132,7 @@ class Info:
             for line in lines
         ]
         fields = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(self.config).items())
-        formula_lines = [f"    {part.name:<34}{part.formula}" for part in self.parts if part.formula]
+        formula_lines = [f"    {part.name:<33} {part.formula}" for part in self.parts if part.formula]
         total = _short(sum(memory.values()), "B")
         return "\n".join(
             [
@@ -168,9 +168,12 @@ def describe(model: Any, batch: int = 1, length: int | None = None, dtype: str |
         )
     config: Any = built.config  # type: ignore[attr-defined]
     longest = getattr(config, "max_length", None)
+    fixed = getattr(built, "length", None)  # of a picture
     if length is None:
-        length = 128 if longest is None else min(128, longest)
+        length = fixed or (128 if longest is None else min(128, longest))
     check_sizes("describe", batch=batch, length=length)
+    if fixed is not None and length != fixed:
+        raise ValueError(f"describe: length must be {fixed}, as many vectors as a picture becomes, got {length}")
     if longest is not None and length > longest:
         raise ValueError(f"describe: length must be at most max_length {longest}, got {length}")
     dtype = str(next(built.parameters())[1].value.dtype) if dtype is None else dtype

@@ -17,14 +17,15 @@ from ..core import ops
 from ..core.arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..core.arrays.boundary import check_finite
 from ..core.arrays.files import read_json
-from ..core.layers import Decoder, Encoder
+from ..core.layers import Decoder, Encoder, Module
 from ..core.models import Classifier, LanguageModel, Transformer, load
-from ..core.models.encoder_only import EncoderOnly
+from ..core.models.encoder_only import EncoderOnly, MeanPool
 from ..core.models.folder import vocabularies
 from ..core.models.opening import Opened
 from ..core.text import END, PAD, START, Tokenizer, padded
 from ..ideas.published import weight_files
 from ..ideas.published.family import Pretrained
+from ..ideas.published.heads import FirstOfAll, Headed, LastReal
 from ..ideas.published.text_encoder import MaskedLanguageModel
 from ..ideas.published.tokenizers import PublishedTokenizer
 
@@ -44,22 +45,41 @@ def check_ids(found: Opened[Any]) -> None:
             )
 
 
-def sentence_vectors(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
-    """A vector of length 1 for each text, (N, D): the mean of its tokens' hidden states, normalised.
+def sentence_vectors(
+    model: EncoderOnly | LanguageModel, tokenizer: Tokenizer, texts: Sequence[str], pool: Module | None = None
+) -> np.ndarray:
+    """A vector of length 1 for each text, (N, D): what `pool` makes of its tokens' hidden states, normalised.
 
-    Reimers and Gurevych 2019, "Sentence-BERT", section 3. Raises ValueError for a text that is too long.
+    pool: the mean unless given (Reimers and Gurevych 2019, "Sentence-BERT", section 3); of a decoder the last token,
+    which alone has seen the whole text (Zhang et al. 2025, "Qwen3 Embedding", section 2). Raises ValueError for a text
+    that is too long.
     """
     found = []
+    pool = pool or (LastReal() if isinstance(model, LanguageModel) else MeanPool())
     for begin in range(0, len(texts), _BATCH):
         ids = [_checked(model, tokenizer.encode(text, special=True), text) for text in texts[begin : begin + _BATCH]]
         mask = np.arange(max(map(len, ids))) < np.array([[len(each)] for each in ids])
         real = to_device(mask, model.device)
-        hidden, _ = model.hidden(to_device(padded(ids), model.device), real)
-        found.append(to_numpy(ops.mean_pool(hidden, real)[0]))
+        hidden, _ = model.hidden(to_device(padded(ids), model.device), mask=real)
+        found.append(to_numpy(pool(hidden, real)[0]))
     vectors = np.concatenate(found)
     if not np.isfinite(vectors).all():
         raise ValueError("the vectors of this model are NaN or infinite; its weights are too large, or damaged")
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def pool_of(folder: Path) -> Module | None:
+    """What makes one vector of a text, by the file of Sentence Transformers in a model's folder, if it is there."""
+    path = folder / "1_Pooling" / "config.json"
+    if not path.is_file():
+        return None
+    known = {"mean_tokens": MeanPool, "cls_token": FirstOfAll, "lasttoken": LastReal}
+    about = read_json(path)
+    asked = [name.removeprefix("pooling_mode_") for name, value in about.items() if value is True]
+    asked = [name for name in asked if name != "include_prompt"]
+    if len(asked) != 1 or asked[0] not in known:
+        raise ValueError(f"{path}: one of pooling_mode_{', pooling_mode_'.join(known)} must be true, got {asked}")
+    return known[asked[0]]()
 
 
 def layer_of(model: Pretrained, layer: int | None = None) -> tuple[list[Any], int, int]:
@@ -67,7 +87,7 @@ def layer_of(model: Pretrained, layer: int | None = None) -> tuple[list[Any], in
 
     The layers of a Transformer's decoder come after those of its encoder. Raises ValueError for a number out of range.
     """
-    lists = [part.layers for _, part in model.children() if isinstance(part, Encoder | Decoder)]
+    lists = [part.layers for _, part in model.modules() if isinstance(part, Encoder | Decoder)]
     places = [(layers, i) for layers in lists for i in range(len(layers))]
     number = len(places) if layer is None else layer
     if not 1 <= number <= len(places):
@@ -75,12 +95,12 @@ def layer_of(model: Pretrained, layer: int | None = None) -> tuple[list[Any], in
     return *places[number - 1], number
 
 
-def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
+def reading(model: Any, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
     """A function that runs the model on ids, (B, T), and returns (output, backward).
 
     The output is a loss. Its targets are the next tokens of the text; for a MaskedLanguageModel and a Transformer, the
-    tokens themselves; for a Classifier, the first class. A TextEncoder has no loss: the output is its hidden states
-    and the pooled vector before them, (B, 1 + T, D).
+    tokens themselves; for a Classifier, the first class; other heads have their own. A TextEncoder has no loss: the
+    output is its hidden states and the pooled vector before them, (B, 1 + T, D).
     mask: boolean (B, T), True where a token is real.
     """
     xp = array_module(ids)
@@ -92,6 +112,8 @@ def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callabl
         return functools.partial(model.loss, ids, ids[:, :-1], wanted[:, 1:], mask)
     if isinstance(model, MaskedLanguageModel):
         return functools.partial(model.loss, ids, wanted, mask)
+    if isinstance(model, Headed):
+        return functools.partial(model.loss, ids, model.some_targets(ids, mask), mask)
     if isinstance(model, Classifier):
         return functools.partial(model.loss, ids, xp.zeros(len(ids), dtype=ids.dtype), mask)
     return functools.partial(model.with_pooled, ids, mask)
@@ -109,6 +131,8 @@ def check_model(
     layers, i, number = layer_of(model, layer)
     model.to(device, "float64")
     rng = np.random.default_rng((seed, 3))
+    if hasattr(model, "drawn"):  # it reads something else than ids
+        return model_gradients(model, model.drawn(rng), layers, i, number, seed, progress=progress)
     ids = rng.integers(0, vocabularies(model)[0], 4)[rng.integers(0, 4, (2, _CHECKED))]
     mask = np.arange(_CHECKED) < np.array([[_CHECKED], [_CHECKED - 2]])
     run = reading(model, to_device(ids, model.device), to_device(mask, model.device))
@@ -140,7 +164,7 @@ def fill_mask(
     return [[Guess(tokenizer.decode([i]).strip(), float(row[i])) for i in tokens] for row, tokens in rows]
 
 
-def _checked(model: EncoderOnly, ids: list[int], text: str) -> list[int]:
+def _checked(model: Any, ids: list[int], text: str) -> list[int]:
     most = getattr(model.config, "max_length", len(ids))
     if not 1 <= len(ids) <= most:
         raise ValueError(f"a text must have 1 to {most} tokens, got {len(ids)} for {text[:40]!r}")

@@ -324,7 +324,7 @@ PAPER = {  # Vaswani et al. 2017, figures 1 and 2. gpt has its norms first: Xion
         "Grouped": "{k > Repeat heads all k | v > Repeat heads all v} > ScaledDotProduct <- q",
     },
     "mixture": {  # Shazeer et al. 2017, figure 1; gated experts: Shazeer 2020
-        "MixtureOfExperts": "x > {Linear > {Top-k gates | Chosen experts} | "
+        "MixtureOfExperts": "x > {Linear > {Top K | Top K chosen} | "
         + " | ".join(["Gated Feed Forward output"] * 4)
         + "} > +",
         "GatedFeedForward#1": "x > {Linear gate | Linear hidden} > Gated > Linear Y",

@@ -19,7 +19,8 @@ import pytest
 import transformers
 
 from minitransformer.ideas.published.families import FAMILIES
-from minitransformer.ideas.published.family import CLASSES, Family
+from minitransformer.ideas.published.family import BODY, CLASSES, MASKED, WORDS, Family
+from minitransformer.ideas.published.text_encoder import TextEncoderConfig
 from minitransformer.models import from_pretrained
 
 from . import test_pretrained as published
@@ -28,7 +29,12 @@ from .test_pretrained import in_float64  # noqa: F401  # a fixture
 pytestmark = pytest.mark.parity
 
 AGREES = 1e-9
-HEADS = [(name, head) for name, family in FAMILIES.items() for head in dict.fromkeys(family.architectures.values())]
+HEADS = [  # those of heads.py have the same configs as the bodies that they stand on
+    (name, head)
+    for name, family in FAMILIES.items()
+    for head in dict.fromkeys(family.architectures.values())
+    if head in (BODY, MASKED, WORDS) or (head == CLASSES and family.recipe is TextEncoderConfig)
+]
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "quick_gelu", "relu", "silu", "tanh"]
 _GATED = [f"gated-{name}" for name in ("gelu", "gelu_new", "silu", "relu", "tanh")]
 _TURNS: list[Any] = [
@@ -149,4 +155,5 @@ def test_what_opens_agrees(name: str, head: str, tmp_path: Path) -> None:
         found[kind].append(f"{field} = {value!r}: {more}")
     print(f"\n{name} {head}: {', '.join(f'{len(lines)} {kind}' for kind, lines in sorted(found.items()))}")
     assert not found["disagrees"] + found["fails"], found["disagrees"] + found["fails"]
-    assert len(found["agrees"]) > 30 and len(found["refused"]) > 10 and len(found["theirs"]) < 25
+    assert len(found["agrees"]) > 30 and len(found["refused"]) > 10
+    assert len(found["theirs"]) < max(25, len(found["agrees"]) / 2)

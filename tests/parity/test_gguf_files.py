@@ -22,6 +22,7 @@ IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
 
 @pytest.mark.parametrize("name, changes", [  # they read neither key_length of a Llama nor the caps of a Gemma 2
     ("llama", {"d_head": 2}), ("qwen2", {"window": None, "d_head": 2}), ("qwen3", {"window": None, "d_head": 128}),
+    ("phi3", {"scaled_angles": None, "d_rotary": None, "vocabulary": 32001}),  # their default for padding is 32000
     ("gemma2", {"query_scalar": 4, "tie_output": True, "score_cap": 50.0, "logit_cap": 30.0, "window": 4096}),
 ])  # fmt: skip
 def test_they_open_the_file_as_the_same_model(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:

@@ -48,9 +48,16 @@ class Opened(Generic[M]):
     published: bool
 
 
-def opened(path: StrPath, kind: type[M]) -> Opened[M]:
-    """A model with what belongs to it. Raises the errors of `load`, and ValueError where they do not fit together."""
+def opened(path: StrPath, kind: type[M], for_text: bool = True) -> Opened[M]:
+    """A model with what belongs to it. Raises the errors of `load`, and ValueError where they do not fit together.
+
+    for_text: refuse a model that reads anything but texts; otherwise such a model comes without a tokenizer.
+    """
     path, model, form = Path(path), load(path, kind), _form("models.load", path)
+    if (reads := getattr(model, "reads", "texts")) != "texts":
+        if for_text:
+            raise ValueError(f"{path} holds a {type(model).__name__}, which reads {reads}; here there is only text")
+        return Opened(path, model, (), (), form.published)
     tokenizers = form.tokenizers(path)
     labels = folder.labels(path) if isinstance(model, Classifier) and not form.published else ()
     folder.fitting(str(path), model, tokenizers, labels, exactly=not form.published)

@@ -21,7 +21,7 @@ from ...core.arrays.float16 import in_float32
 from ...core.layers import Cost, Linear, Parameter
 from ...core.layers.module import generator
 from ...core.ops.activations import logistic
-from .experts import MixtureOfExperts
+from .experts import MixtureOfExperts, TopK
 
 
 @op("x: (..., 2·F); y: (..., F); alpha > 0; limit > 0")
@@ -64,7 +64,7 @@ class ClampedExperts(MixtureOfExperts):
         if k > n_experts:
             raise ValueError(f"ClampedExperts: k must be at most n_experts, got {k} of {n_experts}")
         rng = generator(rng)
-        self.k, self.alpha, self.limit = k, alpha, limit
+        self.route, self.alpha, self.limit = TopK(k), alpha, limit
         self.router = Linear(d_model, n_experts, True, rng)
         self.into = Parameter(rng.normal(0.0, d_model**-0.5, (n_experts, d_model, 2 * d_ff)).astype(np.float32))
         self.into_bias = Parameter(np.zeros((n_experts, 2 * d_ff), np.float32))
@@ -82,7 +82,7 @@ class ClampedExperts(MixtureOfExperts):
         rows, (n_experts, d_model, two) = batch * length, self.into.value.shape
         d_ff = two // 2
         router = self.router.cost(batch, length) + Cost(kept=rows * (d_model + n_experts))
-        chosen = self.k * rows
+        chosen = self.route.k * rows
         return router + Cost(flops=chosen * 2 * d_model * 3 * d_ff, kept=chosen * (2 * d_model + 6 * d_ff))
 
     def _expert(self, i: int, x: Array) -> tuple[Array, Pullback]:

@@ -12,7 +12,8 @@ small change of the scores does not change it. Over the chosen experts this is a
     dlogits_i = gates_i (dgates_i - sum_j gates_j dgates_j)
 
 and an expert that was not chosen gets 0, because its gate is 0. With k = 1 the gate is always 1 and dlogits is 0, so
-only the loss below trains the router. For this reason Fedus et al. take the gate from the softmax over all E scores.
+only the loss below trains the router. For this reason Fedus et al. take the gate from the softmax over all E scores;
+ideas/after/routing has this and other ways.
 
 Load balance. Fedus et al. 2021, "Switch Transformers", equations 4 to 6. Of N tokens
 
@@ -113,11 +114,35 @@ def _check(where: str, logits: Array, k: int) -> None:
         raise ValueError(f"{where}: logits must have a last axis of at least k = {k} experts, got shape {logits.shape}")
 
 
+class TopK(Module):
+    """Chooses the k experts with the largest scores, with gates that sum to one. logits, gates: (..., E).
+
+    Other routes have the same methods and `k`: those in ideas/after/routing.
+    """
+
+    @declared("k > 0")
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def chosen(self, logits: Array) -> Array:
+        """True at the chosen experts: boolean, (..., E)."""
+        return chosen_experts(logits, self.k)
+
+    def __call__(self, logits: Array) -> tuple[Array, Pullback]:
+        """Return (gates, backward); backward(dgates) returns dlogits."""
+        return top_k_gates(logits, self.k)
+
+    def numbers_kept(self, n_experts: int) -> int:
+        """How many numbers of each position it keeps for backward, besides the gates."""
+        return 0
+
+
 class MixtureOfExperts(Module):
     """Replaces a feed-forward network. Each position uses k of n_experts. x, y: (..., d_model).
 
-    activation, gated, bias: of the experts, as in FeedForward. The router has no bias. An expert that no position chose
-    is not called, and its gradients stay unchanged.
+    activation, gated, bias: of the experts, as in FeedForward. The router has no bias. route: what chooses experts by
+    their scores and gives them gates; TopK(k) unless given. An expert that no position chose is not called, and its
+    gradients stay unchanged.
     """
 
     @declared("d_model, d_ff, n_experts, k > 0")
@@ -131,14 +156,15 @@ class MixtureOfExperts(Module):
         gated: bool = True,
         bias: bool = False,
         rng: np.random.Generator | None = None,
+        route: TopK | None = None,
     ) -> None:
-        if k > n_experts:
-            raise ValueError(f"MixtureOfExperts: k must be at most n_experts, got {k} of {n_experts}")
+        self.route = TopK(k) if route is None else route
+        if self.route.k > n_experts:
+            raise ValueError(f"MixtureOfExperts: k must be at most n_experts, got {self.route.k} of {n_experts}")
         rng = generator(rng)
         self.router = Linear(d_model, n_experts, False, rng)
         kind = GatedFeedForward if gated else FeedForward
         self.experts = [kind(d_model, d_ff, activation, bias, rng) for _ in range(n_experts)]
-        self.k = k
 
     def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
@@ -148,8 +174,8 @@ class MixtureOfExperts(Module):
         xp = array_module(x)
         rows = x.reshape(-1, x.shape[-1])
         logits, router_backward = self.router(rows)
-        gates, gates_backward = top_k_gates(logits, self.k)
-        chosen = chosen_experts(logits, self.k)
+        gates, gates_backward = self.route(logits)
+        chosen = self.route.chosen(logits)
         total = xp.zeros_like(rows)
         calls = []
         for i, expert in enumerate(self.each()):
@@ -178,8 +204,9 @@ class MixtureOfExperts(Module):
     def cost(self, batch: int, length: int) -> Cost:
         """The router, and k experts for each position. Kept besides: the input, the gates, the outputs."""
         rows, (d_model, n_experts) = batch * length, self.router.weight.value.shape
-        each = self.experts[0].cost(1, self.k * rows)
-        return self.router.cost(batch, length) + each + Cost(kept=rows * ((1 + self.k) * d_model + n_experts))
+        each = self.experts[0].cost(1, self.route.k * rows)
+        kept = (1 + self.route.k) * d_model + n_experts + self.route.numbers_kept(n_experts)
+        return self.router.cost(batch, length) + each + Cost(kept=rows * kept)
 
     def balance(self, x: Array) -> tuple[Array, Pullback]:
         """The load-balancing loss of the router at x: (loss, backward); backward(dloss=1.0) returns dx.
@@ -187,7 +214,7 @@ class MixtureOfExperts(Module):
         Add a small multiple of it, such as 0.01, to the loss of the model, and its dx to the dx of the layer.
         """
         logits, router_backward = self.router(x)
-        loss, loss_backward = load_balance(logits, self.k)
+        loss, loss_backward = load_balance(logits, self.route.k)
 
         def backward(dloss: Array | float = 1.0) -> Array:
             dlogits = loss_backward(dloss)

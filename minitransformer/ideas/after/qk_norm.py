@@ -6,16 +6,22 @@ learned gain as in Qwen3 (Yang et al. 2025).
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...core.arrays.backend import Array, Pullback
 from ...core.layers import Module, RMSNorm
-from .rotary import RotaryPositions
+from ...core.layers.sockets import Turn
+from .rotary import rotary_turn
 
 
 class HeadNorm(Module):
-    """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width)."""
+    """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width).
 
-    def __init__(self, width: int, eps: float = 1e-6, then: RotaryPositions | None = None) -> None:
-        self.norm, self.then = RMSNorm(width, eps), then
+    kind: the class of the norm, such as OffsetRMSNorm.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6, then: Turn | None = None, kind: type[RMSNorm] = RMSNorm) -> None:
+        self.norm, self.then = kind(width, eps), then
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward); backward(dturned) returns dheads. start, positions: of the rotation."""
@@ -32,7 +38,17 @@ class HeadNorm(Module):
         return turned, backward
 
 
-def qk_norm(width: int, eps: float = 1e-6, rotary_base: float | None = None) -> tuple[HeadNorm, HeadNorm]:
-    """A `turn` with one norm for queries and one for keys, each followed by a rotation if a base is given."""
-    then = None if rotary_base is None else RotaryPositions(rotary_base)
-    return HeadNorm(width, eps, then), HeadNorm(width, eps, then)
+def qk_norm(
+    width: int,
+    eps: float = 1e-6,
+    rotary_base: float | None = None,
+    then: tuple[Any, Any] | None = None,
+    kind: type[RMSNorm] = RMSNorm,
+) -> tuple[HeadNorm, HeadNorm]:
+    """A `turn` with one norm for queries and one for keys, each followed by a rotation if a base is given.
+
+    then: a pair of Turn that follows instead. kind: the class of the norms.
+    """
+    if then is None:
+        then = (None, None) if rotary_base is None else rotary_turn(rotary_base)
+    return HeadNorm(width, eps, then[0], kind), HeadNorm(width, eps, then[1], kind)

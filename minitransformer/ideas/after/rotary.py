@@ -84,19 +84,19 @@ def _together(a: Array, b: Array, interleaved: bool) -> Array:
 class RotaryPositions(Module):
     """Rotate each vector by angles that grow with its position. heads: (..., H, T, d) with d even; turned: like heads.
 
-    base: the base of the angles. Nothing is learned.
+    base: the base of the angles. interleaved: as of `rotary`. Nothing is learned.
     """
 
     @declared("base > 0")
-    def __init__(self, base: float = 10000.0) -> None:
-        self.base = float(base)
+    def __init__(self, base: float = 10000.0, interleaved: bool = False) -> None:
+        self.base, self.interleaved = float(base), interleaved
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (turned, backward). positions: integers (..., T), where they do not count from `start`."""
         if positions is not None:
             check_array("RotaryPositions", "positions", positions)
         of_heads = None if positions is None else positions[..., None, :]  # the same for every head
-        return rotary(heads, start, self.base, positions=of_heads)
+        return rotary(heads, start, self.base, self.interleaved, positions=of_heads)
 
 
 def rotary_turn(base: float = 10000.0) -> tuple[RotaryPositions, RotaryPositions]:

@@ -45,7 +45,6 @@ encoder.albert_layer_groups.0.albert_layers.0.ffn_output           T  encoder.la
 encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm  =  encoder.layers.0.feed_forward.norm
 pooler                                         T  pool.dense
 embeddings.position_ids                        -
-/classifier                                    T  head
 """
 MASKED_NAMES = """
 /HEAD.dense                                    T  dense

@@ -54,7 +54,6 @@ embeddings.position_ids                        -
 """
 POOLER = """
 pooler.dense                                   T  pool.dense
-/classifier                                    T  head
 """
 MASKED_NAMES = """
 /HEAD.transform.dense                          T  dense

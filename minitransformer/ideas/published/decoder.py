@@ -1,11 +1,11 @@
 """The decoder of today, built from what its family hands in. A recipe says what differs, and reads top to bottom.
 
     x = table[ids] · scale
-    x = residual(attention(mix(i), turn)), residual(feed_forward)      for each layer i
+    x = residual(attention(mix(i), turn(i))), residual(feed_forward(i))   for each layer i
     logits = norm(x) outputᵀ
 
 Attention has shared key heads and no positions but those that its turn gives. Everything that a family does not hand in
-is Llama's: a norm before each sub-layer, no scale, the output's table alone.
+is Llama's: a norm before each sub-layer, no scale, the output's table alone. `decoder_of` takes any attention.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual
+from ...core.layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, MultiHeadAttention, Residual
 from ...core.models.language_model import LanguageModelParts
 from ..after.grouped import grouped
 from ..after.window import Window
@@ -25,35 +25,51 @@ def decoder(
     sizes: Any,
     rng: np.random.Generator,
     *,
-    norm: Callable[[], Any],
     mix: Callable[[int], Any],
-    turn: Callable[[], Any],
-    feed_forward: Callable[[], Module],
-    residual: Callable[[Any], Residual] | None = None,
+    turn: Callable[[int], Any],
     around_maps: Callable[[Any], Any] | None = None,
-    scale: float = 1.0,
-    output: Callable[[Embedding], Any] | None = None,
+    **parts: Any,
 ) -> LanguageModelParts:
     """The parts of a decoder. sizes: a config with the fields of LlamaConfig.
 
-    norm(): of vectors of width d_model; mix(i): of layer i, from 0 on; turn(): a pair of Turn; residual(f): around a
-    sub-layer; around_maps(map): see `grouped`; output(table): what makes the logits. Raises ValueError for heads of odd
-    width.
+    mix(i), turn(i): of layer i, from 0 on, turn(i) a pair of Turn, or of None; around_maps(map): see `grouped`; parts:
+    see `decoder_of`. Raises ValueError for heads of odd width.
     """
-    if sizes.d_head % 2:
-        raise ValueError(f"head_dim must be even, since rotary positions turn pairs of numbers; got {sizes.d_head}")
+    if (rotated := sizes.d_rotary or sizes.d_head) % 2:
+        name = "d_rotary" if sizes.d_rotary else "head_dim"
+        raise ValueError(f"{name} must be even, since rotary positions turn pairs of numbers; got {rotated}")
     d, heads = sizes.d_model, (sizes.n_heads, sizes.n_key_heads, sizes.d_head)
+
+    def attention(i: int) -> MultiHeadAttention:
+        return grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(i), around_maps)
+
+    return decoder_of(sizes, rng, attention=attention, **parts)
+
+
+def decoder_of(
+    sizes: Any,
+    rng: np.random.Generator,
+    *,
+    norm: Callable[[], Any],
+    attention: Callable[[int], Module],
+    feed_forward: Callable[[int], Module],
+    residual: Callable[[Any], Residual] | None = None,
+    scale: float = 1.0,
+    output: Callable[[Embedding], Any] | None = None,
+    embedding_norm: Any = None,
+) -> LanguageModelParts:
+    """The parts of a decoder, with any sub-layers.
+
+    norm(): of vectors of width d_model; attention(i), feed_forward(i): of layer i, from 0 on; residual(f): around a
+    sub-layer; output(table): what makes the logits; embedding_norm: of the token vectors.
+    """
+    d = sizes.d_model
     tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     wrapped = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))
-
-    def layer(i: int) -> EncoderLayer:
-        attention = grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(), around_maps)
-        return EncoderLayer.of(wrapped(attention), wrapped(feed_forward()))
-
-    layers = [layer(i) for i in range(sizes.n_layers)]
+    layers = [EncoderLayer.of(wrapped(attention(i)), wrapped(feed_forward(i))) for i in range(sizes.n_layers)]
     table = tokens if sizes.tie_output else Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     return LanguageModelParts(
-        embed=InputEmbedding(tokens, None, scale, sizes.dropout),
+        embed=InputEmbedding(tokens, None, scale, sizes.dropout, norm=embedding_norm),
         stack=Encoder.of(layers, norm(), sizes.recompute),
         output=table if output is None else output(table),
     )

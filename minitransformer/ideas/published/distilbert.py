@@ -51,7 +51,6 @@ embeddings.position_ids                        -
 /vocab_projector.bias                          =  logit_bias
 /vocab_projector                               ~  embed.tokens
 /pre_classifier                                T  pool.dense
-/classifier                                    T  head
 """
 
 

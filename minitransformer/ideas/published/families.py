@@ -1,4 +1,8 @@
-"""Families of published models, found by looking: a file here that assigns FAMILY, or FAMILIES, is a family's."""
+"""Families of published models, found by looking: a file here that assigns FAMILY, or FAMILIES, is a family's.
+
+FAMILIES has those that read texts alone, as training and most commands do; EVERY has those that read pictures and sound
+as well.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,12 @@ def _found() -> Iterator[Family]:
             yield from getattr(module, "FAMILIES", None) or [module.FAMILY]
 
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in _found()}
+EVERY: dict[str, Family] = {family.model_type: family for family in _found()}
+FAMILIES: dict[str, Family] = {name: family for name, family in EVERY.items() if family.reads == "texts"}
 RECIPES: dict[str, type[Any]] = {}  # what families bring to those of the core, each under its first family's name
 for _family in FAMILIES.values():
     _brings = hasattr(_family.recipe, "build") and _family.recipe.__module__.startswith(f"{__package__}.")
     if _brings and _family.recipe not in RECIPES.values():
         RECIPES[_family.model_type.replace("_", "-")] = _family.recipe
 
-__all__ = ["FAMILIES", "RECIPES", "Family"]
+__all__ = ["EVERY", "FAMILIES", "RECIPES", "Family"]

@@ -9,22 +9,38 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...core.layers import Parameter
 from ...core.models.classifier import Classifier
 from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
 from .fields import Fields
-from .names import Layout, Place, layout, lines
+from .heads import ANSWERS, HEADS, REPLACED, TOKENS, CausalEncoder, HeadConfig, Headed
+from .image_text import ImageTextModel
+from .images import ImageClassifier, ImageEncoder
+from .names import Layout, Place, Stack, layout, lines
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 from .weight_files import Tensor
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
-Pretrained = TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer
-Stored: TypeAlias = Mapping[str, Tensor | Place]  # the tensors of a file by their names, without the prefix of the body
+Pretrained = (
+    TextEncoder
+    | MaskedLanguageModel
+    | Classifier
+    | Headed
+    | LanguageModel
+    | Transformer
+    | ImageEncoder
+    | ImageTextModel
+)
+# The tensors of a file by their names, without the prefix of the body.
+Stored: TypeAlias = Mapping[str, Tensor | Place | Stack]
 
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
-ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": CLASSES}  # how their classes end
-WRITERS = {"Model": BODY, "ForCausalLM": WORDS}
-_CLASSES = ("classifier.out_proj.weight", "classifier.weight")  # the head of a classifier: RoBERTa's, all others'
+ENCODER = "encoder"  # of an encoder-decoder, alone
+READERS = {"ForTokenClassification": TOKENS, "ForQuestionAnswering": ANSWERS}  # how their classes end
+ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": CLASSES, **READERS}
+WRITERS = {"Model": BODY, "ForCausalLM": WORDS, "ForSequenceClassification": CLASSES}
+_COLUMNS = {ANSWERS: 2, REPLACED: 1}  # of their last map
 
 
 def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
@@ -37,10 +53,12 @@ class InGguf:
     """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
 
     more(metadata, stored, config) returns further fields of config.json, from these and from the other fields.
+    architecture: its name there, if that is not its model_type.
     """
 
     names: str
     more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    architecture: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,11 +67,12 @@ class Family:
 
     recipe: the class of its configs. adds: what it adds to the Transformer of 2017, in a few words. small: the fields
     of a small model's config.json, with all that the family adds; checks and tests are drawn from it.
-    architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
+    architectures: {their class: its head}; a saved model names the first class with its head. heads: {head: the name of
+    its last map in a file}, where that is not the usual name. prefixes: {head: the prefix}, where another precedes it.
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
     names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier. ignored: fields
     of config.json that change nothing in its models. computed(config): tensors of its files that we compute; they are
-    written. in_gguf: how it lies in a .gguf file, if that is read.
+    written. in_gguf: how it lies in a .gguf file, if that is read. reads: what its models read.
     """
 
     model_type: str
@@ -65,41 +84,83 @@ class Family:
     class_pooler: str = "tanh"
     ignored: str = field(default="", kw_only=True)
     computed: Callable[[Any], dict[str, np.ndarray]] = field(default=lambda config: {}, kw_only=True)
+    heads: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    prefixes: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     in_gguf: InGguf | None = field(default=None, kw_only=True)
     recipe: type[Any] = field(kw_only=True)
     adds: str = field(kw_only=True)
     small: Mapping[str, Any] = field(kw_only=True)
+    reads: str = field(default="texts", kw_only=True)
 
     def example(self, head: str | None = None) -> tuple[Config, str]:
         """The config of a small model, and its head, by default the one that predicts tokens."""
-        head = head or (WORDS if WORDS in self.architectures.values() else MASKED)
+        heads = self.architectures.values()
+        head = head or next(kind for kind in (WORDS, MASKED, BODY) if kind in heads)
         return self.read(Fields(self.small), head, {}), head
 
     def read(self, fields: Fields, head: str, stored: Stored) -> Config:
         """Our config of a config.json with this head. Raises ValueError for one that we cannot build."""
         config = self.ours(fields, head, stored)
         fields.nothing_else(self.ignored)
-        if head != CLASSES:
+        if (head != CLASSES and head not in HEADS) or hasattr(config, "n_classes"):
             return config
-        name = next((name for name in _CLASSES if name in stored), _CLASSES[-1])
+        name = f"{self.last_map(head)}.weight"
         if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
             raise ValueError(f"{name} must be the matrix (classes, width) of the head")
-        sizes = dataclasses.asdict(config) | {"pooler": self.class_pooler, "n_classes": stored[name].shape[0]}
-        return TextClassifierConfig(**sizes)
+        n_classes = stored[name].shape[0]
+        if n_classes != _COLUMNS.get(head, n_classes):
+            raise ValueError(f"{name} must have {_COLUMNS[head]} rows, got {n_classes}")
+        if head == CLASSES and type(config) is TextEncoderConfig:
+            sizes = dataclasses.asdict(config) | {"pooler": self.class_pooler}
+            return TextClassifierConfig(**sizes, n_classes=n_classes)
+        return HeadConfig.of(config, head, n_classes)
+
+    def last_map(self, head: str) -> str:
+        """The name that the last map of a classifier, or of one of HEADS, has in a file."""
+        of_classes = "score" if WORDS in self.architectures.values() else "classifier"
+        return self.heads.get(head, "qa_outputs" if head == ANSWERS else of_classes)
+
+    def before_body(self, head: str) -> str:
+        """What precedes the names of the body in a model with this head; a body alone has nothing."""
+        return "" if head == BODY else self.prefixes.get(head, self.prefix)
 
     def build(self, config: Config, head: str, rng: np.random.Generator) -> Pretrained:
         """A model of this config with this head."""
-        if type(config) is TextEncoderConfig:
+        if not hasattr(config, "build"):  # an encoder, which has several heads
             return MaskedLanguageModel(config, rng) if head == MASKED else TextEncoder(config, rng)
         return config.build(rng)
 
     def layout(self, model: Pretrained, prefix: str = "") -> Layout:
         """Where the parameters of a model lie in a file. prefix: precedes the names of the body there."""
-        table = self.names if isinstance(self.names, str) else self.names(model.config)
-        return layout(dict(model.parameters()), lines(table, prefix))
+        config, head = body_of(model.config), head_of(model)
+        table = self.names if isinstance(self.names, str) else self.names(config)
+        if head == CLASSES or head in HEADS:
+            table += f"\n/{self.last_map(head)} T head"
+        return layout(_as_named(model), lines(table, prefix))
 
 
 def head_of(model: Pretrained) -> str:
     """Which head a model of ours has."""
     kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, Classifier: CLASSES}
-    return next((head for kind, head in kinds.items() if isinstance(model, kind)), WORDS)
+    kinds |= {ImageClassifier: CLASSES, ImageEncoder: BODY, ImageTextModel: BODY}
+    usual = next((head for kind, head in kinds.items() if isinstance(model, kind)), WORDS)
+    return getattr(model.config, "head", usual)
+
+
+def body_of(config: Config) -> Config:
+    """The config of the body, where a model has a head on top of one."""
+    return config.body if isinstance(config, HeadConfig) else config
+
+
+def _as_named(model: Pretrained) -> dict[str, Parameter]:
+    """The parameters by their names in tables: a decoder that is read as a whole has those of a LanguageModel."""
+    parameters = dict(model.parameters())
+    if not isinstance(getattr(model, "encoder", None), CausalEncoder):
+        return parameters
+    plain = {"embed.tokens": "tokens", "encoder": "stack"}
+
+    def renamed(name: str) -> str:
+        of_ours = next((old for old in plain if name.startswith(f"{old}.")), "")
+        return plain[of_ours] + name[len(of_ours) :] if of_ours else name
+
+    return {renamed(name): parameter for name, parameter in parameters.items()}

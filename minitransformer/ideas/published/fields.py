@@ -93,6 +93,13 @@ class Fields:
         """A number above 0."""
         return float(self._checked(name, default, "a number above 0", lambda x: 0.0 < x < math.inf))
 
+    def positives(self, name: str) -> list[float]:
+        """A list of numbers above 0."""
+        found = self._get(name, None)
+        if not isinstance(found, list) or not all(type(x) in (int, float) and 0.0 < x < math.inf for x in found):
+            raise ValueError(f"{name} must be a list of numbers above 0, got {_short(found)}")
+        return [float(x) for x in found]
+
     def flag(self, name: str, default: bool | None = None) -> bool:
         """True or False."""
         return self._checked(name, default, "true or false", lambda _: True, bool)

@@ -14,13 +14,13 @@ import numpy as np
 from ...core.layers import Residual, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
-from ..after.rotary import rotary_turn
 from ..after.sandwich import Normed, OffsetRMSNorm
 from ..after.softcap import CappedOutput, SoftCapped
 from . import llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, every_second, written
+from .heads import TOKENS
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class Gemma2Config(llama.LlamaConfig):
             rng,
             norm=norm,
             mix=mix,
-            turn=lambda: rotary_turn(self.rotary_base),
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            turn=self.turn,
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
             scale=self.d_model**0.5,
             output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
         )
 
 
-_DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True}
+DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True}
 FIELDS = """
 hidden_activation        activation  activation      "gelu_pytorch_tanh"
 sliding_window           size        window
@@ -73,7 +73,7 @@ _CAPS = {"attn_logit_softcapping": ("score_cap", 50.0), "final_logit_softcapping
 
 def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
     """The config of Gemma 2's config.json."""
-    fields = fields.otherwise(**_DEFAULTS)
+    fields = fields.otherwise(**DEFAULTS)
     fields.only(use_bidirectional_attention=False)
     sizes = llama.sizes(fields, head)
     every_second(fields, sizes["n_layers"])
@@ -132,7 +132,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[s
     """The window, the caps, and what the scores are divided by: llama.cpp knows the model of 27B by its 46 layers."""
     by_model = config["hidden_size"] // config["num_attention_heads"]
     return {
-        "sliding_window": fields.size("gemma2.attention.sliding_window", _DEFAULTS["sliding_window"]),
+        "sliding_window": fields.size("gemma2.attention.sliding_window", DEFAULTS["sliding_window"]),
         "attn_logit_softcapping": fields.positive("gemma2.attn_logit_softcapping", 50.0),
         "final_logit_softcapping": fields.positive("gemma2.final_logit_softcapping", 30.0),
         "query_pre_attn_scalar": by_model if config["num_hidden_layers"] == 46 else config["head_dim"],
@@ -140,7 +140,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[s
 
 
 FAMILY = Family(
-    "gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES,
+    "gemma2", "model", classes("Gemma2", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=Gemma2Config,
     adds="softcapped scores and logits, norms before and after each sub-layer, a window in every second layer",
     small=llama.SMALL | {  # a width whose root is exact, since others round it to float32

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from .weight_files import Tensor
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _LONGEST_HEADER = 1 << 28  # bytes; a vocabulary of 128,000 tokens takes about 8 million
 _MOST_AXES = 4
+_MOST_PARTS = 99_999  # and the largest number of tensors
 _SCALARS = dict(enumerate(["<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<f4", "<u1"])) | {10: "<u8", 11: "<i8", 12: "<f8"}
 _BOOL, _TEXT, _ARRAY = 7, 8, 9
 
@@ -64,10 +66,43 @@ def _unpacked(rows: np.ndarray, kind: str) -> np.ndarray:
 def open_file(path: str | os.PathLike[str]) -> File:
     """Read the metadata of a file, and where its tensors lie. Memory stays within a few times the size of the file.
 
-    Raises FileNotFoundError if it is missing, ModuleNotFoundError without the library `gguf`, and ValueError where the
-    file is cut short, claims more than it has, or has tensors that overlap or of an unknown type.
+    A model may be cut into NAME-00001-of-00003.gguf and so on; path is then the first part, which has the metadata.
+
+    Raises FileNotFoundError if a file is missing, ModuleNotFoundError without the library `gguf`, and ValueError where
+    one is cut short, claims more than it has, has tensors that overlap or of an unknown type, or is no part of the
+    model.
     """
-    path = Path(path)
+    first = _open_part(Path(path))
+    n_parts, tensors = _number(first, "split.count", 1), dict(first.tensors)
+    if n_parts <= 1:
+        return first
+    name = re.fullmatch(r"(.*-)00001(-of-\d{5}\.gguf)", first.path.name)
+    if name is None or name[2] != f"-of-{n_parts:05d}.gguf" or _number(first, "split.no", 0):
+        raise ValueError(
+            f"{first.path} is one of {n_parts} parts; open the first, NAME-00001-of-{n_parts:05d}.gguf, "
+            "with all others beside it"
+        )
+    for i in range(1, n_parts):
+        part = _open_part(first.path.with_name(f"{name[1]}{i + 1:05d}{name[2]}"))
+        if (_number(part, "split.no", 0), _number(part, "split.count", 1)) != (i, n_parts):
+            raise ValueError(f"{part.path} does not say that it is part {i + 1} of {n_parts}")
+        if twice := tensors.keys() & part.tensors.keys():
+            raise ValueError(f"{part.path}: the tensor {min(twice)[:60]!r} is in another part, too")
+        tensors |= part.tensors
+    if _number(first, "split.tensors.count", len(tensors)) != len(tensors):
+        raise ValueError(f"{first.path}: the parts hold {len(tensors)} tensors together, not as many as it says")
+    return File(first.path, first.metadata, tensors)
+
+
+def _number(file: File, name: str, default: int) -> int:
+    found = file.metadata.get(name, default)
+    if type(found) is not int or not 0 <= found <= _MOST_PARTS:
+        raise ValueError(f"{file.path}: {name} must be an integer from 0 to {_MOST_PARTS}, got {str(found)[:40]}")
+    return found
+
+
+def _open_part(path: Path) -> File:
+    """One file: see `open_file`."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     library = load_library("a .gguf file", "models", "gguf")

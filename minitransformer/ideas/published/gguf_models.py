@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from .angles import part_of
 from .families import FAMILIES, Family
 from .fields import Fields
 from .gguf import File, Packed
@@ -38,6 +39,7 @@ feed_forward_length   size  intermediate_size
 block_count           size  num_hidden_layers
 context_length        size  max_position_embeddings
 """
+_FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
 _IGNORED = "*.vocab_size"  # the table of tokens shows it
 
 
@@ -59,9 +61,9 @@ class _Changed(Packed):
 
 def _family(kind: Any) -> Family:
     """The family of an architecture. Raises ValueError, which says what is missing, for another."""
-    if (family := FAMILIES.get(kind) if isinstance(kind, str) else None) and family.in_gguf:
-        return family
-    known = [name for name, each in FAMILIES.items() if each.in_gguf]
+    known = {each.in_gguf.architecture or name: each for name, each in FAMILIES.items() if each.in_gguf}
+    if isinstance(kind, str) and kind in known:
+        return known[kind]
     name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # qwen3moe, qwen3_moe
     why = f"as a folder of Hugging Face's, {name} opens" if name in FAMILIES else missing(name)
     raise ValueError(
@@ -80,9 +82,6 @@ def document(file: File) -> dict[str, Any]:
     fields = Fields({name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")})
     if fields.get(f"{kind}.expert_count"):
         raise ValueError(f"{kind}.expert_count: a mixture of experts is not supported")
-    fields.only(**{f"{kind}.rope.scaling.type": "none"})
-    if file.metadata.get("split.count", 0) not in (0, 1):
-        raise ValueError("split.count: a model in several .gguf files is not supported; join them first")
     rows = (line.split() for line in _FIELDS.strip().splitlines())
     config: dict[str, Any] = {theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows}
     if config["num_attention_heads"] > config["hidden_size"]:
@@ -90,9 +89,8 @@ def document(file: File) -> dict[str, Any]:
     n_heads = config["num_attention_heads"]
     config["num_key_value_heads"] = fields.size(f"{kind}.attention.head_count_kv", n_heads)
     width = fields.size(f"{kind}.attention.key_length", config["hidden_size"] // n_heads)
-    for name in ("attention.value_length", "rope.dimension_count"):
-        if fields.size(f"{kind}.{name}", width) != width:
-            raise ValueError(f"{kind}.{name} must be the width {width} of a head")
+    if fields.size(f"{kind}.attention.value_length", width) != width:
+        raise ValueError(f"{kind}.attention.value_length must be the width {width} of a head")
     table = file.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise ValueError("token_embd.weight must be the matrix (vocabulary, width) of tokens")
@@ -106,9 +104,36 @@ def document(file: File) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
     assert family.in_gguf is not None
+    config |= _angles(fields, str(kind), file.tensors, width)
     config |= family.in_gguf.more(fields, file.tensors, config)
     fields.nothing_else(_IGNORED, "the metadata")
     return config
+
+
+def _angles(fields: Fields, kind: str, stored: Mapping[str, Packed], width: int) -> dict[str, Any]:
+    """What config.json says about scaled angles, and about how much of a head of this width is rotated.
+
+    Unless they are scaled linearly, a file has no kind of angles, but the factors of the pairs: one tensor for every
+    text, or one for short and one for long texts. So what was Llama 3's comes as LongRoPE's. Raises ValueError for
+    another scaling that stands in the metadata.
+    """
+    rope = f"{kind}.rope"
+    found: dict[str, Any] = {"partial_rotary_factor": part_of(fields.size(f"{rope}.dimension_count", width), width)}
+    if fields.get(f"{rope}.scaling.type") == "linear":
+        return found | {"rope_scaling": {"rope_type": "linear", "factor": fields.positive(f"{rope}.scaling.factor")}}
+    short, long = (stored.get(name) or stored.get(_FACTORS[0]) for name in _FACTORS[1:])
+    if fields.get(f"{rope}.scaling.type") != "longrope" or short is None:
+        fields.only(**{f"{rope}.scaling.type": "none"})
+    if short is None or long is None:
+        return found
+    lists = [factors.read().astype(float).ravel().tolist() for factors in (short, long)]
+    if set(lists[0] + lists[1]) == {1.0}:
+        return found
+    trained = fields.size_or_none(f"{rope}.scaling.original_context_length")
+    angles = {"rope_type": "longrope", "short_factor": lists[0], "long_factor": lists[1]}
+    factor = fields.positive(f"{rope}.scaling.attn_factor", 1.0)
+    found["rope_scaling"] = angles | {"attention_factor": factor}
+    return found | ({} if trained is None else {"original_max_position_embeddings": trained})
 
 
 def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed]:
@@ -117,7 +142,9 @@ def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed]:
     assert family.in_gguf is not None
     of_folder = {theirs: (mark, ours) for theirs, mark, ours in lines(family.in_gguf.names)}
     found: dict[str, Packed] = {}
-    for name, packed in _without_angles(file.tensors).items():
+    for name, packed in file.tensors.items():
+        if name in _FACTORS:
+            continue  # they are in config
         place, leaf = name.rpartition(".")[::2]
         number = re.match(r"blk\.(\d+)\.", place)
         mark, ours = of_folder.get(re.sub(r"^blk\.\d+\.", "blk.*.", place), ("=", ""))
@@ -136,14 +163,3 @@ def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed]:
         elif mark == "plus1":
             found[theirs] = _Changed(**vars(found[theirs]), plus=-1.0)
     return found
-
-
-def _without_angles(found: Mapping[str, Packed]) -> dict[str, Packed]:
-    """All tensors but the factors of the rotary angles, which must be 1."""
-    scales = found.get("rope_freqs.weight")
-    if scales is not None and not np.array_equal(scales.read(), np.ones(scales.shape)):
-        raise ValueError(
-            "rope_freqs.weight scales the rotary angles, as Llama 3.1 and later do; what is missing here: scaled "
-            "rotary angles"
-        )
-    return {name: tensor for name, tensor in found.items() if tensor is not scales}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.models.language_model import LanguageModelConfig
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, CLASSES, READERS, WORDS, Family, Stored, classes
 from .fields import Fields, written
+from .heads import TOKENS
 
 FIELDS = """
 vocab_size             size        vocabulary
@@ -52,10 +53,12 @@ h.*.attn.masked_bias  -
 """
 
 
+_ENDS = {"Model": BODY, "LMHeadModel": WORDS, "ForSequenceClassification": CLASSES, **READERS}
 FAMILY = Family(
-    "gpt2", "transformer", {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS}, ours, theirs, NAMES,
+    "gpt2", "transformer", classes("GPT2", _ENDS), ours, theirs, NAMES,
     recipe=LanguageModelConfig,
     adds="pre-norm order, a causal stack alone",
+    heads={TOKENS: "classifier"},
     small={
         "vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
         "eos_token_id": None,

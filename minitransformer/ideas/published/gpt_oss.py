@@ -13,12 +13,12 @@ import numpy as np
 from ...core.layers import RMSNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.clamped_experts import ClampedExperts
-from ..after.rotary import rotary_turn
 from ..after.sink import Sink
 from . import llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
+from .heads import TOKENS
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,18 @@ class GptOssConfig(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
-            turn=lambda: rotary_turn(self.rotary_base),
-            feed_forward=lambda: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
+            turn=self.turn,
+            feed_forward=lambda i: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
         )
 
 
 _DEFAULTS: dict[str, Any] = {  # for missing fields; null is refused
     "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "rope_theta": 150000.0, "rms_norm_eps": 1e-5,
     "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
-    "rope_parameters": {"rope_type": "yarn"},
+    "rope_parameters": {
+        "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
 }  # fmt: skip
 FIELDS = """
 attention_bias         flag      bias           true
@@ -65,25 +68,18 @@ swiglu_limit           positive  gate_limit
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
-    """The config of gpt-oss's config.json. Scaled angles (yarn) and packed experts are refused."""
+    """The config of gpt-oss's config.json. Packed experts are refused."""
     fields = fields.otherwise(**_DEFAULTS)
-    _check_published(fields)
-    sizes = llama.sizes(fields, head)
-    every_second(fields, sizes["n_layers"])
-    return GptOssConfig(**sizes, **fields.read(FIELDS))
-
-
-def _check_published(fields: Fields) -> None:
-    """Say at once all that is missing for the files that OpenAI published."""
-    turn, missing = fields.get("rope_scaling") or fields.get("rope_parameters"), []
-    if isinstance(turn, dict) and "yarn" in (turn.get("rope_type"), turn.get("type")):
-        missing.append("rotary angles that YaRN scales (rope_scaling or rope_parameters of type 'yarn')")
     packed = fields.get("quantization_config")
     if packed is not None:
         kind = packed.get("quant_method") if isinstance(packed, dict) else packed
-        missing.append(f"experts whose numbers are packed (quantization_config, {str(kind)[:40]})")
-    if missing:
-        raise ValueError(f"what is missing here for this gpt-oss: {', and '.join(missing)}")
+        raise ValueError(
+            "what is missing here for this gpt-oss: experts whose numbers are packed (quantization_config, "
+            f"{str(kind)[:40]})"
+        )
+    sizes = llama.sizes(fields, head)
+    every_second(fields, sizes["n_layers"])
+    return GptOssConfig(**sizes, **fields.read(FIELDS))
 
 
 def theirs(config: GptOssConfig) -> dict[str, Any]:
@@ -107,9 +103,9 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 
 
 FAMILY = Family(
-    "gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES,
+    "gpt_oss", "model", classes("GptOss", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=GptOssConfig,
-    adds="a sink in each head, a window in every second layer, experts; no scaled angles (yarn), no packed experts",
+    adds="a sink in each head, a window in every second layer, experts; no packed experts",
     ignored="experts_per_token initial_context_length",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
 )  # fmt: skip

@@ -14,10 +14,14 @@ import numpy as np
 from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
-from ..after.rotary import rotary_turn
+from ..after.scaled_angles import scaled_turn
+from ..after.scaled_angles.angles import follow_length
+from . import angles
 from .decoder import decoder, within
-from .family import BODY, WRITERS, Family, InGguf, Stored, classes
+from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
+from .heads import ANSWERS
+from .rereading import RereadingLanguageModel
 
 FIELDS = """
 vocab_size                 size        vocabulary
@@ -52,6 +56,8 @@ class LlamaConfig:
     bias: bool = False
     qkv_bias: bool | None = None  # for queries, keys and values; None: like `bias`
     rotary_base: float = 10000.0
+    scaled_angles: dict[str, Any] | None = None  # as ScaledRotary takes them
+    d_rotary: int | None = None  # how many numbers of each head are rotated; None: all
     window: int | None = None  # how many tokens attention sees, including the current one
     norm_eps: float = 1e-6
     tie_output: bool = False
@@ -65,7 +71,11 @@ class LlamaConfig:
 
     def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
-        return LanguageModel(self, rng)
+        return (RereadingLanguageModel if follow_length(self.scaled_angles) else LanguageModel)(self, rng)
+
+    def turn(self, i: int = 0) -> Any:
+        """What turns queries and keys in layer i."""
+        return scaled_turn(self.rotary_base, self.scaled_angles, self.d_rotary)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Llama."""
@@ -74,46 +84,22 @@ class LlamaConfig:
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda: rotary_turn(self.rotary_base),
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
+            turn=self.turn,
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
         )
 
 
-def sizes(fields: Fields, head: str) -> dict[str, Any]:
-    """What the config.json of every family like Llama has, under our names."""
+def sizes(fields: Fields, head: str, partial: bool = False) -> dict[str, Any]:
+    """What the config.json of every family like Llama has, under our names. partial: see `angles.read`."""
     found = fields.read(FIELDS)
     found["tie_output"] |= head == BODY
     width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
-    return {**found, "d_head": width, "rotary_base": _rotary_base(fields)}
-
-
-def _rotary_base(fields: Fields) -> float:
-    """The base of the angles; configs have kept it in three different places."""
-    base = fields.positive("rope_theta", 10000.0)
-    for name in ("rope_parameters", "rope_scaling"):
-        found = fields.get(name)
-        if found is None:
-            continue
-        if not isinstance(found, dict):
-            raise ValueError(f"{name} must be an object, got {type(found).__name__}")
-        inside = Fields(found)
-        kind = inside.get("rope_type", inside.get("type", "default"))
-        if kind != "default":
-            raise ValueError(f"{name} of type {str(kind)[:40]!r} is not supported, only 'default' is")
-        inside.only(partial_rotary_factor=1.0)
-        base = inside.positive("rope_theta", base)
-        inside.nothing_else(place=name)
-    return base
+    return {**found, "d_head": width, **angles.read(fields, width, partial)}
 
 
 def written_sizes(config: LlamaConfig) -> dict[str, Any]:
     """The fields of a config.json that every family like Llama has."""
-    return {
-        **written(config, FIELDS),
-        "head_dim": config.d_head,
-        "rope_theta": config.rotary_base,
-        "rope_parameters": config.rotary_base and {"rope_type": "default", "rope_theta": config.rotary_base},
-    }
+    return {**written(config, FIELDS), "head_dim": config.d_head, **angles.written(config)}
 
 
 def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
@@ -132,6 +118,7 @@ def llama_theirs(config: LlamaConfig) -> dict[str, Any]:
 
 def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     """The config of Mistral's config.json."""
+    fields = fields.otherwise(num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096)
     return LlamaConfig(**sizes(fields, head), window=fields.size_or_none("sliding_window"))
 
 
@@ -221,24 +208,26 @@ SMALL = {
 WINDOW_OF_QWEN = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
 FAMILIES = (
     Family(
-        "llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES,
+        "llama", "model", classes("Llama", WRITERS | READERS), llama_ours, llama_theirs, NAMES,
         recipe=LlamaConfig,
         adds="rotary positions, shared key heads, RMSNorm, gated feed-forward networks",
         small=SMALL,
+        prefixes={ANSWERS: "transformer"},
         ignored=IGNORED,
         in_gguf=InGguf(GGUF.replace("TURNED", "halves"), biases_in_gguf),
     ),
     Family(
-        "mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES,
+        "mistral", "model", classes("Mistral", WRITERS | READERS), mistral_ours, mistral_theirs, NAMES,
         recipe=LlamaConfig,
         adds="as Llama; a window",
         small=SMALL | {"sliding_window": 3},
     ),
     Family(
-        "qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES,
+        "qwen2", "model", classes("Qwen2", WRITERS | READERS), qwen2_ours, qwen2_theirs, NAMES,
         recipe=LlamaConfig,
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
+        prefixes={ANSWERS: "transformer"},
         in_gguf=InGguf(GGUF.replace("TURNED", "="), lambda fields, stored, config: {}),
     ),
 )  # fmt: skip

@@ -1,31 +1,38 @@
 """Tables of names: where each of our parameters lies in a published file.
 
-Each line is `theirs  mark  ours`. Either side names a module or one tensor, and * is the number of a layer:
+Each line is `theirs  mark  ours`. Either side names a module or one tensor, and * is a number, as of a layer:
 
     =     stored unchanged
-    T     a Linear's weight, stored as (out, in)
-    row   a vector, stored as a matrix of one row
+    T     a Linear's weight, stored as (out, in), or a convolution's: all axes in reverse order
+    T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value
+    taps  a short convolution's (K, D), stored as (D, 1, K)
+    row   stored with an axis of length 1 in front, such as a vector as a matrix of one row
+    1x1   stored with two such axes
     ~     a second copy of the tensor; if the file has it, it must be equal
     -     not used here: a buffer that can be computed, or a head that is not read
     +     not used in their model either, which has it nevertheless: written as a copy of ours, and not read
+    |= |T another spelling: read where the file has it, in place of the lines above for the same tensors
 
 A name with / before it lies outside the body: in a model with a head, the prefix of the body does not precede it.
-query|key|value on our side means that one of their tensors holds the three side by side. A line is skipped if the model
-does not have the name on our side, so one table serves models with and without biases, gates or a pooler.
+query|key|value on our side means that one of their tensors holds the three side by side. Where our name has one * more
+than theirs, their tensor, a bare one, holds all of ours along a new first axis, as in `experts.*`. A line is skipped if
+the model does not have the name on our side, so one table serves models with and without biases, gates or a pooler.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ...core.arrays.backend import to_numpy
 from ...core.layers import Parameter
 
+_IN_FRONT = {"row": 1, "1x1": 2}  # axes of length 1
 _LEAVES = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "table": "weight"}
 
 
@@ -41,38 +48,95 @@ class Place:
     def shape(self) -> tuple[int, ...]:
         """The shape that their tensor must have."""
         shapes = [parameter.value.shape for _, parameter in self.ours]
-        whole = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
-        return (1, *whole) if self.mark == "row" else whole[::-1] if self._is_transposed else whole
+        if self.mark == "taps":
+            return (shapes[0][1], 1, shapes[0][0])
+        whole = shapes[0] if len(shapes) == 1 else (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+        return self._ones + (whole[::-1] if self._is_transposed else whole)
+
+    @property
+    def _ones(self) -> tuple[int, ...]:
+        return (1,) * _IN_FRONT.get(self.mark, 0)
 
     @property
     def _is_transposed(self) -> bool:
-        return self.mark == "T" and self.ours[0][1].value.ndim == 2
+        return self.mark[0] == "T" and self.ours[0][1].value.ndim > 1
+
+    @property
+    def _heads(self) -> int:
+        """In how many groups our parameters alternate: 1 where each lies in one piece."""
+        return int(self.mark[1:] or 1) if self.mark[0] == "T" else 1
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
-        whole = stored[0] if self.mark == "row" else stored.T if self._is_transposed else stored
+        if self.mark == "taps":
+            return [np.ascontiguousarray(stored[:, 0].T)]
+        whole = stored.reshape(stored.shape[len(self._ones) :])
+        whole = whole.T if self._is_transposed else whole
         if len(self.ours) == 1:
-            return [np.ascontiguousarray(whole)]
-        ends = np.cumsum([parameter.value.shape[-1] for _, parameter in self.ours])[:-1]
-        return [np.array(part, order="C") for part in np.split(whole, ends, axis=-1)]
+            return [np.asarray(whole, order="C")]
+        by_heads = whole.reshape(*whole.shape[:-1], self._heads, -1)
+        ends = np.cumsum([parameter.value.shape[-1] // self._heads for _, parameter in self.ours])[:-1]
+        parts = np.split(by_heads, ends, axis=-1)
+        return [np.array(part.reshape(*whole.shape[:-1], -1), order="C") for part in parts]
 
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
-        whole = np.concatenate([to_numpy(parameter.value) for _, parameter in self.ours], axis=-1)
-        return np.ascontiguousarray(whole[None] if self.mark == "row" else whole.T if self._is_transposed else whole)
+        values = [to_numpy(parameter.value) for _, parameter in self.ours]
+        if self.mark == "taps":
+            return np.ascontiguousarray(values[0].T[:, None])
+        whole = values[0]
+        if len(values) > 1:
+            by_heads = [value.reshape(*value.shape[:-1], self._heads, -1) for value in values]
+            whole = np.concatenate(by_heads, axis=-1).reshape(*whole.shape[:-1], -1)
+        whole = whole.T if self._is_transposed else whole
+        return np.asarray(whole.reshape(self._ones + whole.shape), order="C")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One of their tensors that holds what several places hold, along a new first axis."""
+
+    theirs: str
+    places: tuple[Place, ...]
+
+    @property
+    def ours(self) -> tuple[tuple[str, Parameter], ...]:
+        """Our parameters that it holds, place after place."""
+        return tuple(each for place in self.places for each in place.ours)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that their tensor must have."""
+        return (len(self.places), *self.places[0].shape)
+
+    def split(self, stored: np.ndarray) -> list[np.ndarray]:
+        """The values of our parameters, each in a separate array."""
+        return [value for place, part in zip(self.places, stored, strict=True) for value in place.split(part)]
+
+    def read(self) -> np.ndarray:
+        """Their tensor, made from our values."""
+        return np.stack([place.read() for place in self.places])
 
 
 @dataclass(frozen=True)
 class Layout:
     """How a model lies in a file. again: {the name of a copy: the place it copies}; unread: patterns of names.
 
-    unused: copies that are written, and not read.
+    unused: copies that are written, and not read. others: places of another spelling, which is read and not written.
     """
 
-    places: list[Place]
+    places: list[Place | Stack]
     again: dict[str, Place]
     unread: list[str]
     unused: list[Place]
+    others: list[Place | Stack]
+
+    def as_in(self, names: Container[str]) -> Layout:
+        """The layout in the spelling of a file that has tensors of these names."""
+        there = [place for place in self.others if place.theirs in names]
+        moved = {name for place in there for name, _ in place.ours}
+        stay = [place for place in self.places if not moved.issuperset(name for name, _ in place.ours)]
+        return replace(self, places=[*stay, *there])
 
     def ignores(self, name: str) -> bool:
         """Whether a tensor of this name is one that our model does not use."""
@@ -88,47 +152,72 @@ def lines(table: str, prefix: str = "") -> Iterator[tuple[str, str, str]]:
 
 def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, str]]) -> Layout:
     """Find the place of every parameter. Raises ValueError for a parameter without a line in the tables."""
-    places: dict[str, Place] = {}
+    places: dict[str, Place | Stack] = {}
     again: dict[str, Place] = {}
     unread: list[str] = []
     unused: list[Place] = []
+    others: list[Place | Stack] = []
     known: set[str] = set()
-    of_parameter: dict[str, Place] = {}
+    of_parameter: dict[str, Any] = {}
     for theirs, mark, ours in rows:
         if mark in "-+":
             unread += [theirs, f"{theirs}.weight", f"{theirs}.bias"]
-        for number, leaf, found in _matches(parameters, ours):
-            place = Place(_their_name(theirs, number, leaf), mark, tuple(found))
-            if mark == "+":
+        for place in _places(parameters, theirs, mark.removeprefix("|"), ours):
+            first = place.ours[0][0]
+            if mark[0] == "|":
+                others.append(place)
+            elif isinstance(place, Place) and mark == "+":
                 unused.append(place)
             elif mark != "~":
                 places[place.theirs] = place
-                known |= {name for name, _ in found}
-                of_parameter |= {name: place for name, _ in found}
-            elif found[0][0] in of_parameter:
-                again[place.theirs] = of_parameter[found[0][0]]
+                known |= {name for name, _ in place.ours}
+                of_parameter |= {name: place for name, _ in place.ours}
+            elif first in of_parameter:
+                again[place.theirs] = of_parameter[first]
     if missing := [name for name in parameters if name not in known]:
         raise ValueError(f"this family has no place for {', '.join(missing[:3])}")
     again = {name: place for name, place in again.items() if name not in places}
-    return Layout(list(places.values()), again, unread, unused)
+    return Layout(list(places.values()), again, unread, unused, others)
 
 
-def _matches(parameters: Mapping[str, Parameter], ours: str) -> Iterator[tuple[str, str, list[tuple[str, Parameter]]]]:
-    """(number of the layer, leaf, parameters) for each tensor of a line. The leaf of a bare tensor is ""."""
+def _places(parameters: Mapping[str, Parameter], theirs: str, mark: str, ours: str) -> Iterator[Place | Stack]:
+    """Their tensors of a line, each with the parameters that it holds."""
+    stacks: dict[str, list[Place]] = {}
+    for numbers, leaf, found in _matches(parameters, ours):
+        stacked = len(numbers) > theirs.count("*")
+        place = Place(_their_name(theirs, numbers, "" if stacked else leaf), mark, tuple(found))
+        if stacked:
+            stacks.setdefault(place.theirs, []).append(place)
+        else:
+            yield place
+    yield from (Stack(name, tuple(each)) for name, each in stacks.items())
+
+
+def _matches(
+    parameters: Mapping[str, Parameter], ours: str
+) -> Iterator[tuple[list[str], str, list[tuple[str, Parameter]]]]:
+    """(numbers, leaf, parameters) for each match of a line. The leaf of a bare tensor is ""."""
     *start, last = ours.split(".")
     parts = [".".join([*start, part]) for part in last.split("|")]
     pattern = re.compile(re.escape(parts[0]).replace(r"\*", r"(\d+)") + r"(?:\.(\w+))?")
     for name in parameters:
         if (match := pattern.fullmatch(name)) is None:
             continue
-        number, leaf = match.groups()[:-1], match.groups()[-1]
+        *numbers, leaf = match.groups()
         if leaf is not None and leaf not in _LEAVES:
             continue
-        found = [part.replace("*", number[0]) if number else part for part in parts]
+        found = [_numbered(part, numbers) for part in parts]
         full = [f"{part}.{leaf}" if leaf else part for part in found]
-        yield (number or ("",))[0], leaf or "", [(each, parameters[each]) for each in full]
+        yield numbers, leaf or "", [(each, parameters[each]) for each in full]
 
 
-def _their_name(theirs: str, number: str, leaf: str) -> str:
-    name = theirs.replace("*", number)
+def _their_name(theirs: str, numbers: list[str], leaf: str) -> str:
+    name = _numbered(theirs, numbers)
     return f"{name}.{_LEAVES[leaf]}" if leaf else name
+
+
+def _numbered(pattern: str, numbers: list[str]) -> str:
+    """The name with one number after the other for each *."""
+    for number in numbers:
+        pattern = pattern.replace("*", number, 1)
+    return pattern

@@ -14,7 +14,6 @@ import numpy as np
 from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
-from ..after.rotary import rotary_turn
 from ..after.sandwich import Normed, NormedUpdate
 from . import llama
 from .decoder import decoder, within
@@ -39,8 +38,8 @@ class Olmo2Config(llama.LlamaConfig):
             rng,
             norm=norm,
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda: rotary_turn(self.rotary_base),
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            turn=self.turn,
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
             residual=lambda sublayer: NormedUpdate(sublayer, norm(), self.dropout),
             around_maps=lambda part: Normed(part, norm(part.d_out)),
         )

@@ -117,4 +117,13 @@ PRESETS: dict[str, Preset] = {
         "rounded up",
         WORDS,
     ),
+    "gemma3-270m": Preset(
+        "gemma3_text",
+        {"vocab_size": 262144, "hidden_size": 640, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256}
+        | {"intermediate_size": 2048, "num_hidden_layers": 18, "max_position_embeddings": 32768}
+        | {"sliding_window": 512, "query_pre_attn_scalar": 256},
+        "270M",
+        "rounded up; two thirds of them are the table of its 262,144 tokens",
+        WORDS,
+    ),
 }

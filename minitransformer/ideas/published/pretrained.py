@@ -29,9 +29,10 @@ from ...core.models.transformer import Transformer, TransformerConfig
 from ...core.text.tokenizer import Tokenizers
 from . import gguf, gguf_models
 from .bart import BartConfig
-from .families import FAMILIES, Family
-from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
+from .families import EVERY, Family
+from .family import BODY, WORDS, Config, Pretrained, body_of, head_of
 from .fields import Fields
+from .heads import ANSWERS, REPLACED
 from .names import Layout
 from .tokenizers import TARGET_TOKENIZER, TOKENIZER
 from .unknown import missing
@@ -71,7 +72,7 @@ def of_folder(folder: Path) -> Pretrained:
     document = read_object(folder / CONFIG)
     with naming(folder / CONFIG):
         family, head = _family(document)
-    return _filled(family, head, document, _named(tensors(folder), family.prefix), folder, folder / CONFIG)
+    return _filled(family, head, document, _named(tensors(folder), family.before_body(head)), folder, folder / CONFIG)
 
 
 def of_file(path: Path) -> Pretrained:
@@ -93,9 +94,9 @@ def of_file(path: Path) -> Pretrained:
 def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     """The family and the head that a config.json names."""
     name = document.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {missing(name)}")
-    family = FAMILIES[name]
+    if not isinstance(name, str) or name not in EVERY:
+        raise ValueError(f"model_type must be one of {', '.join(EVERY)}, got {str(name)[:60]!r}; {missing(name)}")
+    family = EVERY[name]
     found = document.get("architectures")
     if found is None:
         return family, BODY
@@ -110,9 +111,9 @@ def _filled(
     """The model. folder, about: where its tensors and its config are; errors name them."""
     with naming(about):
         config = family.read(Fields(document), head, stored)
-        _check_sizes(config, n_numbers(stored), len(stored))
+        _check_sizes(body_of(config), n_numbers(stored), len(stored))
         model = family.build(config, head, Unread())
-    layout = family.layout(model)
+    layout = family.layout(model).as_in(stored)
     with naming(folder):
         _check_tensors(layout, stored)
         _fill(layout, stored)
@@ -187,7 +188,7 @@ def save_pretrained(
         raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
     if isinstance(model, Transformer) and type(model.config) is TransformerConfig:
         model = _sines_first(model)
-    for family in FAMILIES.values():
+    for family in EVERY.values():
         try:
             document, arrays = _as_family(family, model, head)
         except _Unlike as error:
@@ -209,7 +210,7 @@ _NO_FAMILY = {
     "RecurrentTranslator": "no family has recurrent layers",
     "ConvolutionalConfig": "no family has convolutions in place of self-attention",
     "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
-    "AlibiLanguageModelConfig": "no family that is written here has ALiBi",
+    "AlibiLanguageModelConfig": "BLOOM, which has ALiBi, norms its embedding",
 }
 # Unless a tokenizer or the family names them: the defaults of families may lie outside the vocabulary.
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -298,22 +299,22 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
             plain = {place.theirs: place for place in family.layout(model).places}
         except ValueError as error:  # it has no place for a tensor; comparing the configs shows why
             misplaced = str(error)
-        document = family.theirs(model.config)
+        document = family.theirs(body_of(model.config))
         again = family.read(Fields(document), head, plain)
     except AttributeError:  # configs of this kind lack the field
         raise _Unlike(family, None) from None
     except (ValueError, TypeError, KeyError) as error:
         raise _Unlike(family, {}, str(error)) from error
-    if type(again) is not type(model.config):
+    if type(again) is not type(model.config) or type(body_of(again)) is not type(body_of(model.config)):
         raise _Unlike(family, None)
-    differ = _differences(model.config, again)
+    differ = _differences(body_of(model.config), body_of(again))
     if differ or misplaced:
         raise _Unlike(family, differ, misplaced)
-    prefix = f"{family.prefix}." if family.prefix and head != BODY else ""
+    prefix = f"{before}." if (before := family.before_body(head)) else ""
     layout = family.layout(model, prefix)
     arrays = {place.theirs: place.read() for place in (*layout.places, *layout.unused)}
     names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type} | _NO_TOKENS
-    if head == CLASSES:
+    if getattr(again, "n_classes", None) and head not in (ANSWERS, REPLACED):
         labels = [f"LABEL_{i}" for i in range(again.n_classes)]
         names |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     dtype = str(next(model.parameters())[1].value.dtype)

@@ -16,8 +16,9 @@ from ..after.gated import GatedFeedForward
 from ..after.qk_norm import qk_norm
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, InGguf, Stored, classes
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
+from .heads import ANSWERS
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Qwen3Config(llama.LlamaConfig):
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda: qk_norm(self.d_head or 1, self.norm_eps, self.rotary_base),
-            feed_forward=lambda: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=self.turn(i)),
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
         )
 
 
@@ -65,9 +66,10 @@ blk.*.attn_k_norm  =  layers.*.self_attn.k_norm
 
 
 FAMILY = Family(
-    "qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES,
+    "qwen3", "model", classes("Qwen3", WRITERS | READERS), ours, theirs, NAMES,
     recipe=Qwen3Config,
     adds="as Llama; norms of queries and keys",
     small=llama.SMALL | llama.WINDOW_OF_QWEN,
+    prefixes={ANSWERS: "transformer"},
     in_gguf=InGguf(GGUF, lambda fields, stored, config: {"attention_bias": "blk.0.attn_output.bias" in stored}),
 )  # fmt: skip

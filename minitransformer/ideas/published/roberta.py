@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any
 
 from . import bert
-from .family import BODY, ENCODERS, MASKED, Family, Stored, classes
+from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Stored, classes
 from .fields import Fields
 from .text_encoder import TextClassifierConfig, TextEncoderConfig
 
@@ -49,7 +49,6 @@ pooler.dense                                   -
 """
 CLASSES_NAMES = """
 /classifier.dense                              T  pool.dense
-/classifier.out_proj                           T  head
 """
 
 
@@ -64,6 +63,7 @@ _ROBERTA = Family(
     recipe=TextEncoderConfig,
     adds="as BERT; positions that count the real tokens, from the padding's id + 1",
     small=bert.SMALL,
+    heads={CLASSES: "classifier.out_proj"},
 )  # fmt: skip
 FAMILIES = (
     _ROBERTA,

@@ -27,12 +27,15 @@ from ...core.layers import (
     RMSNorm,
     ScaledDotProduct,
 )
+from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ...core.models.transformer import Transformer, TransformerParts
 from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, ENCODER, WORDS, Family, Stored, classes
 from .fields import ACTIVATIONS, Fields, their_activation, written
+from .heads import TOKENS
+from .text_encoder import TextEncoder
 
 FIELDS = """
 vocab_size                         size      source_vocabulary
@@ -112,6 +115,27 @@ class T5Config:
         )
 
 
+@dataclass(frozen=True)
+class T5EncoderConfig(T5Config):
+    """Sizes of a T5 of which only the encoder is here."""
+
+    head: ClassVar[str] = ENCODER
+
+    @property
+    def vocabulary(self) -> int:
+        """Of the source, the only text."""
+        return self.source_vocabulary
+
+    def build(self, rng: np.random.Generator | None = None) -> TextEncoder:  # type: ignore[override]
+        """The encoder of these sizes, untrained."""
+        return TextEncoder(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:  # type: ignore[override]
+        """The parts of T5 that read the source."""
+        parts = super().parts(rng)
+        return EncoderOnlyParts(parts.embed_source, parts.encoder, MeanPool())
+
+
 class ScaledOutput(Module):
     """logits = (x · scale) tableᵀ. x: (..., width); logits: (..., vocabulary)."""
 
@@ -140,22 +164,23 @@ def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
     scaled = fields.flag("tie_word_embeddings", True)
     if head == WORDS and not scaled and "lm_head.weight" not in stored:
         raise ValueError("lm_head.weight is missing, though tie_word_embeddings is false")
-    return _sizes(fields, stored, "relu", fields.flag("scale_decoder_outputs", scaled))
+    return _sizes(fields, head, stored, "relu", fields.flag("scale_decoder_outputs", scaled))
 
 
 def mt5_ours(fields: Fields, head: str, stored: Stored) -> T5Config:
     """The config of mT5's config.json, in which tie_word_embeddings means nothing: published files contradict it."""
     fields.get("tie_word_embeddings")
-    return _sizes(fields, stored, "gated-gelu", scale_logits=False)
+    return _sizes(fields, head, stored, "gated-gelu", scale_logits=False)
 
 
-def _sizes(fields: Fields, stored: Stored, feed_forward: str, scale_logits: bool) -> T5Config:
+def _sizes(fields: Fields, head: str, stored: Stored, feed_forward: str, scale_logits: bool) -> T5Config:
     found = fields.read(FIELDS)
     activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, feed_forward)
     if fields.get("dense_act_fn") is not None:  # it goes before what feed_forward_proj says
         activation = fields.activation("dense_act_fn", "relu")
     table, output = stored.get("shared.weight"), stored.get("lm_head.weight")
-    return T5Config(
+    kind = T5EncoderConfig if head in (ENCODER, TOKENS) else T5Config
+    return kind(
         **found,
         target_vocabulary=found["source_vocabulary"],
         activation=activation,
@@ -183,6 +208,8 @@ NAMES = """
 shared                                         =  target_tokens
 encoder.embed_tokens                           ~  target_tokens
 decoder.embed_tokens                           ~  target_tokens
+shared                                         =  embed.tokens
+encoder.embed_tokens                           ~  embed.tokens
 """
 # The lines for the encoder or the decoder, SIDE. FF is the index of the feed-forward network in a layer.
 LAYERS = """
@@ -229,19 +256,25 @@ _SMALL = {
     "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 12,
 }  # fmt: skip
+_ENDS = {
+    "Model": BODY, "ForConditionalGeneration": WORDS, "EncoderModel": ENCODER, "ForTokenClassification": TOKENS,
+}  # fmt: skip
+_OF_HEADS: dict[str, Any] = {"heads": {TOKENS: "classifier"}, "prefixes": {TOKENS: "transformer"}}
 FAMILIES = (
     Family(
-        "t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names,
+        "t5", "", classes("T5", _ENDS), ours, theirs, names,
         recipe=T5Config,
         adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
         small=_SMALL,
+        **_OF_HEADS,
         ignored="n_positions is_decoder",
     ),
     Family(
-        "mt5", "", {"MT5Model": BODY, "MT5ForConditionalGeneration": WORDS}, mt5_ours, theirs, names,
+        "mt5", "", classes("MT5", _ENDS), mt5_ours, theirs, names,
         recipe=T5Config,
         adds="as T5 v1.1",
         small=_SMALL,
+        **_OF_HEADS,
         ignored="n_positions is_decoder",
     ),
 )  # fmt: skip

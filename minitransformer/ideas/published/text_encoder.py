@@ -40,6 +40,7 @@ from ...core.models.checks import parts_of
 from ...core.models.classifier import Classifier, ClassifierParts
 from ...core.models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ...core.models.language_model import positions_of
+from .heads import REPLACED, Prediction
 from .position_tables import OffsetPositions
 
 
@@ -90,6 +91,14 @@ class TextEncoderConfig:
         layers = [layer()] * n if self.shared else [layer() for _ in range(n)]
         return EncoderOnlyParts(embed, Encoder.of(layers), self.pool(rng))
 
+    def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, LayerNorm]:
+        """The map and the norm before the logits of a masked-language model. width: of the table of tokens."""
+        return Linear(self.d_model, width, rng=rng), LayerNorm(width, self.norm_eps)
+
+    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | None:
+        """What stands between the body and a head of heads.py: in ELECTRA's discriminator a map and its activation."""
+        return Prediction(Linear(self.d_model, self.d_model, rng=rng), self.activation) if head == REPLACED else None
+
     def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
         """What makes one vector of a whole text."""
         return MeanPool() if self.pooler is None else FirstToken(self.d_model, self.pooler, dropout, rng)
@@ -99,7 +108,7 @@ class TextEncoderConfig:
 class TextClassifierConfig(TextEncoderConfig):
     """Sizes of a text encoder with a classification head, the classifier of BERT and its family.
 
-    pooler: "tanh" in BERT, ALBERT and RoBERTa, "relu" in DistilBERT.
+    pooler: "tanh" in BERT, ALBERT and RoBERTa, "relu" in DistilBERT, "gelu" in ELECTRA.
     """
 
     n_classes: int = field(kw_only=True)
@@ -138,7 +147,7 @@ class FirstToken(Module):
     activation: f. hidden: (B, T, D); pooled: (B, D).
     """
 
-    @declared('activation: "tanh" or "relu"; 0 <= dropout < 1')
+    @declared('activation: "tanh" or "relu" or "gelu"; 0 <= dropout < 1')
     def __init__(
         self,
         d_model: int,
@@ -170,16 +179,18 @@ class FirstToken(Module):
         return pooled, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """Kept: all vectors, since the first token's are a view of them; with dropout, its factor and tanh's output."""
+        """Kept: all vectors, since the first token's are a view of them, and what f needs; with dropout, its factor."""
         d = self.dense.weight.value.shape[1]
-        dropped = 0 if not self.dropout else 2 if self.activation == "tanh" else 1  # ReLU keeps booleans
-        return self.dense.cost(batch, 1) + Cost(kept=batch * d * (length + dropped))
+        dropped = 0 if not self.dropout else 2 if self.activation == "tanh" else 1  # tanh keeps its own output then
+        active = kept_by("gelu") - 1 if self.activation == "gelu" else 0  # its output is counted by the head
+        return self.dense.cost(batch, 1) + Cost(kept=batch * d * (length + dropped + active))
 
 
 class TextEncoder(EncoderOnly):
     """From ids to a vector for each token. `model.pool(hidden, mask)` makes one of them all."""
 
-    def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+        """config: a TextEncoderConfig, or another whose `parts(rng)` are those of an encoder."""
         super().__init__(config, parts_of("TextEncoder", config, TextEncoderConfig, EncoderOnlyParts, rng))
 
     __call__ = EncoderOnly.hidden
@@ -204,13 +215,13 @@ class MaskedLanguageModel(EncoderOnly):
     does = "fills a mask"
     _activation: Any = FeedForward._activation
 
-    def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+        """config: a TextEncoderConfig, or another with `parts` and `prediction`."""
         rng = generator(rng)
         super().__init__(config, parts_of("MaskedLanguageModel", config, TextEncoderConfig, EncoderOnlyParts, rng))
         vocabulary, width = self.embed.tokens.table.value.shape
         self.activation = config.activation
-        self.dense = Linear(config.d_model, width, rng=rng)
-        self.norm = LayerNorm(width, config.norm_eps)
+        self.dense, self.norm = config.prediction(width, rng)
         self.output = None if config.tie_output else Embedding(vocabulary, width, std=0.02, rng=rng)
         self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
 

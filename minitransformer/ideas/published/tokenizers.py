@@ -34,7 +34,7 @@ _LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # kinds of tokens
 
 
 class PublishedTokenizer(Tokenizer):
@@ -199,10 +199,11 @@ def of_file(path: Path) -> tuple[PublishedTokenizer]:
     found, library = gguf.open_file(path).metadata, _library()
     with naming(path):
         names = _texts(found, "tokenizer.ggml.tokens")
-        model = _byte_pairs(found, names, library)
+        model = (_pieces if found.get("tokenizer.ggml.model") == "llama" else _byte_pairs)(found, names, library)
         at = {short: found.get(f"tokenizer.ggml.{name}_token_id") for short, name in _IN_GGUF.items()}
         special = {short: names[i] for short, i in at.items() if type(i) is int and 0 <= i < len(names)}
-        if found.get("tokenizer.ggml.add_bos_token", found.get("tokenizer.ggml.pre") == "llama-bpe"):
+        unsaid = found.get("tokenizer.ggml.model") == "llama" or found.get("tokenizer.ggml.pre") == "llama-bpe"
+        if found.get("tokenizer.ggml.add_bos_token", unsaid):
             if "bos_token" not in special:
                 raise ValueError("tokenizer.ggml.bos_token_id must be the id of a token")
             first = special["bos_token"]
@@ -222,7 +223,10 @@ def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any
     """Byte-pair encoding on bytes (Radford et al. 2019, GPT-2, section 2.2), split as the file says."""
     kind, splitting = found.get("tokenizer.ggml.model"), found.get("tokenizer.ggml.pre")
     if kind != "gpt2":
-        raise ValueError(f"tokenizer.ggml.model must be 'gpt2', byte-pair encoding on bytes, got {str(kind)[:40]!r}")
+        raise ValueError(
+            "tokenizer.ggml.model must be 'gpt2', byte-pair encoding on bytes, or 'llama', SentencePiece's pieces; "
+            f"got {str(kind)[:40]!r}"
+        )
     split = library.pre_tokenizers
     ways = {
         "gpt-2": [split.ByteLevel(add_prefix_space=False)],
@@ -239,21 +243,61 @@ def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any
     if not isinstance(splitting, str) or splitting not in ways:
         raise ValueError(f"tokenizer.ggml.pre must be one of {', '.join(ways)}, got {str(splitting)[:40]!r}")
     merges = [tuple(merge.split(" ")) for merge in _texts(found, "tokenizer.ggml.merges")]
-    types = found.get("tokenizer.ggml.token_type")
-    kinds = types.tolist() if isinstance(types, np.ndarray) else []
-    ids = {name: i for i, name in enumerate(names)}
-    if len(ids) < len(names) or len(kinds) != len(names):
-        raise ValueError("tokenizer.ggml.tokens must differ, and each needs a type in tokenizer.ggml.token_type")
+    ids, kinds = _ids_and_kinds(found, names)
     for merge in merges:  # the library would stop the whole program
         if len(merge) != 2 or not ids.keys() >= {*merge, "".join(merge)}:
             raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not merge two tokens into a third")
     pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting == "llama-bpe")
     model = library.Tokenizer(pairs)
     model.pre_tokenizer, model.decoder = split.Sequence(ways[splitting]), library.decoders.ByteLevel()
+    return _with_whole_tokens(model, names, kinds, library)
+
+
+def _pieces(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
+    """SentencePiece's byte-pair encoding on characters (Kudo and Richardson 2018), a space written as ▁.
+
+    Two neighbours that together are a piece are merged, those with the highest score first. A character that is no
+    piece becomes its bytes, <0xE2> and so on. User-defined pieces are cut out before.
+    """
+    ids, kinds = _ids_and_kinds(found, names)
+    scores = found.get("tokenizer.ggml.scores")
+    if not isinstance(scores, np.ndarray) or len(scores) != len(names):
+        raise ValueError("each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores")
+    ordinary = {name: score for name, score, kind in zip(names, scores.tolist(), kinds, strict=True) if kind == _NORMAL}
+    ranked = sorted(
+        (-score, -i, name) for name, score in ordinary.items() for i in range(1, len(name))
+        if name[:i] in ordinary and name[i:] in ordinary
+    )  # fmt: skip
+    unknown = found.get("tokenizer.ggml.unknown_token_id")
+    model = library.Tokenizer(
+        library.models.BPE(
+            vocab=ids, merges=[(name[:-i], name[-i:]) for _, i, name in ranked], byte_fallback=True, fuse_unk=True,
+            unk_token=names[unknown] if type(unknown) is int and 0 <= unknown < len(names) else None,
+        )
+    )  # fmt: skip
+    decoders, first = library.decoders, found.get("tokenizer.ggml.add_space_prefix", True)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    model.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if first else steps)
+    model.normalizer = library.normalizers.Replace(" ", "▁")
+    model.pre_tokenizer = library.pre_tokenizers.Metaspace("▁", "first" if first else "never", split=False)
+    return _with_whole_tokens(model, names, kinds, library)
+
+
+def _with_whole_tokens(model: Any, names: list[str], kinds: list[int], library: Any) -> Any:
+    """The tokenizer with those tokens that are cut out of a text first; Gemma's runs of spaces are among them."""
     for number, special in ((_CONTROL, True), (_USER_DEFINED, False)):
         chosen = [name for name, each in zip(names, kinds, strict=True) if each == number]
-        model.add_tokens([library.AddedToken(name, normalized=False, special=special) for name in chosen])
+        model.add_tokens([library.AddedToken(name, normalized=not special, special=special) for name in chosen])
     return model
+
+
+def _ids_and_kinds(found: Mapping[str, Any], names: list[str]) -> tuple[dict[str, int], list[int]]:
+    types = found.get("tokenizer.ggml.token_type")
+    kinds = types.tolist() if isinstance(types, np.ndarray) else []
+    ids = {name: i for i, name in enumerate(names)}
+    if len(ids) < len(names) or len(kinds) != len(names):
+        raise ValueError("tokenizer.ggml.tokens must differ, and each needs a type in tokenizer.ggml.token_type")
+    return ids, kinds
 
 
 def _texts(found: Mapping[str, Any], name: str) -> list[str]:

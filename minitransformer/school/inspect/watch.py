@@ -1,6 +1,6 @@
 """Watch the heads of a running model through the variables of its forward pass, and replace their values.
 
-    heads      in layers.MultiHeadAttention: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
+    heads      in MultiHeadAttention, or another attention: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
     weights    in the op that mixes, whichever it is: how much each query takes of each value, (B, H, T_q, T_k)
     dheads     in the pullback of the first: the gradient of `heads`
 
@@ -33,7 +33,10 @@ def stack_of(model: Module) -> tuple[str, Any]:
 
 
 def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
-    """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". Shared ones are repeated."""
+    """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". Shared ones are repeated.
+
+    A layer that does not attend, such as one with a memory in place of attention, is not counted.
+    """
     _, stack = stack_of(model)
     own = _sublayers(stack, "self_attention")
     if not isinstance(model, Transformer):
@@ -43,7 +46,8 @@ def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
 
 
 def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
-    return [_attention_in(getattr(layer, name)) for layer in stack.plain_layers]
+    found = [_attention_in(getattr(layer, name)) for layer in stack.plain_layers]
+    return [part for part in found if hasattr(part, "mix")]
 
 
 def _attention_in(part: Any) -> MultiHeadAttention:
@@ -66,17 +70,20 @@ class Watch(Traced):
             raise ValueError("inspect: a fast twin does not run the code that is watched; use model.textbook instead")
         self._see = see
         self._places: dict[int, list[Place]] = {}
+        self._kinds: set[type[Any]] = set()
         for kind, found in attentions(model).items():
             for layer, attention in enumerate(found):
                 self._places.setdefault(id(attention), []).append((kind, layer))
+                self._kinds.add(type(attention))
 
     def __enter__(self) -> Watch:
-        call = MultiHeadAttention.__call__.__code__
-        (pullback,) = (c for c in call.co_consts if isinstance(c, types.CodeType) and c.co_name == "backward")
-        self._names = {call: "heads", pullback: "dheads"}
+        self._names: dict[types.CodeType, str] = {}
+        for call in (kind.__call__.__code__ for kind in self._kinds):
+            (pullback,) = (c for c in call.co_consts if isinstance(c, types.CodeType) and c.co_name == "backward")
+            self._names |= {call: "heads", pullback: "dheads"}
         outer = getattr(sys.gettrace(), "__self__", None)
         self._watches: list[Watch] = [*outer._watches, self] if isinstance(outer, Watch) else [self]
-        self._running: MultiHeadAttention | None = None
+        self._running: Any = None
         self._layer, self._in_forward = 0, False
         self._of_pullback: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         return super().__enter__()
@@ -87,7 +94,7 @@ class Watch(Traced):
         name = self._names.get(code, "weights" if mixes else None)
         if name is None:
             return None
-        if isinstance(frame.f_locals.get("self"), MultiHeadAttention):
+        if type(frame.f_locals.get("self")) in self._kinds:
             self._running, self._layer = frame.f_locals["self"], _layer_of(frame)
         self._in_forward = name != "dheads"
         if name == "dheads":  # mix_backward comes from the forward call of this pullback

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ....check.verify.gradients import Progress
+from ....core.arrays.files import write
 from ....core.text import english
+from ..sheet import workbook
 from ..stepper.examples import EXAMPLES
 from ..stepper.recording import Recording
 from ..stepper.sentences import sentence_of
@@ -64,7 +66,8 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
         address = f"steppers/{name}.html"
         module = _ABOUT.get(name) or next((files[c.file] for c in recording.calls if c.file in files), "")
         siblings.steppers.setdefault(module, []).append(name)
-        recording.to_html(site.made(address), links=[*_BACK, *_turns(name), *_elsewhere(siblings, module)])
+        links = [*_BACK, *_turns(name), *_elsewhere(siblings, module), *_sheet(site, name, recording)]
+        recording.to_html(site.made(address), links=links)
         seen.add(name, recording)
         site.index(address, f"{example.title} (stepper)", name)
         kind = list(cards)[any("/ideas/" in call.file for call in recording.calls)]
@@ -94,6 +97,16 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     )
     site.page("steppers/index.html", "Steppers", body)
     return seen
+
+
+def _sheet(site: Site, name: str, recording: Recording) -> list[Link]:
+    """The example as a workbook, written beside its page; nothing where it cannot be one."""
+    try:
+        content = workbook(recording, name)
+    except ValueError:
+        return []
+    write(site.made(f"steppers/{name}.xlsx"), content)
+    return [(f"{name}.xlsx", "Spreadsheet")]
 
 
 def _card(name: str, title: str, recording: Recording) -> str:

@@ -36,19 +36,20 @@ def followed(recording: Steps, data: dict[str, Any]) -> list[str]:
     arrays = [*(name for name in inputs if given[name].shape), upstream]
     rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        if not all(_same(recording, data, given | {n: _other(given[n], rng) for n in arrays}) for _ in range(DRAWS)):
+        draws = [given | {name: other_numbers(given[name], rng) for name in arrays} for _ in range(DRAWS)]
+        if not all(_same(recording, data, drawn) for drawn in draws):
             return []
         settings = [name for name in inputs if name not in arrays]
-        return arrays + [n for n in settings if _same(recording, data, given | {n: _other(given[n], rng)})]
+        return arrays + [n for n in settings if _same(recording, data, given | {n: other_numbers(given[n], rng)})]
 
 
 def _inputs(recording: Steps) -> dict[str, np.ndarray]:
     """The numbers that can be edited, by name; the last is the gradient of the output."""
-    bound = [*recording.steps[0].bound, *_entry(recording).bound]
+    bound = [*recording.steps[0].bound, *entry_of(recording).bound]
     return {b.name: b.value.array for b in bound if is_float(b) and b.value.array is not None}
 
 
-def _entry(recording: Steps) -> Step:
+def entry_of(recording: Steps) -> Step:
     """Where the pullback of the whole begins."""
     return next(step for step in recording.steps if recording.calls[step.call].backward)
 
@@ -67,7 +68,7 @@ def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) 
         return False
     if [bound.title for _, bound in fresh.bindings] != [bound.title for _, bound in recording.bindings]:
         return False
-    entries = {recording.steps[0], _entry(recording)}
+    entries = {recording.steps[0], entry_of(recording)}
     terms = Table(list(data["terms"]))
     for (step, bound), (there, other) in zip(recording.bindings, fresh.bindings, strict=True):
         ours, theirs = bound.value.array, other.value.array
@@ -84,7 +85,7 @@ def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) 
     return True
 
 
-def _other(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def other_numbers(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Other numbers of the same size; a setting, such as an epsilon, stays positive."""
     if not array.shape:
         return array * rng.uniform(0.5, 2.0) if array else np.asarray(rng.uniform(0.1, 0.4))

@@ -1,0 +1,93 @@
+"""BLOOM: Le Scao et al. 2022, "BLOOM: A 176B-Parameter Open-Access Multilingual Language Model", section 3.2.
+
+A GPT-2 whose only positions are linear biases of the scores (ALiBi), with one more norm right after the embedding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import LayerNorm
+from ...core.models.language_model import LanguageModelParts
+from ..after.alibi_models import AlibiLanguageModelConfig
+from .family import BODY, READERS, WRITERS, Family, Stored, classes
+from .fields import Fields, written
+from .heads import TOKENS
+
+
+@dataclass(frozen=True)
+class BloomConfig(AlibiLanguageModelConfig):
+    """Sizes of a BLOOM. d_ff is 4 · d_model in every published one."""
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of BLOOM: a GPT-2 with linear biases, and a norm in place of the embedding's dropout."""
+        parts = super().parts(rng)
+        parts.embed.norm, parts.embed.dropout = LayerNorm(self.d_model, self.norm_eps), 0.0
+        return parts
+
+
+FIELDS = """
+vocab_size             size        vocabulary
+seq_length             size        max_length           2048
+hidden_size            size        d_model
+n_head                 size        n_heads
+n_layer                size        n_layers
+hidden_dropout         rate        dropout
+attention_dropout      rate        attention_dropout
+layer_norm_epsilon     positive    norm_eps             1e-5
+tie_word_embeddings    flag        tie_output           true
+"""
+_OTHER_NAMES = {"hidden_size": "n_embed", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers"}
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> BloomConfig:
+    """The config of BLOOM's config.json."""
+    fields.only(apply_residual_connection_post_layernorm=False)
+    for name, other in _OTHER_NAMES.items():
+        if (value := fields.get(other)) is not None:
+            fields = fields.otherwise(**{name: value})
+            fields.same(name, other)
+    found = fields.read(FIELDS)
+    found["tie_output"] |= head == BODY
+    return BloomConfig(**found, d_ff=4 * found["d_model"])
+
+
+def theirs(config: BloomConfig) -> dict[str, Any]:
+    """BLOOM's config.json."""
+    return written(config, FIELDS)
+
+
+NAMES = """
+word_embeddings                        =  tokens
+word_embeddings_layernorm              =  embed.norm
+h.*.input_layernorm                    =  stack.layers.*.self_attention.norm
+h.*.self_attention.query_key_value     THEADS  stack.layers.*.self_attention.sublayer.query|key|value
+h.*.self_attention.dense               T  stack.layers.*.self_attention.sublayer.output
+h.*.post_attention_layernorm           =  stack.layers.*.feed_forward.norm
+h.*.mlp.dense_h_to_4h                  T  stack.layers.*.feed_forward.sublayer.inner
+h.*.mlp.dense_4h_to_h                  T  stack.layers.*.feed_forward.sublayer.output
+ln_f                                   =  stack.final_norm
+/lm_head                               =  output
+/lm_head                               ~  tokens
+"""
+
+
+def names(config: BloomConfig) -> str:
+    """The table of names: queries, keys and values lie head by head in one matrix."""
+    return NAMES.replace("HEADS", str(config.n_heads))
+
+
+FAMILY = Family(
+    "bloom", "transformer", classes("Bloom", WRITERS | READERS), ours, theirs, names,
+    recipe=BloomConfig,
+    adds="as GPT-2; linear biases of the scores (ALiBi), a norm after the embedding",
+    small={
+        "vocab_size": 13, "hidden_size": 12, "n_head": 3, "n_layer": 2, "seq_length": 32, "bos_token_id": None,
+        "eos_token_id": None,
+    },
+    heads={TOKENS: "classifier"},
+    ignored="pretraining_tp slow_but_exact offset_alibi skip_bias_add* *_fusion attention_softmax_in_fp32 n_inner",
+)  # fmt: skip

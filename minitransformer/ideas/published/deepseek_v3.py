@@ -1,0 +1,79 @@
+"""DeepSeek-V3: DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 2.1. A DeepSeek-V2 with sigmoids for gates.
+
+A bias that gets no gradient helps to choose the experts. The extra layers that predict a second token (section 2.2)
+serve training, and are not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..after.routing import SigmoidRouting
+from . import deepseek_v2
+from .family import WRITERS, Family, Stored, classes
+from .fields import Fields
+
+
+@dataclass(frozen=True)
+class DeepseekV3Config(deepseek_v2.DeepseekV2Config):
+    """Sizes of a DeepSeek-V3. gates_sum: whether a position's gates sum to gate_factor.
+
+    interleaved: whether rotation pairs neighbours.
+    """
+
+    max_length: int = 4096
+    d_model: int = 7168
+    n_heads: int = 128
+    d_ff: int = 18432
+    n_layers: int = 61
+    d_expert: int = 2048
+    n_experts: int = 256
+    k: int = 8
+    n_shared: int = 1
+    n_groups: int = 8
+    groups: int = 4
+    n_dense: int = 3
+    gate_factor: float = 2.5
+    gates_sum: bool = True
+    interleaved: bool = True
+
+    def route(self) -> SigmoidRouting:
+        """What chooses experts."""
+        return SigmoidRouting(self.n_experts, self.k, self.n_groups, self.groups, self.gate_factor, self.gates_sum)
+
+    def turn(self, interleaved: bool | None = None) -> Any:
+        """What turns the rotated part of queries and keys."""
+        return super().turn(self.interleaved)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1,
+    "routed_scaling_factor": 2.5, "first_k_dense_replace": 3, "n_group": 8, "topk_group": 4, "q_lora_rank": 1536,
+    "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV3Config:
+    """The config of DeepSeek-V3's config.json."""
+    fields = fields.otherwise(**_DEFAULTS)
+    fields.only(topk_method="noaux_tc", scoring_func="sigmoid", seq_aux=True)
+    found = deepseek_v2.sizes(fields, head)
+    found |= deepseek_v2.in_groups(fields, found["n_experts"], found["k"], 2)
+    found |= {"gates_sum": fields.flag("norm_topk_prob", True), "interleaved": fields.flag("rope_interleave", True)}
+    return DeepseekV3Config(**found)
+
+
+def theirs(config: DeepseekV3Config) -> dict[str, Any]:
+    """DeepSeek-V3's config.json."""
+    how = {"norm_topk_prob": config.gates_sum, "rope_interleave": config.interleaved}
+    return {**deepseek_v2.written_sizes(config), **how, "num_nextn_predict_layers": 0}
+
+
+FAMILY = Family(
+    "deepseek_v3", "model", classes("DeepseekV3", WRITERS), ours, theirs, deepseek_v2.NAMES,
+    recipe=DeepseekV3Config,
+    adds="as DeepSeek-V2; gates of sigmoids, and a bias that only chooses",
+    small=deepseek_v2.SMALL | {"num_key_value_heads": 2},
+    ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha quantization_config",
+)  # fmt: skip

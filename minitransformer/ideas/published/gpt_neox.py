@@ -1,0 +1,151 @@
+"""GPT-NeoX: Black et al. 2022, "GPT-NeoX-20B: An Open-Source Autoregressive Language Model", section 2.1.
+
+A GPT-2 with rotary positions in a quarter of each head, and attention and feed-forward network side by side. Pythia
+(Biderman et al. 2023) is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...core.layers import (
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    InputEmbedding,
+    LayerNorm,
+    Residual,
+    ScaledDotProduct,
+)
+from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
+from ..after.grouped import grouped
+from ..after.parallel_block import ParallelLayer
+from ..after.scaled_angles import scaled_turn
+from . import angles
+from .family import BODY, READERS, WRITERS, Family, Stored, classes
+from .fields import Fields, written
+from .heads import TOKENS
+
+
+@dataclass(frozen=True)
+class GptNeoxConfig(LanguageModelConfig):
+    """Sizes of a GPT-NeoX. bias: whether attention's maps have one. d_rotary: how much of a head turns; None: all.
+
+    parallel: whether attention and feed-forward network stand side by side.
+    """
+
+    max_length: int = 2048
+    activation: str = "gelu"
+    tie_output: bool = False
+    rotary_base: float = 10000.0
+    d_rotary: int | None = None
+    parallel: bool = True
+    scaled_angles: ClassVar[None] = None
+
+    @property
+    def d_head(self) -> int:
+        """The width of a head."""
+        return self.d_model // self.n_heads
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of GPT-NeoX."""
+        d, turn = self.d_model, scaled_turn(self.rotary_base, None, self.d_rotary)
+
+        def layer() -> EncoderLayer:
+            mix = ScaledDotProduct(dropout=self.attention_dropout)
+            attention = grouped(d, self.n_heads, self.n_heads, bias=self.bias, rng=rng, mix=mix, turn=turn)
+            sublayers = attention, FeedForward(d, self.d_ff, self.activation, rng=rng)
+            kind = ParallelLayer if self.parallel else EncoderLayer
+            return kind.of(*(Residual(f, LayerNorm(d, self.norm_eps), "pre", self.dropout) for f in sublayers))
+
+        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
+        return LanguageModelParts(
+            embed=InputEmbedding(tokens, None, dropout=self.dropout),
+            stack=Encoder.of([layer() for _ in range(self.n_layers)], LayerNorm(d, self.norm_eps), self.recompute),
+            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        )
+
+
+FIELDS = """
+vocab_size                 size        vocabulary
+max_position_embeddings    size        max_length           2048
+hidden_size                size        d_model
+num_attention_heads        size        n_heads
+intermediate_size          size        d_ff
+num_hidden_layers          size        n_layers
+hidden_dropout             rate        dropout
+attention_dropout          rate        attention_dropout
+hidden_act                 activation  activation           "gelu"
+layer_norm_eps             positive    norm_eps             1e-5
+attention_bias             flag        bias                 true
+use_parallel_residual      flag        parallel             true
+tie_word_embeddings        flag        tie_output           false
+"""
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> GptNeoxConfig:
+    """The config of GPT-NeoX's config.json."""
+    fields.only(is_decoder=False)
+    found = fields.read(FIELDS)
+    found["tie_output"] |= head == BODY
+    named = fields.positive("rotary_emb_base", 10000.0), fields.positive("rotary_pct", 0.25)
+    turns = Fields({"rope_theta": named[0], "partial_rotary_factor": named[1], **fields.document}, fields.asked)
+    return GptNeoxConfig(**found, **unscaled(turns, found["d_model"] // max(1, found["n_heads"])))
+
+
+def unscaled(fields: Fields, width: int) -> dict[str, Any]:
+    """The fields `rotary_base` and `d_rotary`. Scaled angles are refused."""
+    found = angles.read(fields, width, partial=True)
+    if (scaled := found.pop("scaled_angles")) is not None:
+        raise ValueError(f"rotary angles of type {scaled['kind']!r} are not supported in this family, only 'default'")
+    if width % 2 and found["d_rotary"] is None:
+        raise ValueError(f"a head must have an even width, since rotary positions turn pairs of numbers; got {width}")
+    return found
+
+
+def theirs(config: GptNeoxConfig) -> dict[str, Any]:
+    """GPT-NeoX's config.json."""
+    return {
+        **written(config, FIELDS),
+        **angles.written(config),
+        "rotary_emb_base": config.rotary_base,
+        "rotary_pct": (config.d_rotary or config.d_head) / config.d_head,
+    }
+
+
+NAMES = """
+embed_in                               =  tokens
+layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
+layers.*.attention.query_key_value     THEADS  stack.layers.*.self_attention.sublayer.query|key|value
+layers.*.attention.dense               T  stack.layers.*.self_attention.sublayer.output
+layers.*.post_attention_layernorm      =  stack.layers.*.feed_forward.norm
+layers.*.mlp.dense_h_to_4h             T  stack.layers.*.feed_forward.sublayer.inner
+layers.*.mlp.dense_4h_to_h             T  stack.layers.*.feed_forward.sublayer.output
+final_layer_norm                       =  stack.final_norm
+layers.*.attention.bias                -
+layers.*.attention.masked_bias         -
+layers.*.attention.rotary_emb.inv_freq -
+/embed_out                             =  output
+/embed_out                             ~  tokens
+"""
+
+
+def names(config: GptNeoxConfig) -> str:
+    """The table of names: queries, keys and values lie head by head in one matrix."""
+    return NAMES.replace("HEADS", str(config.n_heads))
+
+
+FAMILY = Family(
+    "gpt_neox", "gpt_neox", classes("GPTNeoX", WRITERS | READERS), ours, theirs, names,
+    recipe=GptNeoxConfig,
+    adds="as GPT-2; rotary positions in a part of each head, attention and feed-forward network side by side",
+    heads={TOKENS: "classifier"},
+    small={
+        "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 10, "num_hidden_layers": 2,
+        "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None, "rotary_pct": 0.5,
+    },
+)  # fmt: skip

@@ -1,0 +1,61 @@
+"""Stacks of two kinds of layers, as config.json has them: windows in most layers, none in every n-th.
+
+    layer_types      ["sliding_attention", ..., "full_attention", ...], or missing: then the family's n holds
+    rope_parameters  {"full_attention": {...}, "sliding_attention": {...}}: each kind turns by its own angles
+
+Older files have rope_theta and rope_scaling for the full layers, and Gemma's rope_local_base_freq for the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import angles
+from .fields import Fields
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+_BASES = {FULL: "rope_theta", SLIDING: "rope_local_base_freq"}
+
+
+def kinds(n_layers: int, full_every: int) -> list[str]:
+    """layer_types: layer i, from 0 on, is full where full_every divides i + 1."""
+    return [SLIDING if (i + 1) % full_every else FULL for i in range(n_layers)]
+
+
+def full_every(fields: Fields, n_layers: int, default: int) -> int:
+    """The n of a stack in which every n-th layer is full. Raises ValueError for any other order of layers."""
+    n, found = fields.size("sliding_window_pattern", default), fields.get("layer_types")
+    if found is None:
+        return n
+    n = found.index(FULL) + 1 if isinstance(found, list) and FULL in found else max(default, n_layers + 1)
+    if found != kinds(n_layers, n):
+        raise ValueError(f"layer_types must have {FULL!r} in every n-th layer, and {SLIDING!r} in all others")
+    return n
+
+
+def of_kind(fields: Fields, kind: str, base: float) -> Fields:
+    """The fields with the angles of one kind of layer where a Llama has those of all. base: for a missing one."""
+    found, theta = fields.get("rope_parameters"), fields.get(_BASES[kind])
+    document = {**fields.document, "rope_theta": base if theta is None else theta}
+    if kind == SLIDING:
+        document["rope_scaling"] = None
+    if found is not None:
+        if not isinstance(found, dict) or not found.keys() <= {FULL, SLIDING}:
+            raise ValueError(f"rope_parameters must have an object for {FULL} and one for {SLIDING}, and nothing else")
+        document["rope_parameters"] = found.get(kind)
+    return Fields(document, fields.asked)
+
+
+def local_base(fields: Fields, width: int, base: float) -> float:
+    """The base of the angles in the layers with windows. Scaled ones are refused there."""
+    found = angles.read(of_kind(fields, SLIDING, base), width)
+    if found["scaled_angles"] is not None:
+        raise ValueError(f"rope_parameters of {SLIDING} must be of type 'default': only full layers scale their angles")
+    return found["rotary_base"]
+
+
+def written_kinds(config: Any, sizes: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a config.json. sizes: those of a config like Llama's; config: with full_every and local_base."""
+    rest = {name: value for name, value in sizes.items() if name not in ("rope_theta", "rope_scaling")}
+    turns = {FULL: sizes["rope_parameters"], SLIDING: angles.one(config.local_base, None)}
+    return {**rest, "layer_types": kinds(config.n_layers, config.full_every), "rope_parameters": turns}

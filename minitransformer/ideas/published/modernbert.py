@@ -1,0 +1,213 @@
+"""ModernBERT: Warner et al. 2024, "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder ...", section 2.1.
+
+A BERT with rotary positions, gated feed-forward networks and pre-norm order. Only every third layer sees the whole
+text; the others see a window on both sides, and have another rotary base.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...core.layers import (
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    InputEmbedding,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    Residual,
+    ScaledDotProduct,
+)
+from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
+from ..after.both_sides import BothSides
+from ..after.gated import GatedFeedForward
+from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
+from ..after.rotary import rotary_turn
+from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Stored, classes
+from .fields import Fields, written
+from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
+from .text_encoder import MaskedLanguageModel, TextEncoder
+
+__all__ = ["MaskedLanguageModel", "ModernBertConfig", "TextEncoder"]  # `models.load` finds the models of this config
+
+
+@dataclass(frozen=True)
+class ModernBertConfig:
+    """Sizes of a ModernBERT. The defaults are those of ModernBERT-Base.
+
+    every: the layers 0, every, 2 · every, ... see the whole text, with angles of base rotary_base; the others see
+    window // 2 tokens on each side, with local_base.
+    """
+
+    vocabulary: int
+    max_length: int = 8192
+    d_model: int = 768
+    n_heads: int = 12
+    d_ff: int = 1152
+    n_layers: int = 22
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation: str = "gelu"
+    norm_eps: float = 1e-5
+    bias: bool = False  # of attention's maps
+    ff_bias: bool = False
+    norm_bias: bool = False
+    head_bias: bool = False
+    pooling: str = "cls"  # the first token's vector is that of the text, in a classifier; "mean": the mean
+    every: int = 3
+    window: int = 128
+    rotary_base: float = 160000.0
+    local_base: float = 10000.0
+    tie_output: bool = True
+    types: ClassVar[int] = 0
+    pooler: ClassVar[str | None] = None
+
+    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+        """The parts of ModernBERT."""
+        d, h = self.d_model, self.n_heads
+
+        def layer(i: int) -> EncoderLayer:
+            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
+            local = i % self.every
+            mix = BothSides(self.window // 2, mix) if local else mix
+            turn = rotary_turn(self.local_base if local else self.rotary_base)
+            attention = MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
+            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.ff_bias, rng)
+            norms: Any = self.norm() if i else NoNorm(d), self.norm()  # the embedding has a norm already
+            return EncoderLayer.of(Residual(attention, norms[0], "pre"), Residual(feed_forward, norms[1], "pre"))
+
+        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
+        embed = InputEmbedding(tokens, None, dropout=self.dropout, norm=self.norm())
+        return EncoderOnlyParts(embed, Encoder.of([layer(i) for i in range(self.n_layers)], self.norm()), MeanPool())
+
+    def norm(self) -> Any:
+        """A norm of vectors of width d_model."""
+        return (LayerNorm if self.norm_bias else LayerNormWithoutBias)(self.d_model, self.norm_eps)
+
+    def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, Any]:
+        """The map and the norm before the logits of a masked-language model."""
+        return Linear(self.d_model, width, self.head_bias, rng), self.norm()
+
+    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | Pooled:
+        """What stands between the body and any other head, in a classifier together with its pool."""
+        dense, norm = self.prediction(self.d_model, rng)
+        prediction = Prediction(dense, self.activation, norm)
+        pool = FirstOfAll() if self.pooling == "cls" else MeanPool()
+        return Pooled(pool, prediction) if head == CLASSES else prediction
+
+
+FIELDS = """
+vocab_size                 size        vocabulary
+max_position_embeddings    size        max_length           8192
+hidden_size                size        d_model
+num_attention_heads        size        n_heads
+intermediate_size          size        d_ff
+num_hidden_layers          size        n_layers
+embedding_dropout          rate        dropout
+attention_dropout          rate        attention_dropout
+hidden_activation          activation  activation           "gelu"
+norm_eps                   positive    norm_eps             1e-5
+attention_bias             flag        bias                 false
+mlp_bias                   flag        ff_bias              false
+norm_bias                  flag        norm_bias            false
+classifier_bias            flag        head_bias            false
+local_attention            size        window               128
+tie_word_embeddings        flag        tie_output           true
+"""
+_BASES = (("full_attention", "rotary_base", "global", 160000.0), ("sliding_attention", "local_base", "local", 10000.0))
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> ModernBertConfig:
+    """The config of ModernBERT's config.json."""
+    fields.only(position_embedding_type="absolute")
+    found = fields.read(FIELDS)
+    if head != BODY and fields.activation("classifier_activation", "gelu") != found["activation"]:
+        raise ValueError("classifier_activation must be that of the layers, hidden_activation")
+    if (width := found["d_model"] // found["n_heads"]) % 2:
+        raise ValueError(f"a head must have an even width, since rotary positions turn pairs of numbers; got {width}")
+    if head == MASKED:
+        fields.only(decoder_bias=True)
+    found["pooling"] = fields.choice("classifier_pooling", {"cls": "cls", "mean": "mean"}, "cls")
+    return ModernBertConfig(**found, **_bases(fields), every=_every(fields, found["n_layers"]))
+
+
+def _bases(fields: Fields) -> dict[str, Any]:
+    """The bases of the angles; earlier files have them in two fields of their own."""
+    given, found = fields.get("rope_parameters") or {}, {}
+    for kind, name, old, default in _BASES:
+        inside = Fields(given.get(kind) or {} if isinstance(given, dict) else {})
+        inside.only(rope_type="default")
+        found[name] = inside.positive("rope_theta", fields.positive(f"{old}_rope_theta", default))
+        inside.nothing_else(place=f"rope_parameters.{kind}")
+    if not isinstance(given, dict) or set(given) - {kind for kind, *_ in _BASES}:
+        raise ValueError("rope_parameters must be an object with full_attention and sliding_attention")
+    return found
+
+
+def _kinds(every: int, n_layers: int) -> list[str]:
+    return ["sliding_attention" if i % every else "full_attention" for i in range(n_layers)]
+
+
+def _every(fields: Fields, n_layers: int) -> int:
+    every, kinds = fields.size("global_attn_every_n_layers", 3), fields.get("layer_types")
+    if kinds in (None, _kinds(every, n_layers)):
+        return every
+    for every in range(1, n_layers + 1):
+        if kinds == _kinds(every, n_layers):
+            return every
+    raise ValueError("layer_types must be 'full_attention' in every n-th layer from the first on, else 'sliding_...'")
+
+
+def theirs(config: ModernBertConfig) -> dict[str, Any]:
+    """ModernBERT's config.json."""
+    bases = {kind: {"rope_type": "default", "rope_theta": getattr(config, name)} for kind, name, *_ in _BASES}
+    fields = written(config, FIELDS)
+    return {
+        **fields,
+        "classifier_activation": fields["hidden_activation"],
+        "classifier_pooling": config.pooling,
+        "rope_parameters": bases,
+        "layer_types": _kinds(config.every, config.n_layers),
+        "global_attn_every_n_layers": config.every,
+    }
+
+
+NAMES = """
+embeddings.tok_embeddings              =  embed.tokens
+embeddings.norm                        =  embed.norm
+layers.*.attn_norm                     =  encoder.layers.*.self_attention.norm
+layers.*.attn.Wqkv                     T  encoder.layers.*.self_attention.sublayer.query|key|value
+layers.*.attn.Wo                       T  encoder.layers.*.self_attention.sublayer.output
+layers.*.mlp_norm                      =  encoder.layers.*.feed_forward.norm
+layers.*.mlp.Wi                        T  encoder.layers.*.feed_forward.sublayer.gate|inner
+layers.*.mlp.Wo                        T  encoder.layers.*.feed_forward.sublayer.output
+final_norm                             =  encoder.final_norm
+/head.dense                            T  dense
+/head.norm                             =  norm
+/head.dense                            T  prediction.dense
+/head.norm                             =  prediction.norm
+/head.dense                            T  pool.prediction.dense
+/head.norm                             =  pool.prediction.norm
+/decoder                               =  output
+/decoder                               ~  embed.tokens
+/decoder.bias                          =  logit_bias
+"""
+
+
+FAMILY = Family(
+    "modernbert", "model", classes("ModernBert", ENCODERS), ours, theirs, NAMES,
+    recipe=ModernBertConfig,
+    adds="rotary positions of two bases, a window on both sides in most layers, gated feed-forward networks",
+    small={
+        "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 3,
+        "max_position_embeddings": 16, "pad_token_id": 1, "local_attention": 5, "global_attn_every_n_layers": 2,
+        "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
+    },
+    heads={ANSWERS: "classifier"},
+    ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
+    "classifier_activation decoder_bias",
+)  # fmt: skip

@@ -1,0 +1,100 @@
+"""nanochat: Karpathy 2025, github.com/karpathy/nanochat, gpt.py. A Llama with simpler norms and feed-forward networks.
+
+RMSNorm without a gain, everywhere: also of the token vectors, and of queries and keys; the square of a ReLU instead of
+a gate; capped logits. Its positions turn the other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.layers import FeedForward, ScaledDotProduct
+from ...core.models.language_model import LanguageModelParts
+from ..after.plain_norm import PlainRMSNorm
+from ..after.qk_norm import qk_norm
+from ..after.rotary import RotaryPositions, rotary
+from ..after.softcap import CappedOutput
+from ..after.squared_relu import squared_relu
+from . import llama
+from .decoder import decoder
+from .family import WRITERS, Family, Stored, classes
+from .fields import Fields
+
+
+class BackwardPositions(RotaryPositions):
+    """Rotate by -θ: the scores see distances n - m where those of RotaryPositions see m - n. heads: (..., H, T, d)."""
+
+    def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
+        """Return (turned, backward). positions: integers (..., T), where they do not count from `start`."""
+        counted = array_module(heads).arange(start, start + heads.shape[-2])
+        return rotary(heads, base=self.base, positions=-(counted if positions is None else positions[..., None, :]))
+
+
+@dataclass(frozen=True)
+class NanochatConfig(llama.LlamaConfig):
+    """Sizes of a nanochat: those of a Llama. bias: whether attention's four maps have one. logit_cap: None for no cap.
+
+    activation: of what is squared; only "relu" is known.
+    """
+
+    activation: str = "relu"
+    logit_cap: float | None = 15.0
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of nanochat. Raises ValueError for another activation, and for scaled angles."""
+        if self.activation != "relu" or self.scaled_angles is not None or self.d_rotary is not None:
+            raise ValueError("a nanochat has activation 'relu', and neither scaled_angles nor d_rotary")
+        then = (BackwardPositions(self.rotary_base),) * 2
+        return decoder(
+            self,
+            rng,
+            norm=lambda: PlainRMSNorm(self.d_model, self.norm_eps),
+            mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
+            turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=PlainRMSNorm),
+            feed_forward=lambda i: FeedForward(self.d_model, self.d_ff, squared_relu, False, rng),
+            embedding_norm=PlainRMSNorm(self.d_model, self.norm_eps),
+            output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
+        )
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> NanochatConfig:
+    """The config of nanochat's config.json."""
+    fields.only(hidden_act="relu2")
+    cap = fields.get("final_logit_softcapping", 15.0)
+    sizes = llama.sizes(Fields({**fields.document, "hidden_act": "relu"}, fields.asked), head)
+    if sizes["scaled_angles"] is not None:
+        raise ValueError("rope_parameters must be of type 'default': a nanochat has no scaled angles")
+    sizes["logit_cap"] = None if cap is None else fields.positive("final_logit_softcapping", 15.0)
+    return NanochatConfig(**sizes, bias=fields.flag("attention_bias", False))
+
+
+def theirs(config: NanochatConfig) -> dict[str, Any]:
+    """nanochat's config.json."""
+    own = {"hidden_act": "relu2", "final_logit_softcapping": config.logit_cap, "attention_bias": config.bias}
+    return {**llama.written_sizes(config), **own}
+
+
+NAMES = """
+embed_tokens                           =  tokens
+layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query
+layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key
+layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
+layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.output
+layers.*.mlp.fc1                       T  stack.layers.*.feed_forward.sublayer.inner
+layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.output
+/lm_head                               =  output
+/lm_head                               =  output.tokens
+/lm_head                               ~  tokens
+"""
+
+
+FAMILY = Family(
+    "nanochat", "model", classes("NanoChat", WRITERS), ours, theirs, NAMES,
+    recipe=NanochatConfig,
+    adds="norms without a gain, of token vectors, queries and keys, too; the square of a ReLU; capped logits",
+    small=llama.SMALL | {"final_logit_softcapping": 2.5},
+)  # fmt: skip

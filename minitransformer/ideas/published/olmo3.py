@@ -1,0 +1,93 @@
+"""OLMo 3: OLMo Team 2025, "Olmo 3", section 3. An OLMo 2 with a window in three of four layers.
+
+For long texts YaRN scales the angles of the fourth, which sees everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import RMSNorm, ScaledDotProduct
+from ...core.models.language_model import LanguageModelParts
+from ..after.gated import GatedFeedForward
+from ..after.rotary import rotary_turn
+from ..after.sandwich import Normed, NormedUpdate
+from . import llama, olmo2
+from .decoder import decoder, within
+from .family import WRITERS, Family, Stored, classes
+from .fields import Fields
+from .layer_kinds import FULL, SLIDING, full_every, local_base, of_kind, written_kinds
+
+
+@dataclass(frozen=True)
+class Olmo3Config(llama.LlamaConfig):
+    """Sizes of an OLMo 3: those of a Llama. bias: whether attention's four maps have one.
+
+    window: of all layers but every full_every-th; local_base: of the angles there.
+    """
+
+    norm_eps: float = 1e-5
+    rotary_base: float = 5e5
+    local_base: float = 5e5
+    window: int = 4096
+    full_every: int = 4
+
+    def is_full(self, i: int) -> bool:
+        """Whether layer i sees everything."""
+        return (i + 1) % self.full_every == 0
+
+    def turn(self, i: int = 0) -> Any:
+        """What turns queries and keys in layer i: angles that are scaled in full layers alone."""
+        return super().turn(i) if self.is_full(i) else rotary_turn(self.local_base)
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of OLMo 3."""
+
+        def norm(width: int = self.d_model) -> RMSNorm:
+            return RMSNorm(width, self.norm_eps)
+
+        def mix(i: int) -> Any:
+            plain = ScaledDotProduct(dropout=self.attention_dropout)
+            return plain if self.is_full(i) else within(self.window, plain)
+
+        return decoder(
+            self,
+            rng,
+            norm=norm,
+            mix=mix,
+            turn=self.turn,
+            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            residual=lambda sublayer: NormedUpdate(sublayer, norm(), self.dropout),
+            around_maps=lambda part: Normed(part, norm(part.d_out)),
+        )
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Olmo3Config:
+    """The config of OLMo 3's config.json."""
+    fields = fields.otherwise(rms_norm_eps=1e-5, sliding_window=4096)
+    sizes = llama.sizes(of_kind(fields, FULL, 5e5), head)
+    own: dict[str, Any] = {
+        "window": fields.size("sliding_window"),
+        "full_every": full_every(fields, sizes["n_layers"], 4),
+    }
+    own["local_base"] = local_base(fields, sizes["d_head"], 5e5)
+    return Olmo3Config(**sizes, **own, bias=fields.flag("attention_bias", False))
+
+
+def theirs(config: Olmo3Config) -> dict[str, Any]:
+    """OLMo 3's config.json."""
+    own = {"sliding_window": config.window, "attention_bias": config.bias}
+    return {**written_kinds(config, llama.written_sizes(config)), **own}
+
+
+_YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 8}
+_TURNS = {FULL: _YARN, SLIDING: {"rope_type": "default", "rope_theta": 50.0}}
+FAMILY = Family(
+    "olmo3", "model", classes("Olmo3", WRITERS), ours, theirs, olmo2.NAMES,
+    recipe=Olmo3Config,
+    adds="as OLMo 2; a window in three of four layers, YaRN's angles in the fourth",
+    small=llama.SMALL | {"sliding_window": 3, "layer_types": [SLIDING, FULL], "rope_parameters": _TURNS},
+)  # fmt: skip

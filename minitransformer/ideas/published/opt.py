@@ -1,0 +1,108 @@
+"""OPT: Zhang et al. 2022, "OPT: Open Pre-trained Transformer Language Models", section 2.1.
+
+A GPT-2 with ReLU, whose positions begin in row 2 of their table. The model of 350 million has its norms after each
+sub-layer, and a table of tokens narrower than its layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import Embedding, InputEmbedding
+from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
+from ..after.narrow_table import ProjectedEmbedding, ThenProjected
+from .family import BODY, WRITERS, Family, Stored, classes
+from .fields import Fields, written
+from .heads import ANSWERS
+from .position_tables import OffsetPositions
+
+
+@dataclass(frozen=True)
+class OptConfig(LanguageModelConfig):
+    """Sizes of an OPT. width: of the table of tokens, if it is not d_model."""
+
+    max_length: int = 2048
+    activation: str = "relu"
+    width: int | None = None
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of OPT."""
+        parts, d, width = super().parts(rng), self.d_model, self.width
+        tokens, output = parts.embed.tokens, parts.output
+        if width is not None:
+            tokens = ProjectedEmbedding(self.vocabulary, width, d, rng)
+            output = tokens if self.tie_output else Embedding(self.vocabulary, width, std=0.02, rng=rng)
+            parts.stack.final_norm = ThenProjected(parts.stack.final_norm, d, width, rng)
+        positions = OffsetPositions(self.max_length, d, 2, rng)
+        return LanguageModelParts(InputEmbedding(tokens, positions), parts.stack, output)
+
+
+FIELDS = """
+vocab_size                 size        vocabulary
+max_position_embeddings    size        max_length           2048
+hidden_size                size        d_model
+num_attention_heads        size        n_heads
+ffn_dim                    size        d_ff
+num_hidden_layers          size        n_layers
+dropout                    rate        dropout
+attention_dropout          rate        attention_dropout
+activation_function        activation  activation           "relu"
+enable_bias                flag        bias                 true
+tie_word_embeddings        flag        tie_output           true
+"""
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> OptConfig:
+    """The config of OPT's config.json."""
+    fields.only(layer_norm_elementwise_affine=True, _remove_final_layer_norm=False)
+    found = fields.read(FIELDS)
+    found["tie_output"] |= head == BODY
+    order = "pre" if fields.flag("do_layer_norm_before", True) else "post"
+    width = fields.size("word_embed_proj_dim", found["d_model"])
+    return OptConfig(**found, norm_order=order, width=None if width == found["d_model"] else width)
+
+
+def theirs(config: OptConfig) -> dict[str, Any]:
+    """OPT's config.json."""
+    before = config.norm_order == "pre"
+    return {
+        **written(config, FIELDS),
+        "do_layer_norm_before": before,
+        "word_embed_proj_dim": config.width or config.d_model,
+    }
+
+
+NAMES = """
+decoder.embed_tokens                           =  tokens
+decoder.project_in                             T  tokens.projection
+decoder.embed_positions                        =  embed.positions
+decoder.layers.*.self_attn_layer_norm          =  stack.layers.*.self_attention.norm
+decoder.layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query
+decoder.layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key
+decoder.layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
+decoder.layers.*.self_attn.out_proj            T  stack.layers.*.self_attention.sublayer.output
+decoder.layers.*.final_layer_norm              =  stack.layers.*.feed_forward.norm
+decoder.layers.*.fc1                           T  stack.layers.*.feed_forward.sublayer.inner
+decoder.layers.*.fc2                           T  stack.layers.*.feed_forward.sublayer.output
+decoder.final_layer_norm                       =  stack.final_norm
+decoder.final_layer_norm                       =  stack.final_norm.norm
+decoder.project_out                            T  stack.final_norm.projection
+/lm_head                                       =  output
+/lm_head                                       ~  tokens
+"""
+
+
+FAMILY = Family(
+    "opt", "model", classes("OPT", WRITERS | {"ForQuestionAnswering": ANSWERS}), ours, theirs, NAMES,
+    recipe=OptConfig,
+    adds="as GPT-2; positions from row 2 on, in the model of 350M a narrow token table and norms after each sub-layer",
+    small={
+        "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "ffn_dim": 8, "num_hidden_layers": 2,
+        "max_position_embeddings": 32, "word_embed_proj_dim": 8, "pad_token_id": 1, "bos_token_id": None,
+        "eos_token_id": None,
+    },
+    ignored="prefix layerdrop",
+)  # fmt: skip

@@ -71,7 +71,7 @@ def test_bad_input_gets_a_sentence():
     with pytest.raises(ValueError, match="hints for the lines 1 to 4"):
         course.derivation("derive_softmax").hint(9)
     with pytest.raises(ValueError, match="needs a hint"):
-        read("derive_x", "# X\n\nWords.\n\n    given x\n\nFind: dx\n\n    dx = 1\n")
+        read("derive_x", "# X (chapter 1)\n\nWords.\n\n    given x\n\nFind: dx\n\n    dx = 1\n")
 
 
 def hand_in(*cells: tuple[str, str]) -> bytes:

@@ -1,7 +1,7 @@
 """Exercises that one derives on paper: what is given, what to find, and a derivation with a hint for each line.
 
-Each is a file in tasks/: a title, the statement, the start (indented), a line `Find: ...`, and a model derivation, in
-which the comment of a line is its hint. A new file is a new exercise.
+Each is a file in tasks/: a title with its chapter, the statement, the start (indented), a line `Find: ...`, and a model
+derivation, in which the comment of a line is its hint. A new file is a new exercise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
-_FILE = re.compile(r"# (.+?)\n\n(.+?)\n\n((?:    .+\n)+)\nFind: (.+)\n\n((?:    .+\n)+)", re.DOTALL)
+_FILE = re.compile(r"# (.+?) \(chapter (\d+)\)\n\n(.+?)\n\n((?:    .+\n)+)\nFind: (.+)\n\n((?:    .+\n)+)", re.DOTALL)
 _HINT = re.compile(r"\s+#\s+")
 WITHOUT_SUM = " without a sum"
 
@@ -31,6 +31,7 @@ class Derivation:
     start: str
     finish: tuple[str, ...]
     model: tuple[tuple[str, str], ...]  # lines and their hints
+    chapter: int  # the notebook that it belongs to
 
     def hint(self, line: int = 1) -> str:
         """The hint for a line of the model derivation, counted from 1, without the line."""
@@ -55,14 +56,16 @@ def read(name: str, text: str) -> Derivation:
     """An exercise from the text of its file. Raises ValueError if it has not the form that is told above."""
     match = _FILE.fullmatch(text)
     if not match:
-        raise ValueError(f"{name}: expected a title, a statement, the start, `Find: ...` and a derivation")
-    title, statement, start, finish, model = match.groups()
+        raise ValueError(
+            f"{name}: expected `# Title (chapter 3)`, a statement, the start, `Find: ...` and a derivation"
+        )
+    title, chapter, statement, start, finish, model = match.groups()
     lines = [_HINT.split(line[4:], maxsplit=1) for line in model.splitlines()]
     if any(len(each) != 2 for each in lines):
         raise ValueError(f"{name}: each line of the derivation needs a hint behind #")
     found = tuple((each[0], each[1]) for each in lines)
     start = "\n".join(line[4:] for line in start.splitlines())
-    return Derivation(name, title, " ".join(statement.split()), start, tuple(finish.split(", ")), found)
+    return Derivation(name, title, " ".join(statement.split()), start, tuple(finish.split(", ")), found, int(chapter))
 
 
 @functools.cache

@@ -66,7 +66,7 @@ def build(
         write_chapters(site, [*chapters, *ideas], siblings)
         write_questions(site, chapters)
         write_exercises(site, found, siblings)
-        write_derivations(site)
+        write_derivations(site, chapters)
         write_code(site, seen, siblings, source / "notebooks" / "gpt2.py")
         write_reference(site)
         write_teachers(site, chapters, source, address)

@@ -8,6 +8,7 @@ from ...course.derive import Derivation, tasks
 from ...course.derive.marking import start_formulas
 from .exercises import FILES, SCRIPTS
 from .frame import Site, template
+from .notebook import Chapter
 from .siblings import in_turn
 
 _SYMBOLS = (  # what a key shows and puts in, and its name
@@ -17,16 +18,18 @@ _SYMBOLS = (  # what a key shows and puts in, and its name
 )  # fmt: skip
 
 
-def write_derivations(site: Site) -> None:
+def write_derivations(site: Site, chapters: list[Chapter]) -> None:
     """Write a page for each exercise."""
     addresses = [(f"exercises/{name}.html", exercise.title) for name, exercise in tasks().items()]
     for exercise, (path, _) in zip(tasks().values(), addresses, strict=True):
-        body = _page(exercise, in_turn(addresses, path), site)
+        (chapter,) = (each for each in chapters if each.number == exercise.chapter)
+        link = f'<a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a>'
+        body = _page(exercise, link, in_turn(addresses, path), site)
         site.page(path, exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{exercise.title} (on paper)", exercise.statement)
 
 
-def _page(exercise: Derivation, near: str, site: Site) -> str:
+def _page(exercise: Derivation, chapter: str, near: str, site: Site) -> str:
     given = [line for line in exercise.start.splitlines() if line.startswith("given ")]
     hints = "".join(
         f'<details class="hint"><summary>Hint for step {n}</summary><p>{html.escape(hint)}</p></details>\n'
@@ -41,6 +44,7 @@ def _page(exercise: Derivation, near: str, site: Site) -> str:
     return template(
         "derive",
         name=exercise.name,
+        chapter=chapter,
         title=html.escape(exercise.title),
         statement=html.escape(exercise.statement),
         given="".join(f"<p><code>{html.escape(line)}</code></p>\n" for line in given),

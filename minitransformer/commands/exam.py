@@ -6,7 +6,16 @@ import argparse
 import re
 
 from ..core.arrays.files import write
-from ..school.course.examination import QUESTIONS, chosen, concepts_paper, paper, to_html
+from ..school.course.examination import (
+    QUESTIONS,
+    OpenQuestion,
+    Question,
+    chosen,
+    concepts_paper,
+    open_questions,
+    paper,
+    to_html,
+)
 from . import UsageError
 from .common import unknown
 from .outputs import file_to_write
@@ -20,6 +29,9 @@ def add(command: argparse.ArgumentParser) -> None:
         "count give the same paper on every machine. --answers prints the worked answers in their place."
     )
     command.epilog = f"The {len(QUESTIONS)} questions: " + ", ".join(QUESTIONS)
+    command.epilog += (
+        f". {len(open_questions())} derivations, open questions asked by name: {', '.join(open_questions())}"
+    )
     command.add_argument("names", nargs="*", metavar="QUESTION", help="these questions; without names, some of --weeks")
     command.add_argument("--seed", type=int, default=0, help="seed of the numbers and of the choice (default: 0)")
     command.add_argument(
@@ -42,13 +54,13 @@ def _run(options: argparse.Namespace) -> int:
             raise UsageError("--concepts prints all of its questions; drop the names")
         text = concepts_paper(options.seed, options.answers)
     else:
+        known: dict[str, Question | OpenQuestion] = {**QUESTIONS, **open_questions()}
         for name in options.names:
-            if name not in QUESTIONS:
-                raise UsageError(unknown("question", name, list(QUESTIONS)))
+            if name not in known:
+                raise UsageError(unknown("question", name, list(known)))
         try:
-            asked = [QUESTIONS[name] for name in options.names] or chosen(
-                _weeks(options.weeks), options.count, options.seed
-            )
+            asked = [known[name] for name in options.names]
+            asked = asked or [*chosen(_weeks(options.weeks), options.count, options.seed)]
         except ValueError as error:
             raise UsageError(str(error)) from error
         text = paper(asked, options.seed, options.answers)

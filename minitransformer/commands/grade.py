@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..core.arrays.files import write
-from ..school.course import marks
+from ..school.course import derive, marks
 from ..school.course.exercises import EXERCISES
 from ..school.course.grading import Grades, drawn_seed, grade_all, hand_ins, sandbox
 from ..school.course.sandbox import Limits
@@ -24,7 +24,8 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Grade every function in a hand-in that is named like an exercise of minitransformer.course: its "
         "last definition, with what it uses. Each runs in a process of its own, with limits on time and memory. The "
-        "process gets the inputs and returns arrays, which are compared here. "
+        "process gets the inputs and returns arrays, which are compared here. Derivations (Markdown below a line "
+        "derive_NAME, or a string of that name) are marked line by line. "
         "Exit status 0 if grading worked, whatever the grades."
     )
     command.epilog = (
@@ -72,8 +73,8 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"--memory must be at least 256 (MB), which Python and NumPy need, got {options.memory}")
     wanted = None if options.exercises is None else [name.strip() for name in options.exercises.split(",")]
     for name in wanted or ():
-        if name not in EXERCISES:
-            raise UsageError(unknown("grade", name, list(EXERCISES)))
+        if name not in EXERCISES and name not in derive.tasks():
+            raise UsageError(unknown("grade", name, [*EXERCISES, *derive.tasks()]))
     if options.out is not None and wanted is None:
         raise UsageError(
             "--out needs --exercises A,B,...: without it the exercises that one file adds would count for all students"

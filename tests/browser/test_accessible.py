@@ -12,7 +12,8 @@ pytestmark = pytest.mark.browser
 CHAPTER = "chapters/04_softmax_backward.html"
 SITE = [
     "index.html", "search.html?q=softmax", "chapters/index.html", CHAPTER, "chapters/06_attention_by_hand.html",
-    "exercises/index.html", "exercises/softmax_backward.html", "code/index.html", "code/core-ops-attention.html",
+    "exercises/index.html", "exercises/softmax_backward.html",
+    "exercises/derive_softmax.html", "code/index.html", "code/core-ops-attention.html",
     "steppers/index.html", "reference/index.html", "reference/ops.html", "teachers/index.html", "families.html",
     "teachers/weeks.html", "questions/06_attention_by_hand.html",
     "teachers/worksheets.html", "slides/04_softmax_backward.html", "steppers/attention-of-a-model.html",

@@ -5,6 +5,10 @@ from minitransformer import course
 course.exercises()                               # the list of all exercises
 course.exercise("softmax_backward")              # the statement; .hint() and .solution() on request
 course.check("softmax_backward", my_function)    # right, or what is wrong
+
+course.derivations()                             # the exercises that one derives on paper
+course.derivation("derive_softmax")              # the statement; .hint(line) and .solution() on request
+course.check_derivation("derive_softmax", text)  # a verdict for each line, and what is still to find
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from ...check.verify.mistakes import MISTAKES, Mistake
 from . import checking
 from .checking import judge
 from .collecting import Answer, collect
+from .derive import Derivation, Marked, mark, tasks
+from .derive import task as derivation
 from .exercise import Exercise
 from .exercises import EXERCISES
 from .result import Output, Result
@@ -26,12 +32,17 @@ __all__ = [
     "EXERCISES",
     "MISTAKES",
     "Answer",
+    "Derivation",
     "Exercise",
+    "Marked",
     "Mistake",
     "Output",
     "Result",
     "check",
+    "check_derivation",
     "collect",
+    "derivation",
+    "derivations",
     "exercise",
     "exercises",
     "judge",
@@ -67,3 +78,13 @@ def check(name: str, f: Callable[..., Any], seed: int = 0) -> Result:
     f is called on several inputs of unequal sizes, drawn from the seed. It gets copies of the arrays.
     """
     return checking.check(exercise(name), f, seed)
+
+
+def derivations() -> dict[str, str]:
+    """The names of all exercises that one derives on paper with their titles, in the order of the course."""
+    return _Titles({name: one.title for name, one in tasks().items()})
+
+
+def check_derivation(name: str, text: str) -> Marked:
+    """Mark a written derivation line by line, going on from what the exercise gives; see `derive.mark`."""
+    return mark(derivation(name), text)

@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from . import derive
 from .checking import judge
+from .derive import handed_in
 from .exercises import EXERCISES
 from .result import Result
 from .sandbox import Attempt, Limits, Sandbox, Stopped
@@ -178,7 +180,7 @@ def sandbox(exercises: Sequence[str] | None = None, seed: int | None = None, lim
 
     Raises ValueError for an unknown exercise.
     """
-    unknown = [name for name in exercises or () if name not in EXERCISES]
+    unknown = [name for name in exercises or () if name not in (*EXERCISES, *derive.tasks())]
     if unknown:
         raise ValueError(f"there is no exercise {unknown[0]!r}; minitransformer.course.exercises() lists them")
     wanted = [one for name, one in EXERCISES.items() if exercises is None or name in exercises]
@@ -211,7 +213,8 @@ def grade_all(
 
 def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades:
     try:
-        outcome = box.run(one_line(path.name), _read(path))
+        data = _read(path)
+        outcome = box.run(one_line(path.name), data)
         if outcome.unreadable:
             raise ValueError(f"{path}: {outcome.unreadable}")
         grades = []
@@ -223,12 +226,28 @@ def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades
                 grades.append(Grade(name, "wrong", 0.0, outcome.broken[name]))
             elif exercises is not None and name in exercises:
                 grades.append(Grade(name, "missing", 0.0, _why_missing(name, name in assigned)))
+        grades += _derivations(path.name, data, exercises)
         problems = [*outcome.problems, *(f"{name}: {_why_missing(name, True)}" for name in assigned if not grades)]
         return Grades(str(path), tuple(grades), problems=tuple(problems))
     except Stopped:
         return Grades(str(path), error=f"{path}: grading was stopped")
     except Exception as error:  # whatever one hand-in causes, the others are graded
         return Grades(str(path), error=str(error) if isinstance(error, ValueError | OSError) else f"{path}: {error!r}")
+
+
+def _derivations(file: str, data: bytes, exercises: Sequence[str] | None) -> list[Grade]:
+    """The grades of the derivations: of those that count, or of all that were handed in."""
+    wanted = [name for name in derive.tasks() if exercises is None or name in exercises]
+    found = {name: text for name, text in handed_in.answers(file, data).items() if name in wanted} if wanted else {}
+    marked = handed_in.marks(found)
+    grades = []
+    for name in wanted:
+        if name in marked:
+            right, score, message = (marked[name][part] for part in ("right", "score", "message"))
+            grades.append(Grade(name, "right" if right else "partial" if score else "wrong", score, message))
+        elif exercises is not None:
+            grades.append(Grade(name, "missing", 0.0, _why_missing(name, False)))
+    return grades
 
 
 def _why_missing(name: str, assigned: bool) -> str:

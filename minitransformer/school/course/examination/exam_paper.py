@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ..worksheets.html import document
 from ..worksheets.numbers import Draw
+from .derivations import OpenQuestion
 from .question import QUESTIONS, Question
 
 _CELL, _MTD = re.compile(r"\S+ ?"), r"<mtd><mn>\g<0></mn></mtd>"
@@ -39,7 +40,7 @@ def chosen(weeks: Iterable[int], count: int, seed: int) -> list[Question]:
     return sorted(taken, key=lambda question: (question.week, question.name))
 
 
-def paper(questions: Sequence[Question], seed: int, answers: bool = False) -> str:
+def paper(questions: Sequence[Question | OpenQuestion], seed: int, answers: bool = False) -> str:
     """The paper as Markdown: a heading with the marks for each question, and its worked answer if that is wanted."""
     total = sum(question.marks for question in questions)
     parts = [
@@ -48,7 +49,8 @@ def paper(questions: Sequence[Question], seed: int, answers: bool = False) -> st
     ]
     for i, question in enumerate(questions, 1):
         asked = question.asked(seed)
-        title = f"{question.name}, week {question.week}, " if answers else ""
+        week = "" if question.week is None else f"week {question.week}, "
+        title = f"{question.name}, {week}" if answers else ""
         parts += [f"## {i} ({title}{question.marks} marks)", asked.text]
         if answers:
             parts.append("\n".join(f"> {line}".rstrip() for line in asked.worked.split("\n")))
@@ -71,7 +73,10 @@ def _blocks(text: str) -> str:
         elif level and part[level] == " ":
             out.append(f"<h{level}>{html.escape(part[level + 1 :])}</h{level}>\n")
         elif part.startswith("    "):
-            out.append(_matrices([line.removeprefix("    ") for line in part.split("\n")]))
+            lines = [line.removeprefix("    ") for line in part.split("\n")]
+            out.append(
+                _matrices(lines) if _NAMED.search(lines[0]) else f"<pre>{html.escape(chr(10).join(lines))}</pre>\n"
+            )
         else:
             out.append(f"<p>{'<br>'.join(map(_typeset, part.split(chr(10))))}</p>\n")
     return "".join(out)

@@ -14,6 +14,7 @@ from ....check.verify.gradients import Progress
 from ....core.arrays.files import read_json, write
 from .chapters import write_chapters
 from .code import write_code
+from .derivations import write_derivations
 from .exercises import write_exercises
 from .families import write_families
 from .frame import PUBLIC_PYODIDE, PUBLIC_SIZES, Site
@@ -27,7 +28,7 @@ from .steppers import write_steppers
 from .teachers import write_teachers
 
 _MARK = "index.js"  # a folder that has it was built here
-_BUNDLED = ("num2words", "tqdm")  # pure Python that the chapters use and Pyodide's distribution may lack
+_BUNDLED = ("lark", "num2words", "tqdm")  # pure Python that the pages use and Pyodide's distribution may lack
 _PYTHON = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 _DATE = (2020, 1, 1, 0, 0, 0)  # so that the same files give the same wheel
 
@@ -66,6 +67,7 @@ def build(
         write_chapters(site, [*chapters, *ideas], siblings)
         write_questions(site, chapters)
         write_exercises(site, found, siblings)
+        write_derivations(site, chapters)
         write_code(site, seen, siblings, source / "notebooks" / "gpt2.py")
         write_families(site)
         write_reference(site)

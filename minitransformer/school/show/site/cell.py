@@ -119,6 +119,28 @@ def check(name: str, code: str, send: Send) -> None:
     send({"output_type": "verdict", "right": bool(result.right), "said": said, "details": details})
 
 
+def derive(name: str, text: str, send: Send) -> None:
+    """Mark a derivation, and send the verdict on each line, with the line as mathematics."""
+    from ....check.derivation.report import VERDICTS
+    from ...course import check_derivation
+
+    marked = check_derivation(name, text)
+    lines = [
+        {
+            "number": line.number,
+            "text": line.text,
+            "verdict": line.verdict,
+            "mark": VERDICTS[line.verdict],
+            "said": line.sentences(),
+            "formula": formula,
+        }
+        for line, formula in zip(marked.lines, marked.formulas, strict=True)
+    ]
+    verdict = marked.verdict.removeprefix(f"{name}: ")
+    said = [verdict[0].upper() + verdict[1:], *marked.remarks]
+    send({"output_type": "derivation", "right": marked.right, "said": said, "lines": lines})
+
+
 class _Stream(io.TextIOBase):
     """Sends what is written to it, up to a limit."""
 

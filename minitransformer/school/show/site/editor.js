@@ -19,14 +19,14 @@ function coloured(code) {
 
 const editors = new Map(); // of this page, by the names under which their texts are kept
 
-// Turn <pre> into an editor. name: under which its text is kept, unless it is the original one.
-function edit(pre, label, name, onRun) {
+// Turn <pre> into an editor. name: under which its text is kept, unless it is the original one. paint: colours the text.
+function edit(pre, label, name, onRun, paint = coloured) {
   const original = pre.textContent;
   const area = make("textarea", { "aria-label": label, spellcheck: "false", autocapitalize: "off", autocomplete: "off", rows: "1" });
   const shown = make("pre", { "aria-hidden": "true" });
   const box = make("div", { class: "editor" }, shown, area);
   const editor = { area, original, name, onchange: () => {} };
-  const draw = () => shown.replaceChildren(coloured(area.value));
+  const draw = () => shown.replaceChildren(paint(area.value));
   editor.set = (text) => {
     area.value = text;
     draw();
@@ -74,6 +74,7 @@ function workNames() {
 }
 
 function cellOf(source, exercise) {
+  if (exercise?.startsWith("derive_")) return { cell_type: "markdown", metadata: { exercise }, source: `${exercise}\n\n${source}` };
   return { cell_type: "code", execution_count: null, metadata: exercise ? { exercise } : {}, outputs: [], source };
 }
 
@@ -108,7 +109,10 @@ async function openWork(file) {
   try {
     for (const cell of JSON.parse(await file.text()).cells) {
       const { exercise } = cell.metadata ?? {};
-      if (typeof exercise === "string" && /^\w+$/.test(exercise)) codes.push([exercise, [cell.source].flat().join("")]);
+      if (typeof exercise === "string" && /^\w+$/.test(exercise)) {
+        const text = [cell.source].flat().join("");
+        codes.push([exercise, cell.cell_type === "markdown" ? text.replace(`${exercise}\n\n`, "") : text]);
+      }
     }
   } catch {
     codes.length = 0;

@@ -8,13 +8,14 @@ import itertools
 import json
 import re
 
+from ...course.derive import tasks
 from ...course.exercise import Exercise
 from . import markdown, statement
 from .frame import Site, template
 from .places import Place
 from .siblings import Siblings, in_turn, listed, module_of
 
-_FILES = (
+FILES = (
     '<button type="button" class="save" hidden>Save my work</button>\n'
     '<label hidden>Open saved work <input type="file" class="open" accept=".ipynb"></label>'
 )
@@ -28,7 +29,7 @@ _LETTERS = {
     "d_k": "numbers in a query and in a key",
     "d_v": "numbers in a value",
 }
-_SCRIPTS = ("python.js", "editor.js", "progress.js")
+SCRIPTS = ("python.js", "editor.js", "progress.js", "derive.js")
 
 
 def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
@@ -38,7 +39,7 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         links = siblings.links([module_of(place.exercise.name)], leave_out=path)
         del links["Chapter"]  # its own is above
         body = _page(place, listed(links) + in_turn(addresses, path), site)
-        site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
+        site.page(path, place.exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{place.exercise.title} (exercise)", markdown.shown(place.exercise.statement))
     groups = ""
     for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
@@ -49,13 +50,20 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         )
         groups += f'<section><h2><a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a></h2>\n'
         groups += f"<ul>{items}</ul></section>\n"
+    items = "".join(
+        f'<li data-exercise="{name}"><a href="{name}.html">{html.escape(one.title)}</a> '
+        '<span class="state"></span></li>\n'
+        for name, one in tasks().items()
+    )
     body = (
         "<h1>Exercises</h1>\n<p>Write a derivation as code; the check says which term is wrong. Your work stays in "
         "this browser. Save it as a file to hand it in: the file holds your code for these exercises, and nothing "
         "else. Tasks in other cells of the chapters and predictions are for you alone.</p>\n"
-        f'<div class="buttons">{_FILES}</div>\n{progress(found)}<div class="columns" id="exercise-list">{groups}</div>'
+        f'<div class="buttons">{FILES}</div>\n{progress(found)}<div class="columns" id="exercise-list">{groups}</div>'
+        "<h2>On paper</h2>\n<p>Write a derivation as on paper; each line is set and marked.</p>\n"
+        f'<ul class="columns">{items}</ul>'
     )
-    site.page("exercises/index.html", "Exercises", body, _SCRIPTS)
+    site.page("exercises/index.html", "Exercises", body, SCRIPTS)
 
 
 def progress(found: list[Place]) -> str:
@@ -88,7 +96,7 @@ def _page(place: Place, near: str, site: Site) -> str:
         signature=html.escape(exercise.signature),
         hints=shown,
         stub=stub,
-        files=_FILES,
+        files=FILES,
         needs=site.needs(),
         near=near,
     )

@@ -27,7 +27,9 @@ _PARTS = (
     ("teachers", "Teachers"),
 )
 _BANNER = '<p class="banner">Instructor’s build: has solutions and answers; do not publish.</p>\n'
-_NAMES = "site python worker editor predictions progress chapter exercise poll code search slides worksheets families"
+_NAMES = (
+    "site python worker editor predictions progress chapter exercise derive poll code search slides worksheets families"
+)
 _SCRIPTS = [f"{name}.js" for name in _NAMES.split()]
 
 

@@ -5,7 +5,7 @@
 function checked(name) {
   try {
     const { code, output } = JSON.parse(kept.get(`checked:${name}`));
-    return ["verdict", "error"].includes(output.output_type) ? { code, output } : null;
+    return ["verdict", "error", "derivation"].includes(output.output_type) ? { code, output } : null;
   } catch {
     return null; // there is none, or it cannot be read
   }

@@ -15,7 +15,7 @@ const python = {
 
   // Run one request, {code, number} or {code, exercise}, after those before it. number: of the cell, for tracebacks.
   // what: names what is running, for the status line. onSecond: called each second with the seconds so far. Resolves to
-  // {done, problem, seconds}.
+  // {done, problem, seconds}. A request that is quiet, {derivation, text, quiet}, leaves the status line alone.
   run(request, onOutput, what = "", onSecond = () => {}) {
     const { ends } = this;
     const turn = this.waiting.then(async () => {
@@ -26,10 +26,10 @@ const python = {
         if (!begun.done) return begun;
       }
       const began = performance.now();
-      const clock = saying(`Python is running ${what} …`.replace("  ", " "), onSecond);
+      const clock = request.quiet ? 0 : saying(`Python is running ${what} …`.replace("  ", " "), onSecond);
       const ended = await this.ask(request, onOutput);
       clearInterval(clock);
-      if (this.worker) say("");
+      if (this.worker && !request.quiet) say("");
       return { ...ended, seconds: (performance.now() - began) / 1000 };
     });
     this.waiting = turn.catch(() => {});

@@ -35,6 +35,7 @@ function send(output) {
 self.onmessage = async ({ data }) => {
   try {
     if (data.start) await start(data.start);
+    else if (data.derivation) cells.derive(data.derivation, data.text, send);
     else {
       await load(data.code);
       if (data.exercise) cells.check(data.exercise, data.code, send);

@@ -1,0 +1,62 @@
+"""A page for each exercise that one derives on paper: the start, a field that marks each line, hints for each line."""
+
+from __future__ import annotations
+
+import html
+
+from ...course.derive import Derivation, tasks
+from ...course.derive.marking import start_formulas
+from .exercises import FILES, SCRIPTS
+from .frame import Site, template
+from .notebook import Chapter
+from .siblings import in_turn
+
+_SYMBOLS = (  # what a key shows and puts in, and its name
+    ("∂", "partial derivative"), ("∑", "sum"), ("δ", "delta"), ("_", "subscript"), ("^", "power"), ("ᵀ", "transpose"),
+    ("⊙", "entry by entry"), ("√", "root"), ("σ", "sigma"), ("γ", "gamma"), ("β", "beta"), ("μ", "mu"),
+    ("ε", "epsilon"), ("θ", "theta"), ("Φ", "capital phi"), ("φ", "phi"), ("≤", "at most"),
+)  # fmt: skip
+
+
+def write_derivations(site: Site, chapters: list[Chapter]) -> None:
+    """Write a page for each exercise."""
+    addresses = [(f"exercises/{name}.html", exercise.title) for name, exercise in tasks().items()]
+    for exercise, (path, _) in zip(tasks().values(), addresses, strict=True):
+        (chapter,) = (each for each in chapters if each.number == exercise.chapter)
+        link = f'<a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a>'
+        body = _page(exercise, link, in_turn(addresses, path), site)
+        site.page(path, exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
+        site.index(path, f"{exercise.title} (on paper)", exercise.statement)
+
+
+def _page(exercise: Derivation, chapter: str, near: str, site: Site) -> str:
+    given = [line for line in exercise.start.splitlines() if line.startswith("given ")]
+    hints = "".join(
+        f'<details class="hint"><summary>Hint for step {n}</summary><p>{html.escape(hint)}</p></details>\n'
+        for n, (_, hint) in enumerate(exercise.model, 1)
+    )
+    if site.instructor:
+        solution = html.escape(exercise.solution())
+        hints += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
+    keys = "".join(
+        f'<button type="button" data-key="{key}" aria-label="{name}">{key}</button>' for key, name in _SYMBOLS
+    )
+    return template(
+        "derive",
+        name=exercise.name,
+        chapter=chapter,
+        title=html.escape(exercise.title),
+        statement=html.escape(exercise.statement),
+        given="".join(f"<p><code>{html.escape(line)}</code></p>\n" for line in given),
+        start="".join(
+            f'<div class="math block" tabindex="0" role="group" aria-label="Formula">{formula}</div>\n'
+            for formula in start_formulas(exercise)
+        ),
+        text=html.escape(exercise.start),
+        find=html.escape(", ".join(exercise.finish)),
+        hints=hints,
+        keys=keys,
+        needs=site.needs(),
+        files=FILES,
+        near=near,
+    )

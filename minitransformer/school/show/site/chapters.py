@@ -42,6 +42,8 @@ _NAMES = {
     21: "GQA, MQA, MLA, grouped-query attention, sliding window, attention sinks, linear attention, FlashAttention",
     22: "MoE, mixture of experts, router, load balancing",
     23: "data parallel, tensor parallel, all-reduce, distributed training",
+    24: "linear attention, delta rule, DeltaNet, gated delta rule, hybrid models, recurrent state",
+    25: "GPT-2, Llama, Qwen3, RMSNorm, RoPE, SwiGLU, GQA, MoE, ablation, random seeds",
 }
 _WHEN_RIGHT = "When it is right"  # so begins a text after a check that tells the answer
 

@@ -20,7 +20,7 @@ _PARTS = (  # title, what it is about, number of its last chapter
     ("A whole Transformer", "What surrounds attention, and three models that learn.", 13),
     ("Make it run, make it right", "Faster, and without the mistakes that nothing reports.", 16),
     ("Inside trained models", "What heads do, and which of them matter.", 18),
-    ("Before and after", "What attention replaced, and what today’s models changed.", 23),
+    ("Before and after", "What attention replaced, and what today’s models changed.", 25),
 )
 _PICTURES = {6: 4, 7: 5, 13: 3, 16: 2, 17: 1}  # which picture of a chapter its card shows, where it is not the first
 _ITEMS = re.compile(r"^[-*] .*(?:\n  +.*)*", re.MULTILINE)

@@ -1,0 +1,41 @@
+"""Parity of LFM2, Mamba-2 and Granite 4 with Hugging Face: random models whose sizes all differ, and holes in a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from minitransformer.models import from_pretrained
+
+from . import test_pretrained as pretrained
+
+pytestmark = pytest.mark.parity
+in_float64 = pretrained.in_float64
+HOLES = np.array([[1, 1, 0, 1, 0, 0, 1], [1, 0, 1, 1, 1, 1, 0], [1] * 7], bool)
+_LFM2: dict[str, Any] = {
+    "vocab_size": 23, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 3, "intermediate_size": 9,
+    "num_hidden_layers": 4, "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None,
+    "pad_token_id": None, "norm_eps": 1e-2, "layer_types": ["conv", "full_attention", "full_attention", "conv"],
+    "block_multiple_of": 7, "block_ffn_dim_multiplier": 1.3, "conv_bias": True, "conv_L_cache": 4,
+}  # fmt: skip
+CASES = [
+    pretrained.Case("lfm2 words with biases", "Lfm2ForCausalLM", _LFM2),
+    pretrained.Case(
+        "lfm2 words untied", "Lfm2ForCausalLM",
+        _LFM2 | {"tie_word_embeddings": False, "conv_bias": False, "conv_L_cache": 2, "block_auto_adjust_ff_dim": False},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["no mask", "left", "right", "13 tokens", "holes"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_other_shapes(case: Any, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(pretrained.MASKS, "holes", HOLES)
+    torch.manual_seed(len(side))
+    theirs = pretrained.theirs_of(case)
+    theirs.save_pretrained(tmp_path)
+    pretrained.test_outputs_and_every_gradient_are_theirs((case, theirs, from_pretrained(tmp_path)), side)

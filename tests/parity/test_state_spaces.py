@@ -1,4 +1,4 @@
-"""Parity of LFM2, Mamba-2 and Granite 4 with Hugging Face: random models whose sizes all differ, and holes in a text."""
+"""Parity of LFM2, Mamba-2 and Granite 4 with Hugging Face: random models of unequal sizes, holes in a text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ CASES = [
     pretrained.Case("lfm2 words with biases", "Lfm2ForCausalLM", _LFM2),
     pretrained.Case(
         "lfm2 words untied", "Lfm2ForCausalLM",
-        _LFM2 | {"tie_word_embeddings": False, "conv_bias": False, "conv_L_cache": 2, "block_auto_adjust_ff_dim": False},
+        _LFM2 | {
+            "tie_word_embeddings": False, "conv_bias": False, "conv_L_cache": 2, "block_auto_adjust_ff_dim": False
+        },
     ),
 ]  # fmt: skip
 

@@ -28,9 +28,10 @@ from ..short_convolution import ShortConvolution
 
 
 class GatedConvolution(Module):
-    """y = ((x W_out) ∘ convolution((x W_in) ∘ (x W_inner))) W_O. x, y: (..., T, D). It can replace attention in a layer.
+    """y = ((x W_out) ∘ convolution((x W_in) ∘ (x W_inner))) W_O. x, y: (..., T, D).
 
-    kernel: how many tokens the convolution sees, the current one included. bias: of the maps and of the convolution.
+    It can replace attention in a layer. kernel: how many tokens the convolution sees, the current one included. bias:
+    of the maps and of the convolution.
     """
 
     @declared("d_model, kernel > 0")

@@ -60,7 +60,7 @@ class GraniteHybridConfig(granite.GraniteConfig):
                 sizes = self.n_states, self.expand * self.d_model // self.n_states, self.d_state, self.n_groups
                 how = self.norm_eps, self.activation, self.state_bias, self.conv_bias
                 return Mamba2(self.d_model, *sizes, self.kernel, *how, rng=rng)
-            heads: Any = self.n_heads, self.n_key_heads, self.d_head
+            heads = self.n_heads, self.n_key_heads or 1, self.d_head
             mix = ScaledDotProduct(self.score_factor, self.attention_dropout)
             turn = self.turn(i) if self.turned else (None, None)
             return grouped(self.d_model, *heads, self.bias, rng=rng, mix=mix, turn=turn)

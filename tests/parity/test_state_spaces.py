@@ -23,10 +23,11 @@ _LFM2: dict[str, Any] = {
     "pad_token_id": None, "norm_eps": 1e-2, "layer_types": ["conv", "full_attention", "full_attention", "conv"],
     "block_multiple_of": 7, "block_ffn_dim_multiplier": 1.3, "conv_bias": True, "conv_L_cache": 4,
 }  # fmt: skip
-_OWN = ("block", "conv", "layer")
+_OWN = ("block", "conv", "layer", "norm")
 _GRANITE = {name: value for name, value in _LFM2.items() if name.partition("_")[0] not in _OWN} | {
     "embedding_multiplier": 2.5, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
 }  # fmt: skip
+_BIASED = {"attention_bias": True, "mlp_bias": True}
 _HYBRID: dict[str, Any] = _GRANITE | {
     "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
     "mamba_n_heads": 6, "mamba_d_state": 7, "mamba_n_groups": 3, "mamba_d_conv": 3, "mamba_expand": 1,
@@ -45,7 +46,7 @@ CASES = [
             "tie_word_embeddings": False, "conv_bias": False, "conv_L_cache": 2, "block_auto_adjust_ff_dim": False
         },
     ),
-    pretrained.Case("granite words biased", "GraniteForCausalLM", _GRANITE | dict.fromkeys(("attention_bias", "mlp_bias"), True)),
+    pretrained.Case("granite words biased", "GraniteForCausalLM", _GRANITE | _BIASED),
     pretrained.Case("granitemoehybrid words", "GraniteMoeHybridForCausalLM", _HYBRID),
     pretrained.Case("granitemoehybrid words dense", "GraniteMoeHybridForCausalLM", _HYBRID | _DENSE),
 ]  # fmt: skip

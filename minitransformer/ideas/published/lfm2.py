@@ -69,11 +69,11 @@ def ours(fields: Fields, head: str, stored: Stored) -> Lfm2Config:
     found = llama.sizes(Fields({**usual, **fields.document, **known}, fields.asked), head)
     attending = fields.get("full_attn_idxs", range(found["n_layers"]))
     full = full_layers(fields, found["n_layers"], "conv", attending)
-    of_convolution: dict[str, Any] = {
+    found |= {"kernel": fields.size("conv_L_cache", 3), "conv_bias": fields.flag("conv_bias", False)}
         "kernel": fields.size("conv_L_cache", 3),
         "conv_bias": fields.flag("conv_bias", False),
     }
-    return Lfm2Config(**found, full=full, **of_convolution)
+    return Lfm2Config(**found, full=full)
 
 
 def theirs(config: Lfm2Config) -> dict[str, Any]:

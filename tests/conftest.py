@@ -32,10 +32,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test marked few(n) that are not slow, n, spread evenly, stay so, and the others become slow."""
+    """Of the cases of a test marked few(n) that are neither slow nor a sweep, n, spread evenly, stay so; the others
+    become slow."""
     cases = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+        rest = item.get_closest_marker("slow") or item.get_closest_marker("sweep")
+        if item.get_closest_marker("few") and not rest:
             cases[item.nodeid.partition("[")[0]].append(item)
     for same in cases.values():
         n = same[0].get_closest_marker("few").args[0]

@@ -137,8 +137,8 @@ def test_every_public_op_and_layer_can_be_named(run, only_pretend):
         ("sofmax", "did you mean 'softmax'?"),
         ("Encoder_Layer", "did you mean 'EncoderLayer'?"),
         ("op", "did you mean 'ops'?"),
-        ("LAYERNORM", "try one of: ops, layers, models, collectives, linear"),
-        ("", "try one of: ops, layers, models, collectives, linear"),
+        ("LAYERNORM", "try one of: ops, layers, models, collectives, derivations, linear"),
+        ("", "try one of: ops, layers, models, collectives, derivations, linear"),
     ],
 )
 def test_an_unknown_name_is_bad_usage_with_a_suggestion(run, name, hint):

@@ -50,7 +50,7 @@ ONLY_IN |= {f"run/fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 # counts as the last but one, just below `cli`; so do the files that re-export public names, such as ops.py.
 PLACES = """moved
 core.arrays core.ops core.layers core.text core.models core.training core.generation
-check.trace check.verify check.derivation check.referee check.audit
+check.trace check.verify check.derivation check.referee check.audit check.docstrings
 ideas.before ideas.after ideas ideas.published
 run.tasks run.published_models run.machines run.fast run.cost
 school.inspect school.compare school.course school.show

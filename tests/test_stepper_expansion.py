@@ -9,6 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from formula_reading import computed_at
+from tiers import first_of_each
 
 from minitransformer import layers, ops, step
 from minitransformer.check.verify.mistakes import MISTAKES
@@ -79,8 +80,8 @@ def kind_of(recording, s, bound, error):
     return "other"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", OPS, ids=lambda case: case.name)
+@pytest.mark.few(0)
+@pytest.mark.parametrize("case", first_of_each(OPS, ranks=False))
 def test_every_number_of_an_op_is_written_out(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
     recording = step(setup.f, *setup.inputs, **setup.options)

@@ -278,16 +278,15 @@ RIGHT = sorted({case for variant in MISTAKES.values() for case in variant.cases}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", RIGHT)
-def test_checker_accepts_the_right_code_over_4_seeds(case: str) -> None:
-    """Seed 1 has the numbers that mistakes are rejected with; the quick tests of the catalogue have seed 0."""
-    for seed in range(4):
-        quick_report(CASES[case], seed, intermediates=CASES[case].kind == "op").assert_ok()
+def test_checker_accepts_the_right_code(case: str) -> None:
+    """With the numbers that mistakes are rejected with; the quick tests of the catalogue have seed 0."""
+    quick_report(CASES[case], 1, intermediates=CASES[case].kind == "op").assert_ok()
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", RIGHT)
 def test_checker_accepts_the_right_code_over_50_seeds(case: str) -> None:
-    for seed in range(4, 50):
+    for seed in range(2, 50):
         quick_report(CASES[case], seed, intermediates=CASES[case].kind == "op").assert_ok()
 
 

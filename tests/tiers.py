@@ -12,16 +12,19 @@ from minitransformer.verify import Case
 ALL = "all"
 
 
-def first_of_each(cases: Iterable[Case], *kinds: str) -> list[Any]:
+def first_of_each(cases: Iterable[Case], *kinds: str, ranks: bool = True) -> list[Any]:
     """The cases for `parametrize`. All but the first of each op, layer, model and collective, or of those kinds that
-    are given, are slow."""
+    are given, are slow. Without ranks, those that differ from another in the rank of arrays alone are a sweep."""
     seen: set[tuple[str, str]] = set()
     chosen = []
     for case in cases:
         about = (case.kind, case.covers)
         slow = about in seen or bool(kinds and case.kind not in kinds)
         seen.add(about)
-        chosen.append(pytest.param(case, id=case.name, marks=pytest.mark.slow if slow else ()))
+        marks = [pytest.mark.slow] if slow else []
+        if slow and not ranks and " of rank " in case.name:
+            marks = [pytest.mark.sweep]
+        chosen.append(pytest.param(case, id=case.name, marks=marks))
     return chosen
 
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 COMMANDS = {
     "demo": "show the worked example, check every op, train a small translator (under two minutes)",
     "check": "compare every hand-derived gradient with finite differences",
+    "derive": "check a written derivation line by line: yours, or those in the docstrings of this package",
     "step": "step through an example line by line, forward and backward, with every number",
     "sheet": "write an example as a workbook whose cells compute it, forward and backward",
     "prepare": "turn texts of any size into token ids on the disk, for train lm --data",

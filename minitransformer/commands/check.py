@@ -21,8 +21,9 @@ from ..run.fast.large_cases import LARGE
 from ..run.published_models import check_model
 from . import UsageError
 from .common import add_device, known_as, progress_bar
+from .derive import docstrings
 
-_KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective"}
+_KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective", "derivations": "derivation"}
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -30,10 +31,13 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Compare the gradients of every input, parameter and named intermediate of each op, layer and "
         "model with central differences in float64. Then compare its fast forms, in float32 and float64, with the ops "
-        "as written. The exit status is 1 if anything is wrong."
+        "as written, and try the equations in the docstrings with numbers. The exit status is 1 if anything is wrong."
     )
     command.add_argument(
-        "names", nargs="*", metavar="NAME", help="ops, layers, models, collectives, or softmax, ... (default: all)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="ops, layers, models, collectives, derivations, or softmax, ... (default: all)",
     )
     add_device(command)
     command.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
@@ -72,7 +76,8 @@ def _run(options: argparse.Namespace) -> int:
         if told:
             tqdm.write("\n".join([*told, ""]), file=sys.stderr if options.json else sys.stdout)
     gradients_ok, forms_ok = (all(case["ok"] for case in cases) for cases in (found, by_form))
-    ok = gradients_ok and forms_ok
+    derived = docstrings(options) if not options.names or "derivations" in options.names else None
+    ok = gradients_ok and forms_ok and (derived is None or derived["ok"])
     n_cases = {name: sum(any(form["name"] == name for form in case["forms"]) for case in by_form) for name in NAMES}
     kinds = ("input", "parameter", "intermediate")
     worst = {kind: _largest([case["max_error_by_kind"][kind] for case in found]) for kind in kinds}
@@ -80,8 +85,12 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         summary = {"ok": ok, "device": options.device, "seed": options.seed, "version": __version__}
         document = summary | {"gradients": n_rows, "max_error": worst, "cases": found}
-        document |= {"forms": n_cases, "cases_by_form": by_form}
+        document |= {"forms": n_cases, "cases_by_form": by_form, "derivations": derived}
         print(json.dumps(document, indent=1, allow_nan=False))
+        return 0 if ok else 1
+    if derived is not None:
+        print(derived["summary"], end="\n\n" if by_form else "\n")
+    if not by_form:
         return 0 if ok else 1
     width = max((len(case["name"]) for case in found), default=0)
     print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences")

@@ -1,13 +1,13 @@
 """Activations: element-wise non-linear functions.
 
-    relu(x) = max(x, 0)               relu'(x) = 1 for x > 0, 0 for x < 0
-    gelu(x) = x Φ(x)                  gelu'(x) = Φ(x) + x φ(x)
-    silu(x) = x σ(x)                  silu'(x) = σ(x) + x σ(x) (1 - σ(x))
+    relu(x) = max(x, 0)               relu'(x) = 1[x > 0]
+    gelu(x) = x * Φ(x)                gelu'(x) = Φ(x) + x * φ(x)
+    silu(x) = x * σ(x)                silu'(x) = σ(x) + x * σ(x) * (1 - σ(x))
     tanh(x) = (eˣ - e⁻ˣ)/(eˣ + e⁻ˣ)   tanh'(x) = 1 - tanh²(x)
 
 where Φ is the normal distribution's cumulative function, φ = Φ' its density and σ the logistic function. Element-wise
-means a diagonal Jacobian, so every backward is one product: dx = f'(x) * dy. ReLU has a kink at 0, where we choose
-the slope 0; no neighbour can tell.
+means a diagonal Jacobian, so every backward is one product: dx = f'(x) * dy. ReLU's slope 1[x > 0] is 1 for x > 0 and
+otherwise 0. At its kink, x = 0, we choose the slope 0; no neighbour can tell.
 
 For negative x both Φ and σ are tiny, and 1 + erf or 1 + tanh would round them away: erfc and exp keep their digits.
 """

@@ -7,7 +7,7 @@ scores of one query into weights over the keys, and the output is the mean of th
 
     scores  = scale · q kᵀ            (T_q, T_k)
     weights = softmax(scores)         (T_q, T_k), each row sums to one
-    kept    = dropout(weights)        (T_q, T_k), the weights themselves when there is no dropout
+    kept    = weights ⊙ m             (T_q, T_k), m the factors of the dropout, all 1 when there is none
     output  = kept v                  (T_q, d_v)
 
 Why the scale: if the entries of q and k are independent, with mean 0 and variance 1, their product summed over d_k
@@ -18,7 +18,7 @@ C_ij = sum_m A_im B_mj, has dA_im = sum_j dC_ij B_mj, which is dA = dC Bᵀ, and
 
     dkept       = doutput vᵀ                                          (T_q, T_k)
     dv          = keptᵀ doutput                                       (T_k, d_v)
-    dweights    = dkept, times the factors of the dropout             (T_q, T_k), see dropout.py
+    dweights    = dkept ⊙ m                                           (T_q, T_k), see dropout.py
     dscores_ij  = weights_ij (dweights_ij - sum_l dweights_il weights_il)   the softmax, row by row; see softmax.py
     dq          = scale · dscores k                                   (T_q, d_k)
     dk          = scale · dscoresᵀ q                                  (T_k, d_k)

@@ -1,7 +1,7 @@
 """Cross-entropy between the predicted distribution softmax(logits) and the wanted token.
 
     log_p = logits - log sum_j exp(logits_j),      p = exp(log_p) = softmax(logits)
-    loss  = -sum_v target_v log_p_v                at each position, averaged, summed or left as they are
+    loss  = -sum_v target_v log_p_v / N            the share of one position
 
 The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, "Rethinking the
 Inception Architecture", section 7; Vaswani et al. 2017, section 5.4) it is 1 - ε + ε/V at the wanted token and ε/V at
@@ -12,8 +12,8 @@ one,
 
     -sum_v target_v (δ_vj - p_j) = p_j - target_j
 
-and the softmax's Jacobian has cancelled. Let N be the number of positions that count (N = 1 if losses are summed).
-Then at each of these positions
+and the softmax's Jacobian has cancelled. N is the number of positions that count, or 1 if losses are summed or left as
+they are. At each of these positions
 
     dlogits_j = dloss (p_j - target_j) / N
 

@@ -1,10 +1,12 @@
 """Dropout. Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", section 10.
 
-    y = x * m / (1 - rate),       m_i = 0 with probability rate, otherwise 1
+    y = x * m / (1 - rate),       dx = dy * m / (1 - rate)
+
+where m_i is 0 with probability `rate`, otherwise 1.
 
 The division by 1 - rate in training keeps the expected value, so nothing needs rescaling when the model is used. The
-backward pass uses the same m: dx = dy * m / (1 - rate). Each call draws its own m, and its pullback keeps it. So the
-masks of several dropouts, or of a layer used twice, cannot be confused.
+backward pass uses the same m. Each call draws its own, and its pullback keeps it. So the masks of several dropouts, or
+of a layer used twice, cannot be confused.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Embedding: a token's id picks its row of a table.
 
-    y_n = table[id_n]
+    y_n = table[id_n],                       in matrices:  y = O table
 
-The look-up equals the product of a one-hot matrix with the table: O table, with O_nv = 1 where id_n = v. So its
-gradient is Oᵀ dy: row v of the table gets the sum of dy_n over *all* positions n that contain token v,
+The matrix O is one-hot: O_nv is 1 where id_n = v and otherwise 0. So row v of the table gets the sum of dy_n over *all*
+positions n that contain token v,
 
-    dtable[v] = sum over n with id_n = v of dy_n
+    dtable_v = sum_n O_nv dy_n               in matrices:  dtable = Oᵀ dy
 
 dtable[ids] = dy, or dtable[ids] += dy, would keep only one of the terms: "the cat saw the dog" would train "the" once.
 """

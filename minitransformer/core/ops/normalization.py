@@ -8,9 +8,9 @@ LayerNorm (Ba et al. 2016, "Layer Normalization") of a row x with D elements:
     y          = γ * normalized + β
 
 Backward. γ and β are shared by all rows, so their gradients sum over the rows: dγ = sum dy * normalized, dβ = sum dy.
-For x, write n for normalized, s for 1/√(variance + ε) and dn = γ * dy. An x_j affects n_j directly, and every n_i of
-its row through the mean and the variance:
+For x, write n for normalized. An x_j affects n_j directly, and every n_i of its row through the mean and the variance:
 
+    s = 1/√(variance + ε),     dn = γ * dy
     ∂n_i/∂x_j = s (δ_ij - 1/D - n_i n_j / D)
 
 and summing dn_i over i gives three terms:
@@ -23,7 +23,8 @@ if all its entries are equal.
 
 RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves out the mean, and here also β:
 
-    normalized = x / √(mean(x²) + ε),     dx_j = s (dn_j - n_j mean_i(dn_i n_i))
+    s = 1/√(mean(x²) + ε),     normalized = s x,     y = γ * normalized
+    dx_j = s (dn_j - n_j mean_i(dn_i n_i))
 """
 
 from __future__ import annotations

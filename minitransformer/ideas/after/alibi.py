@@ -1,6 +1,6 @@
 """Attention with linear biases (ALiBi). Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases ...".
 
-    bias[h, i, j] = -m_h |i - j|
+    bias_hij = -m_h distance_ij,     distance_ij = |i - j|
 
 is added to the score of query i and key j in head h (section 3): the farther a key, the lower its score. No position
 is added to any vector. A distance longer than any in training simply continues the line. The paper's slopes are a
@@ -10,7 +10,7 @@ geometric sequence, so some heads look far and others near:
 
 Backward. The paper keeps the slopes fixed, but they can be learned. m_h occurs in every score of its head, so
 
-    dm_h = -sum_ij dbias[h, i, j] |i - j|
+    dm_h = -sum_ij dbias_hij distance_ij
 """
 
 from __future__ import annotations

@@ -17,22 +17,25 @@ ideas/after/routing has this and other ways.
 
 Load balance. Fedus et al. 2021, "Switch Transformers", equations 4 to 6. Of N tokens
 
-    f_i = (tokens that chose expert i) / N,     P_i = mean over tokens of p_i,     p = softmax(logits) over all E
+    p = softmax(logits),     P_i = mean_n p_ni,     f_i = (tokens that chose expert i) / N
     loss = E · sum_i f_i P_i
 
-The f_i sum to k. If they are all equal, the loss is k; if experts with larger f_i also have larger P_i, the loss is
-larger. f is a count and has no gradient, but P has one. So each token's p gets dp_i = dloss · E · f_i / N, which pushes
-tokens away from busy experts, through the softmax.
+with the softmax over all E. The f_i sum to k. If they are all equal, the loss is k; if experts with larger f_i also
+have larger P_i, the loss is larger. f is a count and has no gradient, but P has one. So the p of token n gets
+
+    dp_ni = dloss · E · f_i / N
+
+which pushes tokens away from busy experts, through the softmax.
 
 The mixture consists of many feed-forward networks, and each token uses a few of them:
 
-    y = sum over chosen i of gates_i · expert_i(x)
+    y = sum_i gates_i output_i         over the chosen i
 
-Shazeer et al. 2017; Fedus et al. 2021; Jiang et al. 2024, whose experts are gated with SiLU. The parameters grow with
-the number of experts, the work per token only with k. Backward: an expert gets gradients only from the rows that chose
-it. The gate multiplies the expert's output:
+with output_i = expert_i(x). Shazeer et al. 2017; Fedus et al. 2021; Jiang et al. 2024, whose experts are gated with
+SiLU. The parameters grow with the number of experts, the work per token only with k. Backward: an expert gets gradients
+only from the rows that chose it. The gate multiplies the expert's output:
 
-    doutput_i = gates_i · dy,     dgates_i = sum over the width of dy · output_i
+    doutput_i = gates_i · dy,     dgates_i = sum_c dy_c output_ic
 
 A row of x was read by its experts and by the router, so it gets the sum of their gradients.
 """

@@ -4,10 +4,10 @@ Linear attention keeps a sum S of products of keys and values, and never removes
 al. 2021, "Linear Transformers Are Secretly Fast Weight Programmers", section 4.2) first reads the value that S holds
 for the new key, and writes only the difference. A gate makes S fade before that. At each position
 
-    faded  = exp(decay) S                       decay ≤ 0: a rate for each entry of the key, or one for all
-    error  = v - faded^T k                      the new value for this key, minus the stored one
-    S'     = faded + β k error^T                β in (0, 1): how much of it to write
-    output = scale · S'^T q
+    faded_ij = exp(decay_i) S_ij                decay ≤ 0: a rate for each entry of the key, or one for all
+    error    = v - faded^T k                    the new value for this key, minus the stored one
+    S'       = faded + β k error^T              β in (0, 1): how much of it to write
+    output   = scale · S'^T q
 
 With decay 0 it is the delta rule. Keys should have length 1: then β = 1 replaces the value of a key entirely.
 
@@ -19,7 +19,7 @@ from the next position:
     dk      = β dS' error - faded derror        a key is used to write and to read
     dβ      = k^T dS' error
     dfaded  = dS' - k derror^T
-    dS      = exp(decay) dfaded,                ddecay = the sum of dfaded · faded along the value's axis
+    dS_ij   = exp(decay_i) dfaded_ij,           ddecay_i = sum_j dfaded_ij faded_ij
 """
 
 from __future__ import annotations

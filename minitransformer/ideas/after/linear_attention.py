@@ -15,7 +15,7 @@ blocks give the same result, in time O(T · d²).
 
 Backward (their equations 13 to 15). C is linear in each argument, and each gradient has the same form:
 
-    da_i = sum_{j≤i} (dy_i·c_j) b_j = C(dy, c, b)_i
+    da_i = sum_{j≤i} (dy_i·c_j) b_j         which is C(dy, c, b)
     db_j = sum_{i≥j} (c_j·dy_i) a_i         a sum over later positions: C(c, dy, a) of the reversed sequence
     dc_j = sum_{i≥j} (b_j·a_i) dy_i         likewise, C(b, a, dy)
 

@@ -2,14 +2,17 @@
 
 Where one class is rare, a model has a low loss without ever predicting it. So let each class have a weight w_v:
 
-    loss_i = -sum_v w_v target_v log_p_v,       log_p = log_softmax(logits)
+    log_p = log softmax(logits),       loss_i = -sum_v w_v target_iv log_p_iv
 
 and the mean divides by the weights of the wanted classes, sum_i w_{y_i}, not by the number of positions. target is as
-in `cross_entropy`: 1 at the wanted class, or smoothed. Let t_v = w_v target_v. It does not sum to one, so its sum stays
-in the gradient:
+in `cross_entropy`: 1 at the wanted class, or smoothed. Let t = w ⊙ target. It does not sum to one, so its sum stays in
+the gradient:
 
-    dlogits_j = dloss_i (p_j sum_v t_v - t_j)
-    dw_v      = - sum_i dloss_i target_v log_p_v, and for the mean  - dloss loss / total  for each position that wants v
+    p          = softmax(logits),     t_iv = w_v target_iv
+    dlogits_ij = dloss_i (p_ij sum_v t_iv - t_ij)
+    dw_v       = -sum_i dloss_i target_iv log_p_iv
+
+and for the mean also -dloss loss / total for each position that wants v.
 """
 
 from __future__ import annotations

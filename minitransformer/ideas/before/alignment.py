@@ -2,7 +2,8 @@
 
 The first attention: a small network scores how well a state of a recurrent decoder matches each state of the encoder:
 
-    scores_ij = sum_c w_c tanh(q_ic + k_jc)             (T_q, T_k)
+    s_ijc     = q_ic + k_jc,     t_ijc = tanh(s_ijc)
+    scores_ij = sum_c w_c t_ijc                         (T_q, T_k)
     weights   = softmax(scores)
     output    = weights v
 
@@ -10,7 +11,7 @@ q and k are linear maps of the decoder's and the encoder's states (equation 6 an
 multiply instead, scores_ij = q_i · k_j. That is attention.py with scale = 1, and needs one matrix product in place of
 T_q · T_k · A evaluations of tanh.
 
-Backward. The softmax and the values are those of attention.py. Each s_ij = q_i + k_j is a vector, and t = tanh(s):
+Backward. The softmax and the values are those of attention.py. Each s_ij is a vector:
 
     dt_ijc = dscores_ij w_c             ds_ijc = dt_ijc (1 - t_ijc²)
     dw_c   = sum_ij dscores_ij t_ijc

@@ -2,13 +2,16 @@
 
     r  = σ(inputs_r + h W_r)                    forget, before anything is computed from the state
     z' = σ(inputs_z + h W_z)
-    g  = tanh(inputs_n + (r h) W_n)             the candidate
-    h' = (1 - z') g + z' h
+    m  = r * h
+    g  = tanh(inputs_n + m W_n)                 the candidate
+    h' = (1 - z') * g + z' * h
 
 `gru_cell` multiplies by r after the product, as most libraries do: then one product serves all three sums. Here there
-are two products: h (W_r, W_z) and (r h) W_n. Backward, with a' = dg (1 - g²), the gradient of the candidate's sum:
+are two products: h (W_r, W_z) and m W_n. Backward, with the gradient da of the candidate's sum a = inputs_n + m W_n:
 
-    d(r h) = a' W_nᵀ,     dr = d(r h) h,     dh = d(r h) r + (of r and z) (W_r, W_z)ᵀ + dh' z'
+    da = dg * (1 - g²),     dm = da W_nᵀ,     dr = dm * h
+
+and h gets dm * r, dh' * z', and what comes through r and z: their gradients times (W_r, W_z)ᵀ.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ Plain, Elman 1990, "Finding Structure in Time":
 LSTM, Hochreiter and Schmidhuber 1997; forget gate, Gers et al. 2000. The state is the hidden state next to the cell:
 
     i, f, g, o = inputs + h W               four vectors side by side
-    c' = σ(f) c + σ(i) tanh(g)              forget some of the cell, write some of the candidate
-    h' = σ(o) tanh(c')                      show some of the cell
+    c' = σ(f) * c + σ(i) * tanh(g)          forget some of the cell, write some of the candidate
+    h' = σ(o) * tanh(c')                    show some of the cell
 
 GRU, Cho et al. 2014, with the reset after the product, as in most libraries:
 
     r, z, n = h W + b                       to which the inputs are added:
-    g  = tanh(inputs_n + σ(inputs_r + r) n)         the candidate
-    h' = (1 - z') g + z' h,   z' = σ(inputs_z + z)  a mean of the candidate and the old state
+    g  = tanh(inputs_n + σ(inputs_r + r) * n)           the candidate
+    h' = (1 - z') * g + z' * h,   z' = σ(inputs_z + z)  a mean of the candidate and the old state
 
 Backward takes the lines in reverse. In the plain cell a = inputs + h W gets da = dh' (1 - h'²), and
 
@@ -28,7 +28,7 @@ Over T steps dh is multiplied by T such factors: it vanishes if they are small a
 al. 1994). The gradient of the LSTM's cell avoids this: dc = dc' σ(f), without a matrix. Where the forget gate is open
 it passes unchanged. c' is used twice, so dc' is the sum of what comes from the next cell and from h':
 
-    dc' += dh' σ(o) (1 - tanh²(c'))
+    dc' += dh' * σ(o) * (1 - tanh²(c'))
 
 The GRU uses the old state in the three products and in the mean: dh = (dr, dz, dn) Wᵀ + dh' z'.
 

@@ -47,7 +47,7 @@ def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
 
 def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
     found = [_attention_in(getattr(layer, name)) for layer in stack.plain_layers]
-    return [part for part in found if isinstance(part, MultiHeadAttention)]
+    return [part for part in found if hasattr(part, "mix")]
 
 
 def _attention_in(part: Any) -> MultiHeadAttention:

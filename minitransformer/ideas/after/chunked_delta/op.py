@@ -11,13 +11,13 @@ c_t = decay_1 + ... + decay_t for its clock, all that was written fades until it
 Only the errors depend on one another. Collect C positions in matrices, a row for each, and the second line is a system
 of linear equations, which a few products of matrices solve:
 
-    lasting_ts  = e^{c_t - c_s} for s ≤ t, else 0         what is left at t of what s wrote        (C, C)
-    overlaps_ts = lasting_ts (k_t·k_s) for s < t, else 0  how much k_t finds of it                 (C, C)
-    coupling    = overlaps, column s times β_s                                                     (C, C)
+    lasting_ts  = 1[s ≤ t] e^{c_t - c_s}                  what is left at t of what s wrote        (C, C)
+    overlaps_ts = 1[s < t] lasting_ts (k_t·k_s)           how much k_t finds of it                 (C, C)
+    coupling_ts = overlaps_ts β_s                                                                  (C, C)
     novel       = v - early_k S,     early_k_t = e^{c_t} k_t                                       (C, d_v)
-    (1 + coupling) error = novel                          triangular: error_1 = novel_1, and on    (C, d_v)
-    written     = β error                                                                          (C, d_v)
-    scores      = lasting ∘ q kᵀ                          as in linear attention, but fading       (C, C)
+    error       = M⁻¹ novel,     M = I + coupling         triangular: solved from the top          (C, d_v)
+    written_s   = β_s error_s                                                                      (C, d_v)
+    scores      = lasting ∘ (q kᵀ)                        as in linear attention, but fading       (C, C)
     output      = early_q S + scores written,    early_q_t = e^{c_t} q_t                           (C, d_v)
     after       = e^{c_C} S + late_kᵀ written,   late_k_s = lasting_Cs k_s                         (d_k, d_v)
 
@@ -25,17 +25,17 @@ of linear equations, which a few products of matrices solve:
 is T / C memories and not T.
 
 Backward takes the lines in reverse. A product passes its gradient on as in core/ops/attention.py. The new line is the
-system. Write M = 1 + coupling. A small change of M error = novel gives dcoupling error + M derror = dnovel, so
+system. A small change of M error = novel gives dcoupling error + M derror = dnovel, so
 derror = M⁻¹ (dnovel - dcoupling error): this is a change. For a loss with the gradient derror, then,
 
-    dnovel    = M⁻ᵀ derror                                an error counts in all later ones, so this runs backwards
-    dcoupling = -dnovel errorᵀ, where s < t
+    dnovel    = (M⁻¹)ᵀ derror                             an error counts in all later ones, so this runs backwards
+    dcoupling = -dnovel errorᵀ                            where s < t
 
 and the other lines give
 
-    dwritten  = scoresᵀ doutput + late_k dafter,          derror = β dwritten,          dv = dnovel
+    dwritten  = scoresᵀ doutput + late_k dafter,          derror_s = β_s dwritten_s,    dv = dnovel
     dβ_s      = dwritten_s·error_s + sum_t dcoupling_ts overlaps_ts
-    doverlaps = dcoupling, column s times β_s
+    doverlaps_ts = dcoupling_ts β_s
     dscores   = doutput writtenᵀ
     dearly_q  = doutput Sᵀ,    dearly_k = -dnovel Sᵀ,     dlate_k = written dafterᵀ
     dS        = early_qᵀ doutput - early_kᵀ dnovel + e^{c_C} dafter

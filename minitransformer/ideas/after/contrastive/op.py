@@ -4,19 +4,20 @@ N pictures and their N texts are vectors of one space. Which text belongs to whi
 so a product of two is the cosine of their angle. A learned temperature, in the form s = log_scale, spreads the cosines:
 
     u_i = x_i / ‖x_i‖,  v_j = z_j / ‖z_j‖          S_ij = eˢ u_i · v_j
-    loss = ½ (1/N) Σ_i -log softmax(S_i,:)_i  +  ½ (1/N) Σ_j -log softmax(S_:,j)_j
+    P = softmax(S),     Q = softmax(Sᵀ)ᵀ           of the rows, and of the columns
+    loss = -(tr(log P) + tr(log Q)) / (2 N)
 
 Row i asks which text belongs to picture i, column j which picture belongs to text j. The right answer is on the
 diagonal. The other N - 1 of a batch are the wrong answers, so nobody has to write any.
 
 Backward. A vector of length 1 can only turn: what lies along it drops out of the gradient,
 
-    dx = (du - u (u · du)) / ‖x‖
+    dx_i = (du_i - u_i (u_i · du_i)) / ‖x_i‖
 
-With P the softmax of the rows, Q that of the columns, and I the identity,
+With I the identity,
 
     dS = (P - I + Q - I) / (2 N)                   as of two cross-entropies
-    du = eˢ dS v,   dv = eˢ dSᵀ u,   ds = Σ_ij dS_ij S_ij     since deˢ/ds = eˢ
+    du = eˢ dS v,   dv = eˢ dSᵀ u,   ds = Σ_ij dS_ij S_ij     since eˢ is its own slope
 """
 
 from __future__ import annotations

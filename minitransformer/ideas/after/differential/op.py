@@ -11,7 +11,7 @@ Weight that both give, to what is irrelevant, cancels, as noise does in the diff
 
 Backward. With dweights = doutput vᵀ,
 
-    dfirst = dweights,    dsecond = -λ dweights,    dλ = -sum of dweights ⊙ second
+    dfirst = dweights,    dsecond = -λ dweights,    dλ = -sum(dweights ⊙ second)
 
 and from there to queries and keys as in core/ops/attention.py, for each half. λ is learned through four vectors:
 

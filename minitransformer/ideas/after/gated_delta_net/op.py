@@ -1,14 +1,14 @@
 """How fast a memory fades: one number for each head and token. Gu and Dao 2023, "Mamba", section 3.5.
 
-    decay = -e^{log_rate} · softplus(x + shift),          softplus(z) = log(1 + eᶻ)
+    decay = -e^{log_rate} * softplus(x + shift),          softplus(z) = log(1 + eᶻ)
 
 Each head has a rate of its own, and each token says how long its step is: a long step forgets much. Both factors are
 positive, so the decay is negative, and the share e^{decay} of the memory that is kept lies between 0 and 1.
 
 Backward. softplus' = σ, the sigmoid, and the factor e^{log_rate} is its own slope:
 
-    dx = -e^{log_rate} σ(x + shift) ddecay,      dshift = dx, summed over all tokens
-    dlog_rate = ddecay · decay, summed over all tokens
+    dx = -e^{log_rate} * σ(x + shift) * ddecay,      dshift = dx  summed over all tokens
+    dlog_rate = ddecay * decay                       summed over all tokens
 """
 
 from __future__ import annotations

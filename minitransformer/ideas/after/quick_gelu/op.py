@@ -2,7 +2,7 @@
 
 GELU is x Φ(x). The logistic function, stretched by 1.702, is never farther than 0.02 from Φ, and needs one exponential:
 
-    y = x σ(1.702 x)          dy/dx = σ(1.702 x) + 1.702 x σ(1.702 x) (1 - σ(1.702 x))
+    y = x * σ(1.702 x),       dx = dy * (σ(1.702 x) + 1.702 x * σ(1.702 x) * (1 - σ(1.702 x)))
 
 CLIP (Radford et al. 2021) was trained with it.
 """

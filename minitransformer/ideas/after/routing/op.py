@@ -8,17 +8,18 @@ A softmax over all E. Fedus et al. 2021, "Switch Transformers", equation 2; Muen
 The gates do not sum to one. Only the chosen p_i get a gradient, dp_i = factor · dgates_i, but each p_i contains all
 scores in its denominator, so every score learns:
 
-    dlogits = p (dp - sum_j dp_j p_j)
+    dlogits_i = p_i (dp_i - sum_j dp_j p_j)
 
 A sigmoid for each. DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2, equations 12 to 16:
 
-    s = σ(logits),     gates_i = factor · s_i / sum over chosen j of s_j   for chosen i, and 0 for the others
+    s = σ(logits),     total = sum_j s_j   over the chosen j
+    gates_i = factor · s_i / total         for chosen i, and 0 for the others
 
-No expert's score lowers another's; only the sum of the chosen ones connects them. Let share be s of the chosen, and
-total their sum. By the quotient rule
+No expert's score lowers another's; only the sum of the chosen ones connects them. Let share be s of the chosen. By the
+quotient rule
 
     dshare_i = (factor · dgates_i - sum_j dgates_j gates_j) / total   for chosen i, and 0 for the others
-    dlogits  = dshare s (1 - s)
+    dlogits_i = dshare_i s_i (1 - s_i)
 
 Without the division the total is 1 and the sum over j is missing.
 

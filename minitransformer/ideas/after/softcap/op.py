@@ -7,11 +7,11 @@ Gemma 2 caps the scores of attention at 50 and the logits at 30.
 
     scores  = scale · q kᵀ
     capped  = cap · tanh(scores / cap)
-    output  = dropout(softmax(capped)) v
+    output  = softmax(capped) v       its dropout is that of core/ops/attention.py
 
 Backward. With tanh' = 1 - tanh², and because the factors cap and 1 / cap cancel,
 
-    dscores = dcapped · (1 - (capped / cap)²)
+    dscores_ij = dcapped_ij (1 - (capped_ij / cap)²)
 
 which is about dcapped for a small score, and nearly 0 for one at the cap: a saturated score stops learning. Everything
 else is as in core/ops/attention.py. The mask is applied after capping, because tanh would turn -inf into -cap.

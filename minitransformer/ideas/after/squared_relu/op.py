@@ -6,7 +6,7 @@ So et al. 2021, "Primer: Searching for Efficient Transformers for Language Model
 
 Backward. Where x > 0 the slope of x² is 2x; where x < 0 nothing flows:
 
-    dx = dy · 2 max(x, 0)
+    dx = dy * 2 * max(x, 0)
 
 At 0 both sides have the slope 0, so unlike ReLU it has no kink. Like ReLU it is exactly zero on half of all inputs.
 """

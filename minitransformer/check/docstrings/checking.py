@@ -1,0 +1,258 @@
+"""Tries the equations of a docstring, and compares the values of its formulas with those that the op computes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays import rooms
+from ...core.arrays.grammar import parsed
+from ..derivation import functions
+from ..derivation.checking import Checker
+from ..derivation.lines import statements
+from ..derivation.parsing import parser
+from ..derivation.report import VERDICTS, Line
+from ..derivation.tree import Ref
+from .reading import Notes, equations, notes, passages
+
+FOLDERS = ("core/ops", "core/layers", "ideas")
+SIGNS = VERDICTS | {"left out": "-", "code": "✓"}
+SECONDS = 20.0  # for one passage: nobody waits at a field where he types
+SHORT = {"weight": "W", "bias": "b", "gamma": "γ", "beta": "β", "eps": "ε", "temperature": "T"}
+_AS_IT_SHOULD = ("given", "defines", "right")  # of lines from derivations.txt: they are no equations of the docstring
+_PACKAGE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An equation of a docstring.
+
+    verdict: "right", "defines", "wrong", "follows", "unreadable", "left out", or "code" for an array that the op
+    computes as well. message: why, if it is not right.
+    """
+
+    line: int
+    text: str
+    verdict: str
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is known to be wrong."""
+        return self.verdict not in ("wrong", "follows")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A derivation in a docstring: of an op, or all that the docstring has. path: the file within the package."""
+
+    module: str
+    path: str
+    op: str
+    equations: tuple[Tried, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no equation is wrong."""
+        return all(each.ok for each in self.equations)
+
+    def __str__(self) -> str:
+        told = [f"{self.path}{f', {self.op}' if self.op else ''}"]
+        for each in self.equations:
+            number = "" if each.verdict == "code" else each.line
+            told.append(f"{number:>4} {SIGNS[each.verdict]} {' '.join(each.text.split())}")
+            told += [f"       {each.message}"] if each.message else []
+        return "\n".join(told)
+
+
+def modules() -> list[str]:
+    """Every module whose docstring has an equation, such as "core.ops.softmax"."""
+    return [name for name, path in _files().items() if _has_equations(path)]
+
+
+def counts(found: Sequence[Passage]) -> Counter[str]:
+    """How many equations have each verdict."""
+    return Counter(each.verdict for passage in found for each in passage.equations)
+
+
+def names() -> dict[str, list[str]]:
+    """What derivations are called: the op or the file, and the modules that derive it."""
+    found: dict[str, list[str]] = {}
+    for module in modules():
+        own = {module, module.removesuffix(".op").rpartition(".")[2], *(each.op for each in notes().get(module, []))}
+        for name in own - {""}:
+            found.setdefault(name, []).append(module)
+    return found
+
+
+def check_all() -> Iterator[Passage]:
+    """Every derivation in the docstrings of the ops, the layers and the ideas."""
+    for name in modules():
+        yield from check_one(name)
+
+
+def check_one(module: str) -> list[Passage]:
+    """The derivations in the docstring of a module."""
+    parser()  # without the library lark this says what to install
+    functions.load()  # before the clock starts
+    about = notes().get(module) or [Notes(module, _only_op(module), automatic=True)]
+    return [_passage(each, found) for each, found in passages(_files()[module], about)]
+
+
+@functools.cache
+def _files() -> dict[str, Path]:
+    paths = [path for folder in FOLDERS for path in sorted((_PACKAGE / folder).rglob("*.py"))]
+    return {rooms.module_of(path).partition(".")[2].removesuffix(".__init__"): path for path in paths}
+
+
+def _has_equations(path: Path) -> bool:
+    return bool(equations(path))
+
+
+def _ops_of(module: str) -> dict[str, Any]:
+    """The ops that a module declares."""
+    found = vars(import_module(f"{_PACKAGE.name}.{module}")).items()
+    return {name: f for name, f in found if hasattr(f, "declaration") and f.__module__.endswith(module)}
+
+
+def _only_op(module: str) -> str:
+    names = list(_ops_of(module))
+    return names[0] if len(names) == 1 else ""
+
+
+def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
+    path = _files()[about.module].relative_to(_PACKAGE).as_posix()
+    text = "\n".join(equation for _, equation in found)
+    for old, new in about.renamed:
+        text = re.sub(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_ᵀ]|_\w+\(|\()", rf"\1{new}", text)
+    op = _ops_of(about.module).get(about.op) if about.op else None
+    if about.op and op is None:
+        raise ValueError(f"derivations.txt: {about.module} has no op {about.op!r}")
+    shown = Shown(op, about, "\n".join([text, *about.after])) if op else None
+    given = [*([shown.given()] if shown and shown.arrays else []), *about.before]
+    checker = Checker(SECONDS)
+    tried = [_told(found[0][0], line) for line in _fed(checker, given) if line.verdict not in _AS_IT_SHOULD]
+    for (number, _), line in zip(found, text.split("\n"), strict=True):
+        tried += _line(checker, about, number, line)
+    tried += [_told(found[-1][0], line) for line in _fed(checker, about.after) if line.verdict not in _AS_IT_SHOULD]
+    if unused := set(about.left_out) - {begin for each in tried if (begin := _left_out(about, each.text))}:
+        raise ValueError(f"derivations.txt: {about.module} has no equation that begins with {min(unused)!r}")
+    if about.automatic and any(each.verdict == "unreadable" for each in tried):  # whatever is wrong may be misread
+        return Passage(about.module, path, about.op, tuple(replace(each, verdict="unreadable") for each in tried))
+    if shown and all(each.ok and each.verdict != "unreadable" for each in tried) and shown.complete(checker):
+        checker = Checker(SECONDS)
+        _fed(checker, given)
+        shown.as_in_code(checker)
+        for (number, _), line in zip(found, text.split("\n"), strict=True):
+            _line(checker, about, number, line)
+        _fed(checker, about.after)
+        tried += shown.against_code(checker, found[0][0])
+    return Passage(about.module, path, about.op, tuple(tried))
+
+
+def _line(checker: Checker, about: Notes, number: int, line: str) -> list[Tried]:
+    """The equations of one line. One that needs a later one of its line, `y = x / N, N = ...`, comes after it."""
+    tried: list[Tried] = []
+    pieces = [statement.text for part in line.split(";") for statement in statements(part)]
+    for piece in [piece for piece in pieces if not _left_out(about, piece)]:
+        tried += [_told(number, each) for each in _fed(checker, [piece])]
+    for n, each in enumerate(tried):
+        if each.verdict == "unreadable" and n + 1 < len(tried):
+            tried[n : n + 1] = [_told(number, again) for again in _fed(checker, [each.text])]
+    left = [(piece, _left_out(about, piece)) for piece in pieces]
+    return tried + [Tried(number, piece, "left out", about.left_out[begin]) for piece, begin in left if begin]
+
+
+def _left_out(about: Notes, equation: str) -> str:
+    return next((begin for begin in about.left_out if equation.startswith(begin)), "")
+
+
+def _fed(checker: Checker, lines: list[str]) -> list[Line]:
+    return [checker.line(statement) for line in lines for statement in statements(line)]
+
+
+def _told(number: int, line: Line) -> Tried:
+    verdict = "unreadable" if line.verdict == "words" else line.verdict
+    return Tried(number, line.text, verdict, " ".join(line.sentences()))
+
+
+class Shown:
+    """An op beside the derivation of it: its declaration gives the shapes, its code is held to the formulas."""
+
+    def __init__(self, op: Any, about: Notes, text: str) -> None:
+        self.op, self.about, self.text = op, about, text
+        parameters = inspect.signature(op).parameters
+        arrays, rules = parsed(op.__name__, op.declaration.text, parameters)
+        floats = {n: a for n, a in arrays.items() if not (a.kind or a.broadcasts) and "·" not in "".join(a.axes)}
+        self.output = next((name for name in arrays if name not in parameters), "")
+        numbers = [name for name, rule in rules.items() if not rule.keys() & {"words", "letter"}]
+        self.arrays = {n: a for n, a in floats.items() if n == self.output or self._written(n)}
+        self.numbers = {name: self._written(name) for name in numbers if self._written(name)}
+        renamed = dict(about.renamed)
+        self.names = {name: renamed.get(name) or self._written(name) for name in self.arrays}
+        self.inputs = [name for name in self.arrays if name in parameters]
+
+    def _written(self, name: str) -> str:
+        """The name that the docstring has for an argument, "" if it has none."""
+        renamed = dict(self.about.renamed)
+        candidates = [renamed.get(name, name), SHORT.get(name, name)]
+        return next((n for n in candidates if re.search(rf"(?<![^\W_])d?{n}(?![^\W_ᵀ])", self.text)), "")
+
+    def given(self) -> str:
+        """The line that gives the arrays of the declaration, and the gradient of its output."""
+        shapes = []
+        for name, array in self.arrays.items():
+            axes = [axis for axis in array.axes if axis != "..."]
+            if self.about.dots or not axes:
+                axes = [self.about.dots or "n", *axes] if "..." in array.axes else axes
+            written = self.names[name] or name
+            shapes.append(f"{'d' if name == self.output else ''}{written}: ({', '.join(axes)})")
+        return "given " + ", ".join([*shapes, *self.numbers.values()])
+
+    def complete(self, checker: Checker) -> bool:
+        """Whether the op can be called with what the passage names, and the passage says what its output is."""
+        own = {*self.names.values(), f"d{self.names.get(self.output)}", *self.numbers.values()}
+        own |= {*self.about.ones, *self.about.one_hot}
+        output = self.names.get(self.output, "")
+        given = {*checker.known.given, *checker.known.numbers} & {*checker.known.ancestors({output}), f"d{output}"}
+        return bool(output in checker.known.defined and self.inputs and given <= own)
+
+    def as_in_code(self, checker: Checker) -> None:
+        """Give the arrays that are no arguments the numbers that the op takes for them."""
+        for draw in checker.trial.draws:
+            for name in self.about.ones:
+                draw.values[name].array[...] = 1
+            for name in self.about.one_hot:
+                array = draw.values[name].array
+                array[...] = np.arange(array.shape[-1]) == array.argmax(axis=-1)[..., None]
+
+    def against_code(self, checker: Checker, number: int) -> list[Tried]:
+        """The output and every gradient, by the formulas of the docstring and by the code of the op."""
+        found: dict[str, float] = {}
+        for draw in checker.trial.draws:
+            arguments = {name: draw.values[self.names[name]].array.real.astype(float) for name in self.inputs}
+            options = {name: float(draw.values[written].array.real) for name, written in self.numbers.items()}
+            options |= {name: draw.values[array].array.argmax(axis=-1) for array, name in self.about.one_hot.items()}
+            y, backward = self.op(**arguments, **options)
+            output = self.names[self.output]
+            gradients = backward(draw.values[f"d{output}"].array.real.astype(float))
+            gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+            pairs = {output: (y, draw.values[output].array)}
+            for name, gradient in zip(self.inputs, gradients, strict=False):
+                pairs[f"d{self.names[name]}"] = (gradient, draw.computer().of(Ref(f"d{self.names[name]}", ())).array)
+            for name, (code, formula) in pairs.items():
+                same = np.shape(code) == np.shape(formula)
+                gap = float(abs(code - formula).max() / (1.0 + abs(formula).max())) if same else np.inf
+                found[name] = max(found.get(name, 0.0), gap)
+        told = f"{self.op.__name__} computes other numbers than the formulas of its docstring"
+        checked = {f"{name}, as the code computes it": gap < 1e-9 for name, gap in found.items()}
+        return [Tried(number, text, "code" if ok else "wrong", "" if ok else told) for text, ok in checked.items()]

@@ -1,0 +1,119 @@
+"""From a docstring to its equations, and from a file derivations.txt to what is said about them.
+
+An equation stands on an indented line and has a sign = between spaces. Two spaces or more end it:
+
+    scores  = scale · q kᵀ            (T_q, T_k)
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...core.arrays import rooms
+
+_OPERATORS = "=+-−*/·⊙"
+_EQUATION = re.compile(r"\s{4,}.*\s\+?=\s")
+
+
+def equations(path: Path) -> list[tuple[int, str]]:
+    """The equations in the docstring of a file, each with the number of its line."""
+    source = path.read_text(encoding="utf-8")
+    docstring = source.split('"""', 2)[1] if source.startswith('"""') else ""  # ast.parse of all files takes a second
+    return [
+        (number, _without_remarks(line))
+        for number, line in enumerate(docstring.split("\n"), 1)
+        if _EQUATION.match(line)
+    ]
+
+
+def _without_remarks(line: str) -> str:
+    """The parts of a line that have a sign =, joined by semicolons. Spaces beside a sign or in brackets end none."""
+    parts, depth, start = [], 0, 0
+    line = line.strip()
+    for gap in re.finditer(r"[(\[{]|[)\]}]|\s{2,}", line):
+        if not gap[0].isspace():
+            depth += 1 if gap[0] in "([{" else -1
+        elif depth == 0 and line[gap.start() - 1] not in _OPERATORS and line[gap.end()] not in _OPERATORS:
+            parts.append(line[start : gap.start()])
+            start = gap.end()
+    parts.append(line[start:])
+    return "; ".join(part.rstrip(",;").replace("+=", "=") for part in parts if re.search(r"(^|\s)\+?=\s", part))
+
+
+@dataclass
+class Notes:
+    """What a file derivations.txt says about a passage: an op, or some lines of a docstring."""
+
+    module: str
+    op: str = ""
+    automatic: bool = False  # whether there is no file that says anything
+    begins: str = ""  # the first equation of the passage begins with this text
+    before: list[str] = field(default_factory=list)  # lines for the checker, such as `given m: (T_q, T_k)`
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    dots: str = ""  # the size that `...` stands for in the op's declaration
+    ones: list[str] = field(default_factory=list)  # arrays that the op takes as all ones
+    one_hot: dict[str, str] = field(default_factory=dict)  # an array, and the argument with the ids that it stands for
+    after: list[str] = field(default_factory=list)  # lines for the checker below the passage
+    left_out: dict[str, str] = field(default_factory=dict)  # how the equation begins, and why it is not tried
+
+
+@functools.cache
+def notes() -> dict[str, list[Notes]]:
+    """All notes by module, in the order of the file.
+
+    @ core.ops.attention: attention     the passage derives this op, whose declaration gives the shapes
+    from scores =                       it begins with this equation
+    given m: (T_q, T_k)                 anything else that `verify.derivation` reads, before the passage
+    read loss as L                      a name that means something else in the notation
+    dots N                              what `...` is in the declaration
+    ones m                              an array that the op takes as ones
+    one-hot O for ids                   an array that the op takes as ids
+    after y = relu(x)                   what `verify.derivation` reads below the passage
+    leave out y = concat(...): why      the beginning of an equation that is not tried
+    """
+    found: dict[str, list[Notes]] = {}
+    for path in rooms.files("derivations.txt"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("@ "):
+                module, _, op = line[2:].partition(":")
+                passage = Notes(module.strip(), op.strip())
+                found.setdefault(passage.module, []).append(passage)
+            elif line.strip() and not line.startswith("#"):
+                _note(passage, line.strip())
+    return found
+
+
+def _note(passage: Notes, line: str) -> None:
+    word, _, rest = line.partition(" ")
+    if word == "from":
+        passage.begins = rest
+    elif word == "read" and (pair := re.fullmatch(r"(.+) as (.+)", rest)):
+        passage.renamed.append((pair[1], pair[2]))
+    elif word == "dots":
+        passage.dots = rest
+    elif word == "ones":
+        passage.ones += rest.split()
+    elif word == "after":
+        passage.after.append(rest)
+    elif line.startswith("one-hot ") and (pair := re.fullmatch(r"one-hot (\w+) for (\w+)", line)):
+        passage.one_hot[pair[1]] = pair[2]
+    elif line.startswith("leave out ") and (pair := re.fullmatch(r"leave out (.+?): (.+)", line)):
+        passage.left_out[pair[1]] = pair[2]
+    else:
+        passage.before.append(line)
+
+
+def passages(path: Path, about: list[Notes]) -> Iterator[tuple[Notes, list[tuple[int, str]]]]:
+    """The passages of a docstring, each with its equations. A docstring without notes is one passage."""
+    found = equations(path)
+    starts = [next((n for n, (_, text) in enumerate(found) if text.startswith(each.begins)), None) for each in about]
+    for each, start in zip(about, starts, strict=True):
+        if start is None:
+            raise ValueError(f"derivations.txt: {each.module} has no equation that begins with {each.begins!r}")
+    for n, each in enumerate(about):
+        end = starts[n + 1] if n + 1 < len(about) else None
+        yield each, found[starts[n] : end]

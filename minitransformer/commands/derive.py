@@ -1,0 +1,105 @@
+"""`minitransformer derive`: check written derivations, a user's and the package's own."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..check.derivation import derivation
+from ..check.docstrings import Passage, check_one, counts, modules, names
+from . import UsageError
+from .common import known_as, progress_bar
+
+_READ = ("right", "defines", "wrong", "follows")
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Check a written derivation line by line with numbers. FILE holds your own; docs/derivations.md shows the "
+        "notation. A NAME, such as attention, is a derivation in a docstring of this package, which is also compared "
+        "with what the op computes. The exit status is 1 if a line is wrong, or cannot be read in FILE."
+    )
+    command.add_argument("what", nargs="*", metavar="NAME|FILE", help="- reads the standard input (default: all names)")
+    command.add_argument("--list", action="store_true", help="list the names, and each equation that is not read")
+    command.add_argument("--json", action="store_true", help="print one JSON document")
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    own = names()
+    files = [what for what in options.what if what == "-" or (what not in own and Path(what).is_file())]
+    if files and (len(options.what) > 1 or options.list):
+        raise UsageError(f"derive takes one FILE alone, or names and --list; got {' '.join(options.what)}")
+    if files:
+        return _text(files[0], options.json)
+    if missing := [what for what in options.what if what not in own and re.search(r"[./\\]", what)]:
+        raise UsageError(f"there is no file {missing[0]}")
+    chosen = {module for what in options.what for module in own[known_as("derive", what, list(own))]}
+    passages = _checked([module for module in modules() if not chosen or module in chosen])
+    if options.json:
+        print(json.dumps(_document(passages), indent=1, ensure_ascii=False))
+    elif options.list:
+        for passage in passages:
+            unread = [each for each in passage.equations if each.verdict not in (*_READ, "code")]
+            n = sum(each.verdict in _READ for each in passage.equations)
+            print(f"{passage.path}{f', {passage.op}' if passage.op else ''}: {n} read, {len(unread)} not read")
+            for each in unread:
+                print(f"{each.line:>4} {' '.join(each.text.split())}\n       {each.message}")
+        print(summary(passages))
+    else:
+        print(*passages, summary(passages), sep="\n\n")
+    return 0 if all(passage.ok for passage in passages) else 1
+
+
+def _text(file: str, as_json: bool) -> int:
+    """Check a text of the user's own."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not a text in UTF-8") from None
+    report = derivation(text)
+    if as_json:
+        lines = [dataclasses.asdict(line) for line in report.lines]
+        print(json.dumps({"ok": report.ok, "first_wrong": report.first_wrong, "lines": lines}, ensure_ascii=False))
+    else:
+        print(report)
+    return 0 if report.ok else 1
+
+
+def _checked(chosen: Sequence[str]) -> list[Passage]:
+    return [passage for name in progress_bar("derive", "docstring")(list(chosen)) for passage in check_one(name)]
+
+
+def _document(passages: Sequence[Passage]) -> dict[str, Any]:
+    each = [dataclasses.asdict(passage) | {"ok": passage.ok} for passage in passages]
+    return {"ok": all(p.ok for p in passages), "counts": counts(passages), "derivations": each}
+
+
+def summary(passages: Sequence[Passage]) -> str:
+    """What was found, in one sentence."""
+    n = counts(passages)
+    unread, wrong = n["unreadable"] + n["left out"], n["wrong"] + n["follows"]
+    told = f"{sum(n[verdict] for verdict in _READ) + unread} equations in docstrings: {n['right']} right"
+    told += f", {n['defines']} definitions, {unread} not read, {wrong} wrong"
+    return f"{told}; {n['code']} outputs and gradients of ops are equal to their formulas"
+
+
+def docstrings(options: argparse.Namespace) -> dict[str, Any]:
+    """What `minitransformer check` says of all docstrings."""
+    try:
+        passages = _checked(modules())
+    except ModuleNotFoundError as error:  # the parser is an extra
+        return {"ok": not options.names, "summary": f"equations in docstrings are not tried: {error}"}
+    wrong = [str(passage) for passage in passages if not passage.ok]
+    if wrong:
+        tqdm.write("\n".join([*wrong, ""]), file=sys.stderr if options.json else sys.stdout)
+    return _document(passages) | {"summary": summary(passages)}

@@ -1,0 +1,88 @@
+"""The equations in the package's docstrings are tried with numbers, and a wrong one is found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minitransformer import ops
+from minitransformer.check.docstrings import checking, counts, reading
+from minitransformer.cli import main
+from minitransformer.core.arrays.backend import Array, Pullback
+from minitransformer.core.arrays.declared import op
+
+NOT_READ = 126  # by the last count: new docstrings are written so that they can be read, and no old one gets unreadable
+QUICK = ("core.ops.attention", "core.ops.softmax", "core.ops.linear", "core.ops.embedding")
+OPS = [name for name in checking.modules() if name.startswith("core.ops.")]
+
+
+@pytest.mark.parametrize(
+    "module", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in OPS]
+)
+def test_the_derivation_of_an_op_is_right(module: str) -> None:
+    passages = checking.check_one(module)
+    assert all(passage.ok for passage in passages), "\n\n".join(map(str, passages))
+    found = counts(passages)
+    assert found["right"] + found["code"] > 0 and not found["unreadable"], found
+
+
+@pytest.mark.slow
+def test_no_docstring_is_wrong_and_few_are_not_read() -> None:
+    passages = list(checking.check_all())
+    wrong = [str(passage) for passage in passages if not passage.ok]
+    assert not wrong, "\n\n".join(wrong)
+    found = counts(passages)
+    assert found["unreadable"] + found["left out"] <= NOT_READ, found
+    assert found["code"] >= 60
+
+
+SLIPS = [  # a definition that differs from the code is as wrong as a gradient that does
+    ("core.ops.softmax", "sum_i dy_i y_i)", "sum_i dy_i)"),
+    ("core.ops.softmax", "exp(x_j / T)", "exp(x_j)"),
+    ("core.ops.attention", "scale = 1/√d_k", "scale = 1/d_k"),
+    ("core.ops.attention", "dscoresᵀ q", "dscores q"),
+    ("core.ops.attention", "dkept ⊙ m", "dkept"),
+    ("core.ops.attention", "output  = kept v", "output  = weights v"),
+    ("core.ops.normalization", "(1/D) sum_i (x_i - mean)²", "(1/(D - 1)) sum_i (x_i - mean)²"),
+    ("core.ops.normalization", "- n_j mean_i(dn_i n_i))", ")"),
+    ("core.ops.cross_entropy", "dloss (p_j - target_j) / N", "dloss (p_j - target_j)"),
+    ("core.ops.linear", "dW = xᵀ dy", "dW = dyᵀ x"),
+    ("core.ops.embedding", "sum_n O_nv dy_n", "sum_v O_nv dy_n"),
+    ("core.ops.activations", "tanh²(x)", "tanh(x)"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "old", "new"), SLIPS)
+def test_a_slip_in_a_docstring_is_found(module: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_slip(path: Path) -> list[tuple[int, str]]:
+        found = [(number, text.replace(old, new)) for number, text in equations(path)]
+        assert found != equations(path)
+        return found
+
+    equations = reading.equations
+    monkeypatch.setattr(reading, "equations", with_slip)
+    assert not all(passage.ok for passage in checking.check_one(module))
+
+
+def test_an_op_that_differs_from_its_docstring_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    @op("x, y: (...); temperature > 0")
+    def softmax(x: Array, temperature: float = 1.0) -> tuple[Array, Pullback]:
+        y, backward = ops.softmax(x, temperature=temperature)
+        return y, lambda dy: backward(dy) * temperature
+
+    monkeypatch.setattr(checking, "_ops_of", lambda module: {"softmax": softmax})
+    (passage,) = checking.check_one("core.ops.softmax")
+    assert [each.text[:2] for each in passage.equations if not each.ok] == ["dx"]
+
+
+def test_derive_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["derive", "softmax", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["right"] == 1
+    own = tmp_path / "own.txt"
+    own.write_text("given x: (n), dy: (n)\ny = x * x\ndx = x * dy\n", encoding="utf-8")
+    assert main(["derive", str(own), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["first_wrong"] == 3
+    assert main(["derive", "sotfmax"]) == 2 and main(["derive", str(own), "softmax"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "did you mean 'softmax'" in first and "one FILE alone" in second

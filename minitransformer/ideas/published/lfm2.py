@@ -70,9 +70,6 @@ def ours(fields: Fields, head: str, stored: Stored) -> Lfm2Config:
     attending = fields.get("full_attn_idxs", range(found["n_layers"]))
     full = full_layers(fields, found["n_layers"], "conv", attending)
     found |= {"kernel": fields.size("conv_L_cache", 3), "conv_bias": fields.flag("conv_bias", False)}
-        "kernel": fields.size("conv_L_cache", 3),
-        "conv_bias": fields.flag("conv_bias", False),
-    }
     return Lfm2Config(**found, full=full)
 
 

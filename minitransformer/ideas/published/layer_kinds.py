@@ -8,6 +8,7 @@ Older files have rope_theta and rope_scaling for the full layers, and Gemma's ro
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from . import angles
@@ -31,6 +32,19 @@ def full_every(fields: Fields, n_layers: int, default: int) -> int:
     if found != kinds(n_layers, n):
         raise ValueError(f"layer_types must have {FULL!r} in every n-th layer, and {SLIDING!r} in all others")
     return n
+
+
+def full_layers(fields: Fields, n_layers: int, other: str, usual: Container[int]) -> tuple[int, ...]:
+    """The layers that attend, of a stack with two kinds in any order. other: the other kind. usual: without a list."""
+    found = fields.get("layer_types") or two_kinds(n_layers, other, usual)
+    if not isinstance(found, list) or len(found) != n_layers or not set(found) <= {FULL, other}:
+        raise ValueError(f"layer_types must be {FULL} or {other} for each layer")
+    return tuple(i for i, kind in enumerate(found) if kind == FULL)
+
+
+def two_kinds(n_layers: int, other: str, full: Container[int]) -> list[str]:
+    """layer_types: the layers in `full` attend."""
+    return [FULL if i in full else other for i in range(n_layers)]
 
 
 def of_kind(fields: Fields, kind: str, base: float) -> Fields:

@@ -22,6 +22,7 @@ from . import llama
 from .decoder import decoder_of
 from .family import BODY, WORDS, Family, Stored
 from .fields import Fields, written
+from .layer_kinds import full_layers, two_kinds
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ linear_value_head_dim   size  d_value        128
 linear_conv_kernel_dim  size  kernel         4
 attention_bias          flag  bias           false
 """
-_KINDS = {True: "full_attention", False: "linear_attention"}
+_OTHER = "linear_attention"
 
 
 def sizes(fields: Fields, head: str) -> dict[str, Any]:
@@ -85,11 +86,8 @@ def sizes(fields: Fields, head: str) -> dict[str, Any]:
     fields = fields.otherwise(num_key_value_heads=4, head_dim=256, partial_rotary_factor=0.25)
     found = {**llama.sizes(_of_text(fields), head, partial=True), **fields.read(FIELDS)}
     every = fields.size("full_attention_interval", 4)
-    usual = [_KINDS[(i + 1) % every == 0] for i in range(found["n_layers"])]
-    kinds = fields.get("layer_types") or usual
-    if not isinstance(kinds, list) or len(kinds) != found["n_layers"] or not set(kinds) <= set(_KINDS.values()):
-        raise ValueError(f"layer_types must be one of {', '.join(_KINDS.values())} for each layer")
-    return {**found, "full": tuple(i for i, kind in enumerate(kinds) if kind == _KINDS[True])}
+    usual = range(every - 1, found["n_layers"], every)
+    return {**found, "full": full_layers(fields, found["n_layers"], _OTHER, usual)}
 
 
 def _of_text(fields: Fields) -> Fields:
@@ -108,7 +106,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> Qwen35Config:
 
 def theirs(config: Qwen35Config) -> dict[str, Any]:
     """Qwen3.5's config.json."""
-    kinds = [_KINDS[i in (config.full or ())] for i in range(config.n_layers)]
+    kinds = two_kinds(config.n_layers, _OTHER, config.full or ())
     return {**llama.written_sizes(config), **written(config, FIELDS), "layer_types": kinds}
 
 

@@ -22,7 +22,6 @@ UNKNOWN = {
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
     "gptj": _BETWEEN,
     "helium": _BETWEEN,
-    "granite": "factors that scale token vectors, scores, residual connections and logits",
     "mamba": "a state space in place of attention",
     "mamba2": "a state space in place of attention",
     "mpt": _FILE.format("ALiBi without any biases, those of LayerNorm included"),

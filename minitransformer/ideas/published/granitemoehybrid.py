@@ -1,0 +1,169 @@
+"""Granite 4: IBM 2025. State spaces in most layers, attention in a few, experts beside a network that all tokens use.
+
+The state spaces are those of Mamba-2 (Dao and Gu 2024), the experts those of DeepSeekMoE (Dai et al. 2024, section
+3.2), the four factors those of Granite 3. The layers that attend may do without positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import Module, ScaledDotProduct
+from ...core.models.language_model import LanguageModelParts
+from ..after.experts import MixtureOfExperts
+from ..after.gated import GatedFeedForward
+from ..after.grouped import grouped
+from ..after.mamba2 import Mamba2
+from ..after.routing import SharedExperts
+from . import granite, llama
+from .decoder import decoder_of
+from .family import BODY, WORDS, Family, Stored
+from .fields import Fields, written
+from .layer_kinds import full_layers, two_kinds
+
+
+@dataclass(frozen=True)
+class GraniteHybridConfig(granite.GraniteConfig):
+    """Sizes of a Granite 4. full: the layers that attend; turned: whether those have positions.
+
+    n_states, d_state, n_groups, expand, kernel, conv_bias, state_bias: of Mamba-2, whose heads are together expand
+    times as wide as d_model. d_shared: of the network that all tokens use; d_ff, n_experts, k: of the others, if any.
+    """
+
+    full: tuple[int, ...] = ()
+    turned: bool = False
+    n_states: int = 128
+    d_state: int = 256
+    n_groups: int = 1
+    expand: int = 2
+    kernel: int = 4
+    conv_bias: bool = True
+    state_bias: bool = False
+    d_shared: int = 1024
+    n_experts: int = 8
+    k: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "full", tuple(self.full))  # a folder has a list
+        if self.expand * self.d_model % self.n_states:
+            raise ValueError(f"{self.n_states} heads of Mamba-2 do not divide {self.expand} times {self.d_model}")
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of Granite 4."""
+
+        def attention(i: int) -> Module:
+            if i not in self.full:
+                sizes = self.n_states, self.expand * self.d_model // self.n_states, self.d_state, self.n_groups
+                how = self.norm_eps, self.activation, self.state_bias, self.conv_bias
+                return Mamba2(self.d_model, *sizes, self.kernel, *how, rng=rng)
+            heads = self.n_heads, self.n_key_heads or 1, self.d_head
+            mix = ScaledDotProduct(self.score_factor, self.attention_dropout)
+            turn = self.turn(i) if self.turned else (None, None)
+            return grouped(self.d_model, *heads, self.bias, rng=rng, mix=mix, turn=turn)
+
+        def feed_forward(i: int) -> Module:
+            shared = GatedFeedForward(self.d_model, self.d_shared, self.activation, False, rng)
+            experts = self.n_experts, self.k, self.activation
+            if not self.n_experts:
+                return shared
+            return SharedExperts(shared, MixtureOfExperts(self.d_model, self.d_ff, *experts, rng=rng))
+
+        return decoder_of(
+            self, rng, norm=self.norm, attention=attention, feed_forward=feed_forward, **self.factors()
+        )  # fmt: skip
+
+
+FIELDS = """
+mamba_n_heads             size  n_states    128
+mamba_d_state             size  d_state     256
+mamba_n_groups            size  n_groups    1
+mamba_expand              size  expand      2
+mamba_d_conv              size  kernel      4
+mamba_conv_bias           flag  conv_bias   true
+mamba_proj_bias           flag  state_bias  false
+shared_intermediate_size  size  d_shared    1024
+num_experts_per_tok       size  k           2
+attention_bias            flag  bias        false
+"""
+_OTHER = "linear_attention"
+_ENDLESS = float("inf"), {"__float__": "Infinity"}  # as JSON has it, and as the library writes it
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> GraniteHybridConfig:
+    """The config of Granite 4's config.json. A step may have any length."""
+    if fields.get("time_step_limit") not in (None, *([0.0, endless] for endless in _ENDLESS)):
+        raise ValueError("time_step_limit must be from 0 to infinity: steps are not clipped here")
+    kinds = fields.get("layer_types") or fields.get("layers_block_type")
+    older = {"mamba": _OTHER, "attention": "full_attention"}
+    renamed = [older.get(kind, kind) if isinstance(kind, str) else kind for kind in kinds or ()]
+    fields = Fields({**fields.document, "layer_types": renamed}, fields.asked)
+    found = {**llama.sizes(fields, head), **fields.read(FIELDS), **fields.read(granite.FIELDS)}
+    width = found["expand"] * found["d_model"]
+    fields.only(mamba_d_head="auto" if fields.get("mamba_d_head") == "auto" else width // found["n_states"])
+    turned = {None: False, "nope": False, "rope": True}
+    if (kind := fields.get("position_embedding_type")) not in turned:
+        raise ValueError(f"position_embedding_type must be null, 'nope' or 'rope', got {str(kind)[:40]!r}")
+    experts = 0 if fields.get("num_local_experts") == 0 else fields.size("num_local_experts", 8)
+    full = full_layers(fields, found["n_layers"], _OTHER, ())
+    return GraniteHybridConfig(**found, full=full, turned=turned[kind], n_experts=experts)
+
+
+def theirs(config: GraniteHybridConfig) -> dict[str, Any]:
+    """Granite 4's config.json."""
+    tables = {**written(config, FIELDS), **written(config, granite.FIELDS)}
+    kinds = two_kinds(config.n_layers, _OTHER, config.full)
+    place = "rope" if config.turned else None
+    own = {"layer_types": kinds, "position_embedding_type": place, "num_local_experts": config.n_experts}
+    return {**llama.written_sizes(config), **tables, **own}
+
+
+NAMES = """
+embed_tokens                       =     tokens
+layers.*.input_layernorm           =     stack.layers.*.self_attention.norm
+layers.*.self_attn.q_proj          T     stack.layers.*.self_attention.sublayer.query
+layers.*.self_attn.k_proj          T     stack.layers.*.self_attention.sublayer.key
+layers.*.self_attn.v_proj          T     stack.layers.*.self_attention.sublayer.value
+layers.*.self_attn.o_proj          T     stack.layers.*.self_attention.sublayer.output
+layers.*.mamba.in_proj             T     stack.layers.*.self_attention.sublayer.gate|inner|write|read|step
+layers.*.mamba.conv1d.weight       taps  stack.layers.*.self_attention.sublayer.convolution.weight
+layers.*.mamba.conv1d.bias         =     stack.layers.*.self_attention.sublayer.convolution.bias
+layers.*.mamba.A_log               =     stack.layers.*.self_attention.sublayer.log_rate
+layers.*.mamba.dt_bias             =     stack.layers.*.self_attention.sublayer.shift
+layers.*.mamba.D                   =     stack.layers.*.self_attention.sublayer.skip
+layers.*.mamba.norm                =     stack.layers.*.self_attention.sublayer.norm
+layers.*.mamba.out_proj            T     stack.layers.*.self_attention.sublayer.last
+layers.*.post_attention_layernorm  =     stack.layers.*.feed_forward.norm
+layers.*.shared_mlp.input_linear   T     stack.layers.*.feed_forward.sublayer.gate|inner
+layers.*.shared_mlp.output_linear  T     stack.layers.*.feed_forward.sublayer.output
+layers.*.shared_mlp.input_linear   T     stack.layers.*.feed_forward.sublayer.shared.gate|inner
+layers.*.shared_mlp.output_linear  T     stack.layers.*.feed_forward.sublayer.shared.output
+layers.*.block_sparse_moe.router.layer         T   stack.layers.*.feed_forward.sublayer.routed.router
+layers.*.block_sparse_moe.input_linear.weight  T   stack.layers.*.feed_forward.sublayer.routed.experts.*.gate|inner
+layers.*.block_sparse_moe.output_linear.weight T   stack.layers.*.feed_forward.sublayer.routed.experts.*.output
+layers.*.block_sparse_moe.router               |T  stack.layers.*.feed_forward.sublayer.routed.router
+layers.*.block_sparse_moe.experts.gate_up_proj |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.gate|inner
+layers.*.block_sparse_moe.experts.down_proj    |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.output
+norm                               =     stack.final_norm
+/lm_head                           =     output
+/lm_head                           =     output.tokens
+/lm_head                           ~     tokens
+"""
+
+SMALL = granite.SMALL | {
+    "num_hidden_layers": 3, "layer_types": [_OTHER, "full_attention", _OTHER], "rms_norm_eps": 1e-2,
+    "mamba_n_heads": 4, "mamba_d_state": 5, "mamba_n_groups": 2, "mamba_d_conv": 3, "shared_intermediate_size": 7,
+    "num_local_experts": 3, "num_experts_per_tok": 2,
+}  # fmt: skip
+
+FAMILY = Family(
+    "granitemoehybrid", "model", {"GraniteMoeHybridModel": BODY, "GraniteMoeHybridForCausalLM": WORDS},
+    ours, theirs, NAMES,
+    recipe=GraniteHybridConfig,
+    adds="state spaces (Mamba-2) in most layers; experts beside a network of all tokens; constant factors",
+    small=SMALL,
+    ignored="mamba_chunk_size",
+)  # fmt: skip

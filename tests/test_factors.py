@@ -1,0 +1,32 @@
+"""Constant factors on updates and logits: their formulas, and their mistakes."""
+
+import numpy as np
+import pytest
+
+from minitransformer import layers
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.ideas.after.factors import ScaledOutput, ScaledUpdate
+from minitransformer.verify import CASES
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(2, 3, 4))
+OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.factors.")]
+
+
+def test_the_formulas():
+    update = ScaledUpdate(layers.FeedForward(4, 7), layers.RMSNorm(4), 0.3).to(dtype="float64")
+    expected = X + 0.3 * update.sublayer(update.norm(X)[0])[0]
+    np.testing.assert_allclose(update(X)[0], expected, rtol=1e-14)
+    table = layers.Embedding(5, 4).to(dtype="float64")
+    np.testing.assert_allclose(ScaledOutput(table, 8.0).unembed(X)[0], X @ table.table.value.T / 8.0, rtol=1e-13)
+    with pytest.raises(ValueError, match="ScaledOutput: divisor must be"):
+        ScaledOutput(table, 0.0)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
+def test_each_mistake_shows_where_it_says(mistake):
+    assert mistake.cases and len(OURS) == 4
+    for case in mistake.cases:
+        with mistake.applied():
+            assert not CASES[case].run().ok, case

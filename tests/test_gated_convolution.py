@@ -1,0 +1,57 @@
+"""The convolution between two gates: against its formula, number by number; its cache; its mistakes."""
+
+import numpy as np
+import pytest
+
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.ideas.after.gated_convolution import GatedConvolution
+from minitransformer.verify import CASES
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(2, 7, 4))
+OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.gated_convolution.")]
+
+
+def drawn(kernel=3):
+    layer = GatedConvolution(4, kernel, bias=True).to(dtype="float64")
+    for _, parameter in layer.parameters():
+        parameter.value = RNG.normal(size=parameter.value.shape)
+    return layer
+
+
+def test_the_layer_is_what_its_formula_says():
+    layer, weight = drawn(), lambda part, row: row @ part.weight.value + part.bias.value
+    filters = layer.convolution.weight.value
+    entering = [weight(layer.gate_in, row) * weight(layer.inner, row) for row in X[0]]
+    for t, row in enumerate(X[0]):
+        mixed = layer.convolution.bias.value + sum(
+            filters[2 - back] * entering[t - back] for back in range(min(t, 2) + 1)
+        )
+        expected = weight(layer.last, weight(layer.gate_out, row) * mixed)
+        np.testing.assert_allclose(layer(X)[0][0, t], expected, rtol=1e-11)
+
+
+def test_the_cache_holds_what_its_formula_says_however_long_the_text():
+    layer = drawn(kernel=4)
+    cache = layer.new_cache()
+    for length in (1, 7, 40):
+        layer(RNG.normal(size=(2, length, 4)), cache=cache)
+        assert cache.state.shape == (2, 4 - 1, 4) and cache.length in (1, 8, 48)
+
+
+def test_padding_on_the_left_learns_nothing():
+    layer, mask = drawn(), np.array([[False, False, True, True, True, True, True]] * 2)
+    layer.gate_in.bias.value[:] = 0.0  # a gate without a bias is shut where a token counts as 0
+    y, backward = layer(X, mask=mask[:, None])
+    np.testing.assert_allclose(y[:, 2:], layer(X[:, 2:])[0], rtol=1e-11)
+    dx = backward(RNG.normal(size=y.shape))
+    assert not dx[:, :2].any() and dx[:, 2:].all()
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
+def test_each_mistake_shows_where_it_says(mistake):
+    assert mistake.cases and len(OURS) == 4
+    for case in mistake.cases:
+        with mistake.applied():
+            assert CASES[case].run().ok == (mistake.caught_by == "values"), case

@@ -42,7 +42,11 @@ def of_family(name: str) -> Any:
     return drawn(FAMILIES[name].build(*FAMILIES[name].example(), np.random.default_rng(0)))
 
 
-MODELS: dict[str, Callable[[], Any]] = {name: lambda name=name: of_family(name) for name in FAMILIES}
+MODELS: dict[str, Callable[[], Any]] = {
+    name: lambda name=name: of_family(name)
+    for name, family in FAMILIES.items()
+    if not hasattr(family.recipe, "full")  # not every layer attends; see test_gated_delta_net.py
+}
 MODELS["text classifier"] = lambda: drawn(
     TextClassifierConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, n_classes=4).build()
 )
@@ -163,10 +167,11 @@ def check_ablation(model: Any) -> None:
         for layer in (0, 1):
             other = apart(model)
             attention = attention_of(other, kind, layer)
+            head = min(2, attention.n_heads - 1)
             width = attention.output.weight.value.shape[0] // attention.n_heads
-            attention.output.weight.value[2 * width : 3 * width] = 0.0
+            attention.output.weight.value[head * width : (head + 1) * width] = 0.0
             expected = other(*inputs)[0]
-            with inspect.ablate(model, [named(model, kind, layer, 2)]):
+            with inspect.ablate(model, [named(model, kind, layer, head)]):
                 logits = model(*inputs)[0]
             np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-12)
             assert abs(logits - own).max() > 1e-4
@@ -332,7 +337,7 @@ def check_attribution(model: Any) -> None:
             with inspect.patch(model, {named(model, kind, layer, head): outputs[layer][:, head] * by}):
                 return float((model(*inputs)[0] * dlogits).sum())
 
-        for layer, head in [(0, 0), (0, 2), (1, 1)]:
+        for layer, head in [(0, 0), (0, min(2, outputs.shape[2] - 1)), (1, 1)]:
             slope = (moved(layer, head, 1 + h) - moved(layer, head, 1 - h)) / (2 * h)
             np.testing.assert_allclose(found[layer, :, head].sum(), slope, rtol=1e-6, atol=1e-6)
     for name, parameter in model.parameters():

@@ -5,6 +5,7 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
     =     stored unchanged
     T     a Linear's weight, stored as (out, in), or a convolution's: all axes in reverse order
     T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value
+    taps  a short convolution's (K, D), stored as (D, 1, K)
     row   stored with an axis of length 1 in front, such as a vector as a matrix of one row
     1x1   stored with two such axes
     ~     a second copy of the tensor; if the file has it, it must be equal
@@ -47,6 +48,8 @@ class Place:
     def shape(self) -> tuple[int, ...]:
         """The shape that their tensor must have."""
         shapes = [parameter.value.shape for _, parameter in self.ours]
+        if self.mark == "taps":
+            return (shapes[0][1], 1, shapes[0][0])
         whole = shapes[0] if len(shapes) == 1 else (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
         return self._ones + (whole[::-1] if self._is_transposed else whole)
 
@@ -65,19 +68,26 @@ class Place:
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
+        if self.mark == "taps":
+            return [np.ascontiguousarray(stored[:, 0].T)]
         whole = stored.reshape(stored.shape[len(self._ones) :])
         whole = whole.T if self._is_transposed else whole
-        whole = _regrouped(whole, self._heads, len(self.ours))
         if len(self.ours) == 1:
             return [np.asarray(whole, order="C")]
-        ends = np.cumsum([parameter.value.shape[-1] for _, parameter in self.ours])[:-1]
-        return [np.array(part, order="C") for part in np.split(whole, ends, axis=-1)]
+        by_heads = whole.reshape(*whole.shape[:-1], self._heads, -1)
+        ends = np.cumsum([parameter.value.shape[-1] // self._heads for _, parameter in self.ours])[:-1]
+        parts = np.split(by_heads, ends, axis=-1)
+        return [np.array(part.reshape(*whole.shape[:-1], -1), order="C") for part in parts]
 
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
         values = [to_numpy(parameter.value) for _, parameter in self.ours]
-        whole = values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
-        whole = _regrouped(whole, len(self.ours), self._heads)
+        if self.mark == "taps":
+            return np.ascontiguousarray(values[0].T[:, None])
+        whole = values[0]
+        if len(values) > 1:
+            by_heads = [value.reshape(*value.shape[:-1], self._heads, -1) for value in values]
+            whole = np.concatenate(by_heads, axis=-1).reshape(*whole.shape[:-1], -1)
         whole = whole.T if self._is_transposed else whole
         return np.asarray(whole.reshape(self._ones + whole.shape), order="C")
 
@@ -106,14 +116,6 @@ class Stack:
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
         return np.stack([place.read() for place in self.places])
-
-
-def _regrouped(whole: np.ndarray, outer: int, inner: int) -> np.ndarray:
-    """The last axis of outer · inner equal pieces, with all pieces of one inner place side by side."""
-    if 1 in (outer, inner):
-        return whole
-    *rows, width = whole.shape
-    return whole.reshape(*rows, outer, inner, width // (outer * inner)).swapaxes(-3, -2).reshape(*rows, width)
 
 
 @dataclass(frozen=True)

@@ -73,12 +73,17 @@ def ours(fields: Fields, head: str, stored: Stored) -> Qwen3MoeConfig:
     fields = fields.otherwise(num_key_value_heads=4, num_local_experts=fields.get("num_experts", 128))
     fields.only(num_experts=fields.get("num_local_experts"))  # the name in its first files
     found = {**llama.sizes(fields, head), **fields.read(FIELDS)}
+    dense = dense_layers(fields, found["n_layers"])
+    bias = fields.flag("attention_bias", False)
+    return Qwen3MoeConfig(**found, dense=dense, bias=bias, window=_window(fields))
+
+
+def dense_layers(fields: Fields, n_layers: int) -> tuple[int, ...]:
+    """The layers without experts."""
     step, named = fields.size("decoder_sparse_step", 1), fields.get("mlp_only_layers") or []
     if not isinstance(named, list) or not all(type(i) is int for i in named):
         raise ValueError("mlp_only_layers must be a list of layers, counted from 0")
-    dense = tuple(i for i in range(found["n_layers"]) if i in named or (i + 1) % step)
-    bias = fields.flag("attention_bias", False)
-    return Qwen3MoeConfig(**found, dense=dense, bias=bias, window=_window(fields))
+    return tuple(i for i in range(n_layers) if i in named or (i + 1) % step)
 
 
 def theirs(config: Qwen3MoeConfig) -> dict[str, Any]:

@@ -33,7 +33,10 @@ def stack_of(model: Module) -> tuple[str, Any]:
 
 
 def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
-    """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". Shared ones are repeated."""
+    """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". Shared ones are repeated.
+
+    A layer that does not attend, such as one with a memory in place of attention, is not counted.
+    """
     _, stack = stack_of(model)
     own = _sublayers(stack, "self_attention")
     if not isinstance(model, Transformer):
@@ -43,7 +46,8 @@ def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
 
 
 def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
-    return [_attention_in(getattr(layer, name)) for layer in stack.plain_layers]
+    found = [_attention_in(getattr(layer, name)) for layer in stack.plain_layers]
+    return [part for part in found if hasattr(part, "mix")]
 
 
 def _attention_in(part: Any) -> MultiHeadAttention:

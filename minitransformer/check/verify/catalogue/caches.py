@@ -84,7 +84,7 @@ def with_cache(make: Callable[[Random], Any]) -> Callable[[Random], Setup]:
         model = make(r)
 
         def piece_by_piece(ids: Array) -> tuple[Array, Pullback]:
-            kept = layers.Cache(1)
+            kept = model.new_cache()
             parts = [model(ids[:, start:stop], cache=kept)[0] for start, stop in _PIECES]
             return array_module(parts[0]).concatenate(parts, axis=1), model(ids)[1]
 

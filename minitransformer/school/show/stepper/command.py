@@ -57,7 +57,7 @@ def step_text(
     if head is not None:
         n_heads = getattr(attention_of(layers[i]), "n_heads", 0)
         if n_heads == 0:
-            raise ValueError("--head needs self-attention, but this layer has a convolution in its place")
+            raise ValueError("--head needs self-attention, but this layer has something else in its place")
         if not 1 <= head <= n_heads:
             raise ValueError(f"--head must be from 1 to {n_heads}, got {head}")
     part = layer_inside(model, layers, i, run, options.get("seed", 0))

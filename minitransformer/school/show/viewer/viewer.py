@@ -24,6 +24,7 @@ from ....core.arrays.backend import to_device, to_numpy
 from ....core.layers.unread import Discarded, Unread
 from ....core.models import Classifier, LanguageModel, Transformer
 from ....ideas.published import MaskedLanguageModel
+from ...inspect.watch import attentions
 from ..page import build, frame, packed
 
 MOST_TOKENS = 256  # of a sequence: the page has a button for each weight of a head
@@ -185,7 +186,7 @@ def _kinds(model: Model) -> list[tuple[Kind, int, slice]]:
             (Kind("Cross-attention", 1, 0, False), n_decoder, slice(n_encoder + 1, None, 2)),
         ]
     causal = isinstance(model, LanguageModel)
-    return [(Kind("Self-attention", 0, 0, causal), model.config.n_layers, slice(None))]
+    return [(Kind("Self-attention", 0, 0, causal), len(attentions(model)["self"]), slice(None))]
 
 
 class _Naming:

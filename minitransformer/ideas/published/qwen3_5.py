@@ -1,0 +1,155 @@
+"""Qwen3.5, the part that reads text: Qwen Team 2026. Three of four layers keep a memory, and the fourth attends.
+
+The memory is that of Gated DeltaNet (Yang, Kautz and Hatamizadeh 2024). Attention has norms of queries and keys,
+rotates a quarter of each head, and lets its output through a gate; all norms but the memory's multiply by 1 + γ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import Module, ScaledDotProduct
+from ...core.models.language_model import LanguageModelParts
+from ..after.gated import GatedFeedForward
+from ..after.gated_delta_net import GatedDeltaNet
+from ..after.output_gate import gated_attention
+from ..after.qk_norm import qk_norm
+from ..after.sandwich import OffsetRMSNorm
+from . import llama
+from .decoder import decoder_of
+from .family import BODY, WORDS, Family, Stored
+from .fields import Fields, written
+
+
+@dataclass(frozen=True)
+class Qwen35Config(llama.LlamaConfig):
+    """Sizes of a Qwen3.5. n_heads, n_key_heads, d_head: of attention; bias: of its maps. full: the layers that attend.
+
+    n_memories: memories of a layer, which share n_memory_keys heads of keys; d_key, d_value: their sizes; kernel: of
+    the convolution.
+    """
+
+    full: tuple[int, ...] | None = None  # by default every fourth
+    n_memories: int = 32
+    n_memory_keys: int = 16
+    d_key: int = 128
+    d_value: int = 128
+    kernel: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fourth = tuple(range(3, self.n_layers, 4))
+        object.__setattr__(self, "full", fourth if self.full is None else tuple(self.full))  # a folder has a list
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The parts of Qwen3.5."""
+
+        def attention(i: int) -> Module:
+            if i not in (self.full or ()):
+                sizes = self.n_memories, self.n_memory_keys, self.d_key, self.d_value, self.kernel
+                return GatedDeltaNet(self.d_model, *sizes, self.norm_eps, self.activation, rng=rng)
+            heads: Any = {"n_heads": self.n_heads, "n_key_heads": self.n_key_heads, "d_head": self.d_head}
+            turn = qk_norm(self.d_head or 1, self.norm_eps, then=self.turn(), kind=OffsetRMSNorm)
+            mix = ScaledDotProduct(dropout=self.attention_dropout)
+            return gated_attention(self.d_model, **heads, bias=self.bias, rng=rng, mix=mix, turn=turn)
+
+        return decoder_of(
+            self,
+            rng,
+            norm=lambda: OffsetRMSNorm(self.d_model, self.norm_eps),
+            attention=attention,
+            feed_forward=lambda i: self.feed_forward(i, rng),
+        )
+
+    def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
+        """The feed-forward network of layer i."""
+        return GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng)
+
+
+FIELDS = """
+linear_num_value_heads  size  n_memories     32
+linear_num_key_heads    size  n_memory_keys  16
+linear_key_head_dim     size  d_key          128
+linear_value_head_dim   size  d_value        128
+linear_conv_kernel_dim  size  kernel         4
+attention_bias          flag  bias           false
+"""
+_KINDS = {True: "full_attention", False: "linear_attention"}
+
+
+def sizes(fields: Fields, head: str) -> dict[str, Any]:
+    """What config.json has, under our names."""
+    fields = fields.otherwise(num_key_value_heads=4, head_dim=256, partial_rotary_factor=0.25)
+    found = {**llama.sizes(_of_text(fields), head, partial=True), **fields.read(FIELDS)}
+    every = fields.size("full_attention_interval", 4)
+    usual = [_KINDS[(i + 1) % every == 0] for i in range(found["n_layers"])]
+    kinds = fields.get("layer_types") or usual
+    if not isinstance(kinds, list) or len(kinds) != found["n_layers"] or not set(kinds) <= set(_KINDS.values()):
+        raise ValueError(f"layer_types must be one of {', '.join(_KINDS.values())} for each layer")
+    return {**found, "full": tuple(i for i, kind in enumerate(kinds) if kind == _KINDS[True])}
+
+
+def _of_text(fields: Fields) -> Fields:
+    """Without the share of each axis of an image in the angles: a text has the same position along all of them."""
+    angles = fields.get("rope_parameters")
+    if not isinstance(angles, dict):
+        return fields
+    kept = {name: value for name, value in angles.items() if name not in ("mrope_section", "mrope_interleaved")}
+    return Fields({**fields.document, "rope_parameters": kept}, fields.asked)
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Qwen35Config:
+    """The config of Qwen3.5's config.json."""
+    return Qwen35Config(**sizes(fields, head))
+
+
+def theirs(config: Qwen35Config) -> dict[str, Any]:
+    """Qwen3.5's config.json."""
+    kinds = [_KINDS[i in (config.full or ())] for i in range(config.n_layers)]
+    return {**llama.written_sizes(config), **written(config, FIELDS), "layer_types": kinds}
+
+
+NAMES = """
+embed_tokens                           =     tokens
+layers.*.input_layernorm               =     stack.layers.*.self_attention.norm
+layers.*.self_attn.q_proj              T     stack.layers.*.self_attention.sublayer.sublayer.query.whole
+layers.*.self_attn.k_proj              T     stack.layers.*.self_attention.sublayer.sublayer.key
+layers.*.self_attn.v_proj              T     stack.layers.*.self_attention.sublayer.sublayer.value
+layers.*.self_attn.o_proj              T     stack.layers.*.self_attention.sublayer.last
+layers.*.self_attn.q_norm              =     stack.layers.*.self_attention.sublayer.sublayer.turn_query.norm
+layers.*.self_attn.k_norm              =     stack.layers.*.self_attention.sublayer.sublayer.turn_key.norm
+layers.*.linear_attn.in_proj_qkv       T     stack.layers.*.self_attention.sublayer.query|key|value
+layers.*.linear_attn.in_proj_z         T     stack.layers.*.self_attention.sublayer.gate
+layers.*.linear_attn.in_proj_b         T     stack.layers.*.self_attention.sublayer.rate
+layers.*.linear_attn.in_proj_a         T     stack.layers.*.self_attention.sublayer.step
+layers.*.linear_attn.conv1d            taps  stack.layers.*.self_attention.sublayer.convolution
+layers.*.linear_attn.A_log             =     stack.layers.*.self_attention.sublayer.log_rate
+layers.*.linear_attn.dt_bias           =     stack.layers.*.self_attention.sublayer.shift
+layers.*.linear_attn.norm              =     stack.layers.*.self_attention.sublayer.norm
+layers.*.linear_attn.out_proj          T     stack.layers.*.self_attention.sublayer.output
+layers.*.post_attention_layernorm      =     stack.layers.*.feed_forward.norm
+layers.*.mlp.gate_proj                 T     stack.layers.*.feed_forward.sublayer.gate
+layers.*.mlp.up_proj                   T     stack.layers.*.feed_forward.sublayer.inner
+layers.*.mlp.down_proj                 T     stack.layers.*.feed_forward.sublayer.output
+norm                                   =     stack.final_norm
+/lm_head                               =     output
+/lm_head                               ~     tokens
+"""
+
+SMALL = llama.SMALL | {
+    "head_dim": 8, "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 5,
+    "linear_conv_kernel_dim": 3, "rms_norm_eps": 1e-2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
+}  # fmt: skip
+
+FAMILY = Family(
+    "qwen3_5_text", "model", {"Qwen3_5TextModel": BODY, "Qwen3_5ForCausalLM": WORDS}, ours, theirs, NAMES,
+    recipe=Qwen35Config,
+    adds="a memory by the gated delta rule in three of four layers; attention with a gate, a quarter of it rotated",
+    small=SMALL,
+    ignored="full_attention_interval mtp_*",
+)  # fmt: skip

@@ -1,0 +1,98 @@
+"""Qwen3-Next: Qwen Team 2025, "Qwen3-Next: Towards Ultimate Training & Inference Efficiency". A Qwen3.5 with experts.
+
+Of many experts each token uses a few, and one that all tokens share, which a gate opens. In its file the maps of a
+memory are fused, head of keys by head of keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import Module
+from ..after.experts import MixtureOfExperts, TopK
+from ..after.output_gate import OpenedFeedForward
+from ..after.routing import SharedExperts, SoftmaxRouting
+from . import qwen3_5, qwen3_moe
+from .family import WRITERS, Family, Stored, classes
+from .fields import Fields, written
+
+
+@dataclass(frozen=True)
+class Qwen3NextConfig(qwen3_5.Qwen35Config):
+    """Sizes of a Qwen3-Next. k: how many of n_experts each position uses; d_expert, d_shared: their widths.
+
+    dense: the layers, from 0 on, with one network of width d_ff instead. gates_sum_to_one: of the chosen experts.
+    """
+
+    n_experts: int = 512
+    k: int = 10
+    d_expert: int = 512
+    d_shared: int = 512
+    dense: tuple[int, ...] | None = None
+    gates_sum_to_one: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "dense", tuple(self.dense or ()))  # a folder has a list
+
+    def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
+        """The feed-forward network of layer i, or its experts."""
+        if i in (self.dense or ()):
+            return super().feed_forward(i, rng)
+        route = TopK(self.k) if self.gates_sum_to_one else SoftmaxRouting(self.k)
+        shared = OpenedFeedForward(self.d_model, self.d_shared, self.activation, rng)
+        sizes = self.d_model, self.d_expert, self.n_experts
+        return SharedExperts(shared, MixtureOfExperts(*sizes, activation=self.activation, rng=rng, route=route))
+
+
+FIELDS = """
+num_experts                      size   n_experts          512
+num_experts_per_tok              size   k                  10
+moe_intermediate_size            size   d_expert           512
+shared_expert_intermediate_size  size   d_shared           512
+norm_topk_prob                   flag   gates_sum_to_one   true
+"""
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Qwen3NextConfig:
+    """The config of Qwen3-Next's config.json."""
+    found = qwen3_5.sizes(fields.otherwise(num_key_value_heads=2), head)
+    return Qwen3NextConfig(**found, **fields.read(FIELDS), dense=qwen3_moe.dense_layers(fields, found["n_layers"]))
+
+
+def theirs(config: Qwen3NextConfig) -> dict[str, Any]:
+    """Qwen3-Next's config.json."""
+    fields = {**qwen3_5.theirs(config), **written(config, FIELDS)}
+    return fields | {"mlp_only_layers": list(config.dense or ()), "decoder_sparse_step": 1}
+
+
+_PLAIN = "".join(line + "\n" for line in qwen3_5.NAMES.splitlines() if "in_proj" not in line)
+_EXPERTS = """
+layers.*.linear_attn.in_proj_qkvz         THEADS  stack.layers.*.self_attention.sublayer.query|key|value|gate
+layers.*.linear_attn.in_proj_ba           THEADS  stack.layers.*.self_attention.sublayer.rate|step
+layers.*.mlp.shared_expert.gate_proj      T       stack.layers.*.feed_forward.sublayer.shared.gate
+layers.*.mlp.shared_expert.up_proj        T       stack.layers.*.feed_forward.sublayer.shared.inner
+layers.*.mlp.shared_expert.down_proj      T       stack.layers.*.feed_forward.sublayer.shared.output
+layers.*.mlp.shared_expert_gate           T       stack.layers.*.feed_forward.sublayer.shared.opening
+"""
+
+
+def names(config: Qwen3NextConfig) -> str:
+    """The table of names."""
+    fused = _EXPERTS.replace("HEADS", str(config.n_memory_keys))
+    return _PLAIN + fused + qwen3_moe.ROUTED.replace("sublayer.", "sublayer.routed.")
+
+
+FAMILY = Family(
+    "qwen3_next", "model", classes("Qwen3Next", WRITERS), ours, theirs, names,
+    recipe=Qwen3NextConfig,
+    adds="as Qwen3.5; experts, and one that all tokens share, opened by a gate",
+    small=qwen3_5.SMALL | {
+        "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 7, "shared_expert_intermediate_size": 5,
+        "mlp_only_layers": [1],
+    },
+    ignored="full_attention_interval mtp_*",
+)  # fmt: skip

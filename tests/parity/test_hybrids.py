@@ -1,0 +1,119 @@
+"""Parity of the hybrids with Hugging Face: the delta rule in chunks, the convolution, and random models of each family.
+
+The models read in chunks that do not divide the text, in sizes that all differ, with padding on either side and holes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
+
+from minitransformer.ideas.after.chunked_delta import in_chunks
+from minitransformer.ideas.after.gated_delta_net import GatedDeltaNet
+from minitransformer.ideas.after.short_convolution import short_convolution
+from minitransformer.models import from_pretrained
+
+from . import test_pretrained as pretrained
+
+pytestmark = pytest.mark.parity
+in_float64 = pretrained.in_float64
+CLOSE: dict[str, Any] = {"rtol": 0.0, "atol": 1e-10}
+
+
+def leaf(x: np.ndarray) -> Any:
+    return torch.from_numpy(np.array(x)).requires_grad_()
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 5, 64])
+def test_the_delta_rule_in_chunks_with_a_memory_before_and_after(chunk: int) -> None:
+    rng = np.random.default_rng(chunk)
+    q, k, v = (rng.normal(size=(2, 3, 13, width)) for width in (4, 4, 5))
+    k = k / np.linalg.norm(k, axis=-1, keepdims=True)
+    decay, beta = -rng.exponential(0.3, (2, 3, 13)), rng.random((2, 3, 13))
+    memory = rng.normal(size=(2, 3, 4, 5))
+    output, after, backward = in_chunks(q / 2.0, k, v, decay, beta, memory, chunk)
+    given = [leaf(x) for x in (q, k, v, decay, beta, memory)]
+    *text, before = (x.transpose(1, 2) for x in given)
+    their_output, their_after = torch_chunk_gated_delta_rule(
+        *text, chunk_size=4, initial_state=before.transpose(1, 2), output_final_state=True
+    )
+    np.testing.assert_allclose(output, their_output.transpose(1, 2).detach(), **CLOSE)
+    np.testing.assert_allclose(after, their_after.detach(), **CLOSE)
+    doutput, dafter = rng.normal(size=output.shape), rng.normal(size=after.shape)
+    dscaled, *others = backward(doutput, dafter)
+    torch.autograd.backward(
+        [their_output, their_after], [torch.from_numpy(doutput).transpose(1, 2), torch.from_numpy(dafter)]
+    )
+    for found, x in zip((dscaled / 2.0, *others), given, strict=True):
+        np.testing.assert_allclose(found, x.grad, **CLOSE)
+
+
+def test_the_short_convolution_with_what_came_before() -> None:
+    rng = np.random.default_rng(0)
+    given = [leaf(rng.normal(size=shape)) for shape in ((2, 7, 3), (4, 3), (3,), (2, 3, 3))]
+    x, weight, bias, before = given
+    y, backward = short_convolution(*(each.detach().numpy() for each in given))
+    seen = torch.cat([before, x], dim=1).transpose(1, 2)
+    theirs = torch.nn.functional.conv1d(seen, weight.T[:, None], bias, groups=3).transpose(1, 2)
+    np.testing.assert_allclose(y, theirs.detach(), **CLOSE)
+    dy = rng.normal(size=y.shape)
+    theirs.backward(torch.from_numpy(dy))
+    for found, each in zip(backward(dy), given, strict=True):
+        np.testing.assert_allclose(found, each.grad, **CLOSE)
+
+
+_ROPE = {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.25}
+_SIZES: dict[str, Any] = {
+    "vocab_size": 23, "hidden_size": 14, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8,
+    "intermediate_size": 9, "num_hidden_layers": 4, "max_position_embeddings": 32, "bos_token_id": None,
+    "eos_token_id": None, "pad_token_id": None, "rope_parameters": _ROPE, "linear_num_value_heads": 6,
+    "linear_num_key_heads": 2, "linear_key_head_dim": 9, "linear_value_head_dim": 3, "rms_norm_eps": 1e-2,
+}  # fmt: skip
+_ROUTED = {
+    "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 4, "shared_expert_intermediate_size": 6,
+    "norm_topk_prob": False, "decoder_sparse_step": 2,
+}  # fmt: skip
+_OTHER: dict[str, Any] = {
+    "linear_num_value_heads": 3, "linear_num_key_heads": 3, "linear_conv_kernel_dim": 2, "attention_bias": True,
+    "tie_word_embeddings": True, "num_key_value_heads": 1,
+    "layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"],
+    "rope_parameters": _ROPE | {"partial_rotary_factor": 0.5},
+}  # fmt: skip
+CASES = [
+    pretrained.Case("qwen3_5_text words", "Qwen3_5ForCausalLM", _SIZES),
+    pretrained.Case("qwen3_5_text words other shape", "Qwen3_5ForCausalLM", _SIZES | _OTHER),
+    pretrained.Case("qwen3_next words", "Qwen3NextForCausalLM", _SIZES | _ROUTED),
+    pretrained.Case("qwen3_next words other shape", "Qwen3NextForCausalLM", _SIZES | _ROUTED | _OTHER),
+]
+
+
+@pytest.mark.parametrize(("chunk", "side"), [(3, "no mask"), (2, "left"), (5, "right"), (5, "13 tokens"), (3, "holes")])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_models_in_chunks_that_do_not_divide_the_text(
+    case: Any, chunk: int, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holes = np.array([[1, 1, 0, 1, 0, 0, 1], [1, 0, 1, 1, 1, 1, 0], [1] * 7], bool)
+    monkeypatch.setitem(pretrained.MASKS, "holes", holes)
+    torch.manual_seed(chunk)
+    theirs = pretrained.theirs_of(case)
+    theirs.save_pretrained(tmp_path)
+    ours = from_pretrained(tmp_path)
+    memories = [part for _, part in ours.modules() if isinstance(part, GatedDeltaNet)]
+    assert len(memories) in (2, 3)
+    for part in memories:
+        part.chunk = chunk
+    pretrained.test_outputs_and_every_gradient_are_theirs((case, theirs, ours), side)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Qwen3_5TextModel", "qwen3_5_text"), ("Qwen3NextModel", "qwen3_next")])
+def test_bodies_without_a_head_open(kind: str, name: str, tmp_path: Path) -> None:
+    theirs = pretrained.theirs_of(pretrained.Case(name, kind, _SIZES | (_ROUTED if name == "qwen3_next" else {})))
+    theirs.save_pretrained(tmp_path)
+    ids = np.array([[3, 7, 2, 9, 9]])
+    expected = theirs(torch.from_numpy(ids)).last_hidden_state.detach()
+    np.testing.assert_allclose(from_pretrained(tmp_path).hidden(ids)[0], expected, **CLOSE)

@@ -1,0 +1,167 @@
+"""Gated DeltaNet: against the formulas written out, token by token; its cache; models half of which attend."""
+
+import json
+
+import numpy as np
+import pytest
+from value_checks import CLOSE, rejects
+
+from minitransformer import cli, inspect
+from minitransformer.check.verify.mistakes import MISTAKES
+from minitransformer.core.models.language_model import positions_of
+from minitransformer.generation import generate
+from minitransformer.ideas.after.gated_delta_net import DeltaCache, GatedDeltaNet, step_decay
+from minitransformer.ideas.published.families import FAMILIES
+from minitransformer.layers import KeyValueCache
+from minitransformer.models import save_pretrained
+from minitransformer.school.show.viewer import view
+from minitransformer.verify import CASES
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(2, 7, 6))
+OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.gated_delta_net.")]
+HYBRIDS = [name for name, family in FAMILIES.items() if hasattr(family.recipe, "full")]
+
+
+def net(chunk=3):
+    layer = GatedDeltaNet(6, 4, 2, 3, 2, kernel=3, chunk=chunk, rng=np.random.default_rng(0)).to(dtype="float64")
+    rng = np.random.default_rng(1)
+    for _, parameter in layer.parameters():
+        parameter.value = parameter.value + rng.normal(0.0, 0.5, parameter.value.shape)
+    return layer
+
+
+def logistic(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def written_out(layer, x):
+    """One text, token by token and head by head."""
+    rows = np.concatenate([x @ part.weight.value for part in (layer.query, layer.key, layer.value)], axis=-1)
+    filters = layer.convolution.weight.value
+    mixed = [sum(w * rows[t - back] for back, w in enumerate(filters[::-1]) if t >= back) for t in range(len(x))]
+    mixed = [row * logistic(row) for row in mixed]
+    memories, y = np.zeros((4, 3, 2)), []
+    for t, row in enumerate(mixed):
+        beta = logistic(x[t] @ layer.rate.weight.value)
+        step = np.log1p(np.exp(x[t] @ layer.step.weight.value + layer.shift.value))
+        heads = []
+        for h in range(4):
+            q, k = (row[at + h // 2 * 3 :][:3] for at in (0, 6))
+            q, k = (a / np.sqrt(sum(a * a) + 1e-6) for a in (q, k))
+            v = row[12 + 2 * h :][:2]
+            memory = memories[h] * np.exp(-np.exp(layer.log_rate.value[h]) * step[h])
+            memories[h] = memory + beta[h] * np.outer(k, v - k @ memory)
+            read = q @ memories[h] / np.sqrt(3.0)
+            gate = x[t] @ layer.gate.weight.value[:, 2 * h : 2 * h + 2]
+            normed = read / np.sqrt(np.mean(read * read) + 1e-6) * layer.norm.gamma.value
+            heads.append(normed * gate * logistic(gate))
+        y.append(np.concatenate(heads) @ layer.output.weight.value)
+    return np.stack(y), memories
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_the_layer_is_what_its_formulas_say(chunk):
+    layer, cache = net(chunk), DeltaCache()
+    expected, memories = written_out(layer, X[0])
+    np.testing.assert_allclose(layer(X)[0][0], expected, rtol=1e-9)
+    layer(X, cache=cache)
+    np.testing.assert_allclose(cache.state[0], memories, rtol=1e-9)
+
+
+def test_the_cache_has_the_size_of_its_formula_however_long_the_text():
+    layer, cache = net(), DeltaCache()
+    for length in (1, 7, 40):
+        layer(RNG.normal(size=(2, length, 6)), cache=cache)
+        sizes = cache.state.size, cache.convolution.state.size
+        assert sizes == (2 * 4 * 3 * 2, 2 * (3 - 1) * (2 * 2 * 3 + 4 * 2)) and cache.length in (1, 8, 48)
+    before = cache.state.copy()
+    cache.select(np.array([1, 1]))
+    np.testing.assert_array_equal(cache.state, before[[1, 1]])
+
+
+@rejects("step-sign-of-the-decay")
+def a_memory_never_grows_by_itself():
+    x, log_rate, shift = RNG.normal(size=(5, 3)), np.log([0.5, 1.0, 4.0]), np.zeros(3)
+    np.testing.assert_allclose(step_decay(x, log_rate, shift)[0], -np.exp(log_rate) * np.log1p(np.exp(x)), **CLOSE)
+
+
+def test_a_very_long_step_does_not_overflow():
+    decay, backward = step_decay(np.array([[800.0, -800.0]]), np.zeros(2), np.zeros(2))
+    np.testing.assert_array_equal(decay, [[-800.0, 0.0]])
+    np.testing.assert_array_equal(backward(np.ones((1, 2)))[0], [[-1.0, 0.0]])
+
+
+def test_padding_on_the_left_changes_nothing_and_learns_nothing():
+    layer, mask = net(), np.array([[False, False, True, True, True, True, True]] * 2)
+    y, backward = layer(X, mask=mask[:, None])
+    np.testing.assert_allclose(y[:, 2:], layer(X[:, 2:])[0], rtol=1e-9)
+    dx = backward(RNG.normal(size=y.shape))
+    assert not dx[:, :2].any() and dx[:, 2:].all()
+
+
+def test_heads_that_cannot_be_shared_are_refused():
+    with pytest.raises(ValueError, match="GatedDeltaNet: 5 heads of values cannot share 2 of keys equally"):
+        GatedDeltaNet(6, 5, 2, 3, 2)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
+def test_each_mistake_shows_where_it_says(mistake):
+    assert mistake.cases and len(OURS) >= 8
+    for case in mistake.cases:
+        with mistake.applied():
+            assert CASES[case].run().ok == (mistake.caught_by == "values"), case
+
+
+def model_of(name):
+    family, rng = FAMILIES[name], np.random.default_rng(0)
+    model = family.build(*family.example(), rng).to(dtype="float64")
+    for _, parameter in model.parameters():
+        parameter.value += rng.normal(0.0, 0.5, parameter.value.shape)
+    return model
+
+
+each_hybrid = pytest.mark.parametrize("name", HYBRIDS)
+
+
+@each_hybrid
+def test_a_cached_text_is_the_uncached_one(name):
+    model = model_of(name)
+    prompts, n_new = [[3, 7, 2], [5, 1, 9, 4, 4, 8]], 12
+    expected = []
+    for prompt in prompts:
+        ids = list(prompt)
+        for _ in range(n_new):
+            ids.append(int(model(np.array([ids]))[0][0, -1].argmax()))
+        expected.append(ids[len(prompt) :])
+    assert generate(model, prompts, n_new) == expected and len({*expected[0]}) > 2
+    cache = model.new_cache()
+    model(np.array(prompts[1:]), cache=cache)
+    kinds = [KeyValueCache if i in model.config.full else DeltaCache for i in range(model.config.n_layers)]
+    assert [type(layer) for layer in cache.self_attention] == kinds
+
+
+@each_hybrid
+def test_a_batch_that_is_padded_on_the_left_reads_as_each_text_alone(name):
+    model = model_of(name)
+    ids, mask = RNG.integers(3, 13, (2, 9)), np.arange(9) >= np.array([[3], [0]])
+    cache, at = model.new_cache(), positions_of(mask)
+    for a, b in [(0, 2), (2, 8), (8, 9)]:
+        read = model(ids[:, a:b], cache=cache, mask=mask[:, :b], positions=at[:, a:b])[0]
+    expected = [model(row[None, real])[0][0, -1] for row, real in zip(ids, mask, strict=True)]
+    np.testing.assert_allclose(read[:, -1], expected, rtol=0, atol=1e-11)
+
+
+@each_hybrid
+def test_what_attends_is_shown_and_what_does_not_is_named(name, tmp_path, capsys):
+    model = model_of(name)
+    ids = [3, 7, 2, 5, 9]
+    found = inspect.heads(model, np.array([ids]))
+    assert found.weights.shape[0] == len(model.config.full)
+    np.testing.assert_allclose(found.weights.sum(axis=-1), 1.0, rtol=1e-9)
+    (maps,) = view(model, ids).maps
+    np.testing.assert_allclose(maps.weights, found.weights[:, 0], rtol=1e-9)
+    save_pretrained(model, tmp_path)
+    assert cli.main(["info", "--model", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] == sum(p.value.size for _, p in model.parameters())

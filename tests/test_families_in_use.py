@@ -1,7 +1,9 @@
-"""Each family of decoders in the commands: `info`, `step` and `generate` on a folder of Hugging Face's layout."""
+"""Each family in use: caches, padding, and the commands on a folder of Hugging Face's layout."""
 
 import dataclasses
-import json
+import functools
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ import tokenizers
 from test_published import run  # noqa: F401  # a fixture
 
 from minitransformer import inspect
+from minitransformer.cli import main
 from minitransformer.core.models.language_model import positions_of
-from minitransformer.generation import Sampler, generate
-from minitransformer.ideas import RollingCache, Window
-from minitransformer.ideas.published.families import FAMILIES, RECIPES
+from minitransformer.generation import Continuation, Translation, beam_search, generate, write
+from minitransformer.ideas import LatentAttention, Window
+from minitransformer.ideas.published.conversation import Conversation
+from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.ideas.published.tokenizers import PublishedTokenizer
-from minitransformer.layers import KeyValueCache
-from minitransformer.models import LanguageModel, from_pretrained, save_pretrained
+from minitransformer.layers import InputEmbedding, KeyValueCache, Linear, MultiHeadAttention
+from minitransformer.models import LanguageModel, Transformer, from_pretrained, save_pretrained
 from minitransformer.school.show.stepper.command import TextRecording, step_text
 from minitransformer.school.show.viewer import view
 
@@ -31,8 +35,10 @@ SIZES: dict[str, Any] = {
 
 
 def in_use(config: Any) -> Any:
-    """Other sizes of a family's small model."""
-    return dataclasses.replace(config, **SIZES, window=None if config.window is None else WINDOW)
+    """Other sizes of a family's small decoder."""
+    if isinstance(config, LlamaConfig):
+        return dataclasses.replace(config, **SIZES, window=None if config.window is None else WINDOW)
+    return dataclasses.replace(config, vocabulary=len(TOKENS), max_length=SIZES["max_length"], tie_output=False)
 
 
 def windows(model: LanguageModel) -> list[bool]:
@@ -40,117 +46,237 @@ def windows(model: LanguageModel) -> list[bool]:
     return [any(isinstance(part, Window) for _, part in layer.modules()) for layer in model.stack.plain_layers]
 
 
-CONFIGS = {  # of each family that brings a recipe of decoders
-    name: in_use(family.example()[0])
-    for name, family in FAMILIES.items()
-    if name.replace("_", "-") in RECIPES and issubclass(family.recipe, LlamaConfig)
-    if not hasattr(family.recipe, "full")  # not every layer attends; see test_gated_delta_net.py
+EXAMPLES = {name: family.build(*family.example(), np.random.default_rng(0)) for name, family in FAMILIES.items()}
+HYBRIDS = [name for name, family in FAMILIES.items() if hasattr(family.recipe, "full")]  # test_gated_delta_net.py
+CONFIGS = {
+    name: in_use(model.config)
+    for name, model in EXAMPLES.items()
+    if isinstance(model, LanguageModel) and name not in HYBRIDS
 }
+TRANSLATORS = [name for name, model in EXAMPLES.items() if isinstance(model, Transformer)]
+LIKE_LLAMA = [name for name, config in CONFIGS.items() if isinstance(config, LlamaConfig)]
 each_family = pytest.mark.parametrize("name", CONFIGS)
+like_llama = pytest.mark.parametrize("name", LIKE_LLAMA)
 TEXT = "the cat sat on the mat."
 SPLIT = "<s>|the| |c|at| |s|at| |o|n| |the| |m|at|."
 IDS = [TOKENS.index(token) for token in SPLIT.split("|")]
 PROMPTS, N_NEW = [IDS[:2], IDS, IDS[:WINDOW], IDS[3:9]], 14
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    merges = [("a", "t"), ("t", "h"), ("th", "e")]
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE({token: i for i, token in enumerate(TOKENS)}, merges))
+def tokenizer(tokens: list[str], template: str | None = None) -> PublishedTokenizer:
+    """One that splits a text into these, of which the first is <s>."""
+    merges = [("a", "t"), ("t", "h"), ("th", "e")] if "the" in tokens else []
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     bpe.decoder = tokenizers.decoders.Fuse()
-    bpe.add_special_tokens(TOKENS[:2])
+    special = {f"{name}_token": token for name, token in SPECIAL.items() if token in tokens}
+    bpe.add_special_tokens(list(special.values()))
     bpe.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    tokenizer = PublishedTokenizer(bpe, {"bos_token": "<s>", "eos_token": "</s>"}, ends=(1,))
-    found = {}
-    for name, config in CONFIGS.items():
-        found[name] = tmp_path_factory.mktemp(name)
-        save_pretrained(talkative(config), found[name], tokenizer)
-    return found
+    return PublishedTokenizer(bpe, special, ends=(tokens.index("</s>"),), template=template)
 
 
-def talkative(config: Any) -> LanguageModel:
-    """A model that says five different tokens after each prompt: one for ever would hide what it forgot."""
-    for seed in range(199):
-        rng = np.random.default_rng(seed)
-        model = config.build(rng).to(dtype="float64")
-        for _, parameter in model.parameters():
-            parameter.value += rng.normal(0.0, 0.8, parameter.value.shape)
-        texts = (continued(model, prompt, N_NEW) for prompt in PROMPTS)
-        if all(len(set(text)) > 4 and 1 not in text[: WINDOW + 1] for text in texts):  # 1 ends a text
-            return model
-    raise AssertionError(f"no model of {config} says more than the same four tokens")
-
-
-def opened(folders: dict[str, Path], name: str) -> LanguageModel:
-    model = from_pretrained(folders[name])
-    assert isinstance(model, LanguageModel) and model.config == CONFIGS[name]
+def drawn(model: Any, seed: int = 0) -> Any:
+    """The model in float64, with noise on its parameters, so that each of them matters."""
+    rng = np.random.default_rng(seed)
+    for _, parameter in model.to(dtype="float64").parameters():
+        parameter.value = parameter.value + rng.normal(0.0, 0.8, parameter.value.shape)
     return model
 
 
-def continued(model: LanguageModel, prompt: list[int], n: int) -> list[int]:
-    """Greedy, without a cache: the whole text is read again for each token."""
-    ids = list(prompt)
-    for _ in range(n):
-        ids.append(int(model(np.array([ids]))[0][0, -1].argmax()))
-    return ids[len(prompt) :]
+@functools.cache
+def model_of(name: str) -> LanguageModel:
+    return drawn(CONFIGS[name].build(np.random.default_rng(0)))
+
+
+class Uncached:
+    """A prefix that reads its whole text again for each token. source: of a translator."""
+
+    def __init__(self, model: Any, source: np.ndarray | None = None) -> None:
+        self.model, self.source = model, source
+        self.vocabulary, self.ids = model.output.table.value.shape[0], np.zeros((0, 0), int)
+
+    def read(self, tokens: np.ndarray) -> np.ndarray:
+        self.ids = np.concatenate([self.ids, tokens], axis=1) if self.ids.size else tokens
+        given = (self.ids,) if self.source is None else (self.source, self.ids)
+        return self.model(*given)[0][:, -1]
+
+    def select(self, rows: np.ndarray, same_source: bool = False) -> None:
+        self.ids = self.ids[rows]
+        self.source = None if self.source is None else self.source[rows]
+
+
+@functools.cache
+def talkative(name: str) -> LanguageModel:
+    """A model that says four different tokens after each prompt: one for ever would hide what it forgot."""
+    for seed in range(199):
+        model = drawn(CONFIGS[name].build(np.random.default_rng(seed)), seed)
+        texts = generate(model, PROMPTS, N_NEW)
+        if all(len(set(text)) > 3 and 1 not in text[: WINDOW + 1] for text in texts):  # 1 ends a text
+            return model
+    raise AssertionError(f"no model of {name} says more than the same three tokens")
+
+
+def alike(with_cache: Any, without: Any, prompts: list[list[int]]) -> None:
+    """Greedy texts are equal, token for token, and so are the texts of beams, whose scores are close."""
+    assert write(with_cache(), prompts, N_NEW) == write(without(), prompts, N_NEW)
+    found, expected = (beam_search(prefix(), prompts, 5, beam=3) for prefix in (with_cache, without))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [each.tokens for each in ours] == [each.tokens for each in theirs]
+        np.testing.assert_allclose([each.score for each in ours], [each.score for each in theirs], rtol=1e-9)
 
 
 @pytest.mark.few(1)
 @each_family
-def test_a_cached_text_is_the_uncached_one(folders: dict[str, Path], name: str) -> None:
-    """Over many windows, for prompts shorter and longer than a window, alone and in a batch."""
-    model = opened(folders, name)
-    expected = [continued(model, prompt, N_NEW) for prompt in PROMPTS]
-    assert generate(model, PROMPTS, N_NEW) == expected
-    assert [generate(model, [prompt], N_NEW)[0] for prompt in PROMPTS] == expected
-    sampled = [generate(model, p, N_NEW, Sampler([np.random.default_rng(5)])) for p in ([IDS], [IDS])]
-    assert sampled[0] == sampled[1]
+def test_a_cached_text_is_the_uncached_one(name: str) -> None:
+    """Over many windows, for prompts shorter and longer than a window, alone and in a batch, greedy and by beams."""
+    model = talkative(name)
+    alike(lambda: Continuation(model), lambda: Uncached(model), PROMPTS)
+    together = generate(model, PROMPTS, N_NEW)
+    assert [generate(model, [prompt], N_NEW)[0] for prompt in PROMPTS] == together
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_a_cached_translation_is_the_uncached_one(name: str) -> None:
+    model = drawn(EXAMPLES[name])
+    source = np.array([[3, 7, 4, 2, 5], [8, 1, 1, 6, 2]])
+    alike(lambda: Translation(model, source), lambda: Uncached(model, source), [[3], [3]])
+
+
+def kept(cache: Any) -> int:
+    """The numbers that a cache of a layer holds for one text, counted in its arrays."""
+    if isinstance(cache, KeyValueCache):
+        return sum(each.size for each in cache.read())
+    parts = [*cache] if isinstance(cache, tuple | list) else [*vars(cache).values()]
+    arrays = sum(part.size for part in parts if isinstance(part, np.ndarray))
+    return arrays + sum(kept(part) for part in parts if hasattr(part, "__dict__") or isinstance(part, tuple | list))
+
+
+def formula(layer: Any, n: int) -> int | None:
+    """The numbers that a layer must keep of n tokens, by the sizes of its parts; None for a state, which is constant.
+
+    full: 2·n·G·d, with G heads of keys; window: 2·min(n, w)·G·d; latent: n·(d_c + d_R).
+    """
+    found = [part for _, part in layer.modules() if isinstance(part, MultiHeadAttention | LatentAttention)]
+    if not found:
+        return None
+    (attention,) = found
+    if isinstance(attention, LatentAttention):
+        return n * attention.down.weight.value.shape[1]
+    reach = [part.width for _, part in layer.modules() if isinstance(part, Window)]
+    maps = [part for side in (attention.key, attention.value) for _, part in side.modules()]
+    return min([n, *reach]) * sum(part.weight.value.shape[1] for part in maps if isinstance(part, Linear))
 
 
 @each_family
-def test_a_layer_with_a_window_keeps_no_more_than_that(folders: dict[str, Path], name: str) -> None:
-    model = opened(folders, name)
-    cache = model.new_cache()
-    whole = model(np.array([IDS]))[0]
-    pieces = [model(np.array([IDS[a:b]]), cache=cache)[0] for a, b in [(0, 1), (1, 8), (8, 9), (9, 10), (10, len(IDS))]]
-    np.testing.assert_allclose(np.concatenate(pieces, axis=1), whole, rtol=0, atol=1e-12)
-    kinds = [RollingCache if window else KeyValueCache for window in windows(model)]
-    assert [type(layer) for layer in cache.self_attention] == kinds
-    n_kept = [WINDOW if window else len(IDS) for window in windows(model)]
-    assert [layer.read()[0].shape for layer in cache.self_attention] == [(1, 2, n, 6) for n in n_kept]
+def test_a_cache_holds_what_its_formula_says(name: str) -> None:
+    """And reading with it in pieces gives what reading at once gives."""
+    model = model_of(name)
+    cache, whole = model.new_cache(), model(np.array([IDS]))[0]
+    at_first: list[int] = []
+    for a, b in [(0, 1), (1, 8), (8, 9), (9, 10), (10, len(IDS))]:
+        read = model(np.array([IDS[a:b]]), cache=cache)[0]
+        np.testing.assert_allclose(read, whole[:, a:b], rtol=0, atol=1e-11 * abs(whole).max())
+        numbers = [0 if each is None else kept(each) for each in cache.self_attention]
+        at_first = at_first or numbers
+        expected = [formula(layer, b) for layer in model.stack.plain_layers]
+        assert numbers == [one if n is None else n for n, one in zip(expected, at_first, strict=True)]
 
 
 @each_family
-def test_padding_on_the_left_changes_nothing(folders: dict[str, Path], name: str) -> None:
-    model = opened(folders, name)
+def test_padding_on_the_left_changes_nothing(name: str) -> None:
+    model = model_of(name)
     cache = model.new_cache()
     ids = np.array([[7, 7, 7, *IDS[:-3]], IDS])
     mask = np.arange(len(IDS)) >= np.array([[3], [0]])
     places = positions_of(mask)
     for a, b in [(0, 2), (2, 9), (9, 10), (10, len(IDS))]:
         read = model(ids[:, a:b], cache=cache, mask=mask[:, :b], positions=places[:, a:b])[0]
-    expected = [model(np.array([row]))[0][0, -1] for row in (IDS[:-3], IDS)]
-    np.testing.assert_allclose(read[:, -1], expected, rtol=0, atol=1e-12)
+    expected = np.array([model(np.array([row]))[0][0, -1] for row in (IDS[:-3], IDS)])
+    np.testing.assert_allclose(read[:, -1], expected, rtol=0, atol=1e-11 * abs(expected).max())
 
 
+@pytest.mark.few(3)
 @each_family
-def test_info(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
-    model = opened(folders, name)
-    assert run("info", folders[name]).startswith(type(model.config).__name__.removesuffix("Config") + ": vocabulary 18")
-    found = json.loads(run("info", "--model", folders[name], "--json", "--length", 9))
-    assert found["parameters"] == sum(p.value.size for _, p in model.parameters())
-    assert found["config"]["window"] == CONFIGS[name].window
+def test_a_second_turn_reads_only_what_is_new(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And predicts what the whole conversation, read at once, predicts. A template that changes starts again."""
+    model, spoken, n_read, seen = model_of(name), tokenizer(TOKENS, TEMPLATE), list[int](), list[np.ndarray]()
+    embed = InputEmbedding.__call__
+
+    def counted(part: Any, ids: np.ndarray, *rest: Any, **options: Any) -> Any:
+        n_read.append(ids.shape[1])
+        return embed(part, ids, *rest, **options)
+
+    def says_c(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        seen.append(logits[0])
+        return np.full(len(rows), TOKENS.index("c"))
+
+    monkeypatch.setattr(InputEmbedding, "__call__", counted)
+    conversation = Conversation(model, spoken)
+    assert ["".join(conversation.answer(text, 3, says_c)) for text in ("dn", "sh")] == ["ccc"] * 2
+    assert n_read == [3, 1, 1, 3, 1, 1]  # <s>dn; in the second turn the last c and sh
+    expected = model(np.array([spoken.encode("<s>dncccshcc")]))[0][0, -1]
+    np.testing.assert_allclose(seen[-1], expected, rtol=0, atol=1e-11 * abs(expected).max())
+    conversation.messages[0]["content"] = "d"
+    assert "".join(conversation.answer("o", 1, says_c)) == "c" and n_read[-1] == len("^dcccshccco")
+
+
+# ---- The commands. ----
+
+SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "mask": "<mask>"}
+_COMMANDS = "info step check view generate chat fill-mask translate embed"
+_WORK = "info step check view generate chat embed".split()  # the others are refused
+
+
+@pytest.mark.slow
+@each_family
+def test_every_command_works_or_refuses_in_one_line(name: str, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    model = model_of(name)
+    save_pretrained(model, tmp_path, tokenizer(TOKENS, TEMPLATE))
+    page = str(tmp_path / "page.html")
+    rest = {"step": ["--layer", "1"], "view": ["--html", page], "generate": ["--tokens", "4"]}
+    rest["chat"] = [*rest["generate"], "--chat"]
+    text = "b a"
+    for command in _COMMANDS.split():
+        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+        verb = "generate" if command == "chat" else command
+        given = {"info": [], "check": [], "chat": [text, "at"]}.get(command, [text])
+        status = main([verb, *given, "--model", str(tmp_path), *rest.get(command, [])])
+        out, err = capsys.readouterr()
+        if command in _WORK:
+            assert status == 0 and out and not err, (command, err)
+        else:
+            assert status in (1, 2) and err.startswith("minitransformer: error: ") and err.count("\n") == 1, command
+            assert f"{tmp_path} holds a" in err
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """folders(name): the folder of a talkative model."""
+
+    @functools.cache
+    def folder(name: str) -> Path:
+        path = tmp_path_factory.mktemp(name)
+        save_pretrained(talkative(name), path, tokenizer(TOKENS))
+        return path
+
+    return folder
+
+
+def opened(folders: Any, name: str) -> LanguageModel:
+    model = from_pretrained(folders(name))
+    assert isinstance(model, LanguageModel) and model.config == CONFIGS[name]
+    return model
 
 
 @pytest.mark.few(1)
 @each_family
-def test_generate(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
-    model = opened(folders, name)
-    ids = continued(model, IDS, 25)
+def test_generate(folders: Any, name: str, run: Any) -> None:  # noqa: F811
+    ids = write(Uncached(opened(folders, name)), [IDS], 25)[0]
     ids = ids[: ids.index(1)] if 1 in ids else ids
     expected = "".join(TOKENS[i] for i in [*IDS, *ids] if i > 1) + "\n"
     assert len(ids) > WINDOW
-    options = ("generate", "--model", folders[name], TEXT, "--tokens", 25, "--temperature", 0)
+    options = ("generate", "--model", folders(name), TEXT, "--tokens", 25, "--temperature", 0)
     assert run(*options) == run(*options, "--textbook") == expected
 
 
@@ -162,11 +288,11 @@ def weights_shown(read: TextRecording) -> np.ndarray:
 
 
 @pytest.mark.few(2)
-@each_family
+@like_llama
 @pytest.mark.parametrize("layer", [1, 2])
-def test_step(folders: dict[str, Path], name: str, layer: int) -> None:
+def test_step(folders: Any, name: str, layer: int) -> None:
     """The weights of a layer reach as far back as its window, and those of a head are a part of them."""
-    read, one = (step_text(folders[name], TEXT, layer, head) for head in (None, 3))
+    read, one = (step_text(folders(name), TEXT, layer, head) for head in (None, 3))
     assert read.tokens == [TOKENS[i] for i in IDS[:-1]]
     whole, alone = (weights_shown(each) for each in (read, one))
     n = len(IDS) - 1
@@ -180,17 +306,17 @@ def test_step(folders: dict[str, Path], name: str, layer: int) -> None:
     assert sums.max() < 1.0 + 1e-9
 
 
+@pytest.mark.few(3)
 @each_family
-def test_view_shows_the_weights_of_every_head(folders: dict[str, Path], name: str) -> None:
-    model = opened(folders, name)
+def test_view_shows_the_weights_of_every_head(name: str) -> None:
+    model = model_of(name)
     (maps,) = view(model, IDS).maps
     np.testing.assert_allclose(maps.weights, inspect.heads(model, np.array([IDS])).weights[:, 0], rtol=1e-12, atol=0)
     assert np.isfinite(maps.gradients).all() and (maps.gradients != 0.0).any(axis=(0, 3, 4)).all()
 
 
 @pytest.mark.slow
-@each_family
-def test_the_command_step(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
-    options = ("step", "--model", folders[name], "mat", "--layer", 1, "--head", 2)
+def test_the_command_step_verifies(folders: Any, run: Any) -> None:  # noqa: F811
+    options = ("step", "--model", folders("gemma3_text"), "mat", "--layer", 1, "--head", 2)
     assert run(*options).startswith("tokens: 0 <s>, 1 m\n")
     assert run(*options, "--verify").endswith(" ok\n")  # the last of the gradients

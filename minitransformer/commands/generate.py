@@ -10,7 +10,8 @@ import numpy as np
 from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
 from ..core.models import LanguageModel
 from ..core.models.opening import opened
-from ..core.text import END, pieces
+from ..core.text import END, Tokenizer, pieces
+from ..ideas.published.conversation import Conversation
 from . import UsageError
 from .common import add_speed, make, speed
 
@@ -22,12 +23,16 @@ def add(command: argparse.ArgumentParser) -> None:
         "prediction. The text of a published model appears token by token."
     )
     command.add_argument(
-        "prompt", nargs="?", default="\n", metavar="TEXT", help="the text's beginning (default: a new line)"
+        "prompt",
+        nargs="*",
+        default=["\n"],
+        metavar="TEXT",
+        help="the text's beginning (default: a new line); in a chat, a message for each turn",
     )
     command.add_argument(
         "--model", type=Path, required=True, metavar="DIR", help="the folder of the model, or a .gguf file"
     )
-    command.add_argument("--chat", action="store_true", help="send TEXT to a published model as a chat message")
+    command.add_argument("--chat", action="store_true", help="send each TEXT to a published model as a chat message")
     command.add_argument("--tokens", type=int, default=500, metavar="N", help="tokens to add (default: 500)")
     command.add_argument("--samples", type=int, default=1, metavar="N", help="texts to write (default: 1)")
     command.add_argument(
@@ -52,12 +57,15 @@ def _run(options: argparse.Namespace) -> int:
         rngs = np.random.default_rng(options.seed).spawn(options.samples)
         chosen = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
         choose = make(Sampler, {"rngs": rngs, **chosen})
-    if not options.prompt:
+    if not all(options.prompt):
         raise UsageError("the text to continue is empty")
+    if len(options.prompt) > 1 and not options.chat:
+        raise UsageError("several texts are the turns of a chat: add --chat, or put one text in quotes")
     found = opened(options.model, LanguageModel)
     (tokenizer,), fast = found.tokenizers, speed(options)(found.model.to(options.device))
-    said = [{"role": "user", "content": options.prompt}]
-    prompt = tokenizer.chat(said) if options.chat else tokenizer.encode(options.prompt, special=True)
+    if options.chat:
+        return _chat(options, fast, tokenizer, choose)
+    prompt = tokenizer.encode(options.prompt[0], special=True)
     whole = [] if found.published else generate(fast, [prompt] * options.samples, options.tokens, choose, END)
     for i in range(options.samples):
         if i:
@@ -65,10 +73,22 @@ def _run(options: argparse.Namespace) -> int:
         if whole:
             print(tokenizer.decode([*prompt, *whole[i]]).lstrip("\n"))  # together: bpe drops the space before a text
             continue
-        if not options.chat:
-            print(tokenizer.decode(prompt), end="", flush=True)
+        print(tokenizer.decode(prompt), end="", flush=True)
         ids = stream(Continuation(fast), prompt, options.tokens, choose, tokenizer.ends, text=i)
         for piece in pieces(tokenizer, prompt, ids):
             print(piece, end="", flush=True)
         print()
+    return 0
+
+
+def _chat(options: argparse.Namespace, model: LanguageModel, tokenizer: Tokenizer, choose: Choose) -> int:
+    """Answer each text in turn; every sample is a conversation of its own."""
+    for i in range(options.samples):
+        if i:
+            print("-" * 40)
+        conversation = Conversation(model, tokenizer)
+        for text in options.prompt:
+            for piece in conversation.answer(text, options.tokens, choose, i):
+                print(piece, end="", flush=True)
+            print()
     return 0

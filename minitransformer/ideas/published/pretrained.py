@@ -95,7 +95,8 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     """The family and the head that a config.json names."""
     name = document.get("model_type")
     if not isinstance(name, str) or name not in EVERY:
-        raise ValueError(f"model_type must be one of {', '.join(EVERY)}, got {str(name)[:60]!r}; {missing(name)}")
+        why = missing(name, document)
+        raise ValueError(f"model_type must be one of {', '.join(EVERY)}, got {str(name)[:60]!r}; {why}")
     family = EVERY[name]
     found = document.get("architectures")
     if found is None:

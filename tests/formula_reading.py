@@ -220,6 +220,8 @@ class _Reading:
             return np.split(array, total, axis=-1)[number - 1]
         if index.tag != "mtext":
             return array[self.formula.value(index)]
+        if index.text == "columns in reverse":
+            return array[..., ::-1]
         text = (index.text or "").replace("new", "None")
         return array[self.formula.code(f"_at[{text}]")]
 

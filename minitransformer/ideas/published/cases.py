@@ -17,6 +17,7 @@ from ...core.arrays.backend import Array, Pullback
 from .bart import BartConfig
 from .families import FAMILIES, RECIPES
 from .family import CLASSES, ENCODER
+from .gpt_neox import GptNeoxConfig
 from .heads import ANSWERS, REPLACED, TOKENS, HeadConfig
 from .image_text import ImageTextConfig
 from .images import ImageEncoderConfig
@@ -64,7 +65,9 @@ def _decoder(config: Any) -> Callable[..., Any]:
     """Smaller sizes of a family's small model; where queries share heads of keys, all share one."""
     width = config.d_head if getattr(config, "scaled_angles", None) else 2  # LongRoPE has a factor for each pair
     heads = {"n_key_heads": 1, "d_head": width} if isinstance(config, LlamaConfig) else {}
-    return lambda n, **sizes: replace(config, vocabulary=n, **heads, **sizes)
+    if isinstance(config, GptNeoxConfig):
+        heads = {"d_model": 8, "d_rotary": 2}  # half of a head turns
+    return lambda n, **sizes: replace(config, vocabulary=n, **(sizes | heads))
 
 
 for _name, _recipe in RECIPES.items():

@@ -21,5 +21,5 @@ def _in_blocks(mix: Any, *qkv: Any, **options: Any) -> Any:
 
 
 layer("BothSides", lambda: BothSides(1), *_QKV, truth=_in_blocks)
-layer("BothSides, masked", lambda: BothSides(2), *_QKV, mask=_REAL, truth=_in_blocks)
+layer("BothSides masked", lambda: BothSides(2), *_QKV, mask=_REAL, truth=_in_blocks)
 layer_of_every_rank("BothSides", lambda: BothSides(1), (..., 5, 4), (..., 5, 4), (..., 5, 3))

@@ -21,9 +21,15 @@ def delta_chunk_backward(k: Array, v: Array, beta: Array, dmemory: Array) -> tup
     """The delta rule in one chunk, backward.
 
     A memory that starts empty reads C keys and values: at each position, error_t = v_t - Mᵀ k_t, then M grows by
-    β_t k_t error_tᵀ. All at once: overlaps = the part of k kᵀ below the diagonal; coupling_ts = overlaps_ts β_s;
-    (1 + coupling) error = v; written = β error; memory = kᵀ written. Given the gradient of the memory after the last
-    position, return those of k, v and beta.
+    β_t k_t error_tᵀ. All at once, with 1 for the matrix of the identity:
+
+        overlaps_ts = k_t·k_s    for s < t, else 0
+        coupling_ts = overlaps_ts β_s
+        (1 + coupling) error = v
+        written_t = β_t error_t
+        memory = kᵀ written
+
+    Given the gradient of the memory after the last position, return those of k, v and beta.
 
     k, dk: (B, C, d_k); v, dv: (B, C, d_v); beta, dbeta: (B, C); dmemory: (B, d_k, d_v).
 

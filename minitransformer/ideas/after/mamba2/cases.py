@@ -18,7 +18,7 @@ op = partial(case.op, room=own)
 op("softplus", (2, 5))
 layer_of_every_rank("GroupedRMSNorm", lambda: GroupedRMSNorm(6, 2, 1e-3), (..., 6))
 _REAL = np.array([[True] * 5, [False] * 2 + [True] * 3])[:, None]
-layer("Mamba2", lambda: Mamba2(3, 4, 2, 3, 2, kernel=3, chunk=2, bias=True), (2, 4, 3), along_directions=True)
+layer("Mamba2", lambda: Mamba2(3, 4, 2, 3, 2, kernel=3, chunk=2, bias=True), (2, 4, 3))
 layer("Mamba2 padded", lambda: Mamba2(6, 2, 3, 2, kernel=3), (2, 5, 6), mask=_REAL, along_directions=True)
 layer_of_every_rank("Mamba2", lambda: Mamba2(4, 2, 3, 2, kernel=2), (..., 3, 4))
 read_in_pieces(

@@ -32,7 +32,7 @@ def yarn_angles(base: float, width: int, factor: float, trained: int, fast: floa
 
         frequency_i = γ_i ω_i + (1 - γ_i) ω_i / factor
 
-    Pair i comes round trained · ω_i / 2π times in a training text. Let i(r) be the number i, not rounded, of a pair
+    In a training text, pair i comes round (trained ω_i / 2π) times. Let i(r) be the number i, not rounded, of a pair
     that comes round r times. γ is 1 up to i(fast), 0 from i(slow) on, and a straight line over i between them. The
     scores are multiplied by m², with m = 0.1 ln(factor) + 1, as the cosines and sines are by m.
 

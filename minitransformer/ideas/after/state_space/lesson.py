@@ -20,10 +20,14 @@ def state_space_backward(
 ) -> tuple[Array, Array, Array, Array]:
     """A state space as attention, backward.
 
-    clock_t = decay_1 + ... + decay_t; lasting_ts = exp(clock_t - clock_s) for s <= t, else 0; scores = lasting ∘ q kᵀ;
-    output = scores v. Given doutput, return the gradients of q, k, v and decay.
+        clock_t = decay_1 + ... + decay_t
+        lasting_ts = exp(clock_t - clock_s)    for s ≤ t, else 0
+        scores = lasting * (q kᵀ)
+        output = scores v
 
-    q, k: (B, T, d_k); v, doutput: (B, T, d_v); decay: (B, T), negative; gradients: as their arrays.
+    Given doutput, return the gradients of q, k, v and decay.
+
+    q, k, dq, dk: (B, T, d_k); v, dv, doutput: (B, T, d_v); decay, ddecay: (B, T), decay is negative.
 
     Hint: What was multiplied by exp(gap) has, for the gap, its own value times its gradient. A gap is a difference of
     two clocks, and a decay is in its own clock and in all later ones.

@@ -71,8 +71,8 @@ def state_space(
         dq, _ = fading_sums(doutput, v, k, decay, chunk, transposed)
         dk, _ = _sums_from_the_end(v, doutput, q, decay, chunk)
         dv, from_all = _sums_from_the_end(k, q, doutput, decay, chunk)
-        dclock = (q * dq).sum(axis=-1) - (k * dk).sum(axis=-1)
-        ddecay = dclock[..., ::-1].cumsum(axis=-1)[..., ::-1]
+        of_clock = (q * dq).sum(axis=-1) - (k * dk).sum(axis=-1)
+        ddecay = xp.cumsum(of_clock[..., ::-1], axis=-1)[..., ::-1]
         if state is None:
             return dq, dk, dv, ddecay
         dstate = xp.exp(decay[..., 0])[..., None, None] * from_all
@@ -92,7 +92,7 @@ def fading_sums(
     for start in range(0, a.shape[-2], chunk):
         at = slice(start, start + chunk)
         near_a, near_b, near_c = a[..., at, :], b[..., at, :], c[..., at, :]
-        clock = decay[..., at].cumsum(axis=-1)
+        clock = xp.cumsum(decay[..., at], axis=-1)
         n = clock.shape[-1]
         gaps = clock[..., :, None] - clock[..., None, :]
         lasting = xp.exp(xp.where(causal_mask(n, n, device_of(a).name), gaps, -xp.inf))
@@ -117,8 +117,9 @@ def state_space_recurrent(
 ) -> tuple[Array, Pullback]:
     """The same as `state_space`, position by position: S = e^{decay} S + k vᵀ, output = Sᵀ q.
 
-    Backward goes from the last position to the first, and carries the gradient of the state. It returns what that of
-    `state_space` returns. Dao and Gu 2024, "Transformers are SSMs", equation 1.
+    Backward goes from the last position to the first, and carries the gradient of the state. backward(doutput) returns
+    (dq, dk, dv, ddecay), and with a state (dq, dk, dv, ddecay, dstate). Dao and Gu 2024, "Transformers are SSMs",
+    equation 1.
     """
     xp = array_module(q)
     n, rates = q.shape[-2], xp.exp(decay)[..., None, None]

@@ -81,4 +81,4 @@ def test_the_exercise_names_what_is_wrong(mistake):
 
 def test_the_stepper_finds_the_example(capsys):
     assert cli.main(["step", "state-space", "--verify"]) == 0
-    assert "dclock" in capsys.readouterr().out
+    assert "of_clock" in capsys.readouterr().out

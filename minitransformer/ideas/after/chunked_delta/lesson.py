@@ -23,13 +23,14 @@ def delta_chunk_backward(k: Array, v: Array, beta: Array, dmemory: Array) -> tup
     A memory that starts empty reads C keys and values: at each position, error_t = v_t - Mᵀ k_t, then M grows by
     β_t k_t error_tᵀ. All at once, with 1 for the matrix of the identity:
 
-        overlaps_ts = k_t·k_s    for s < t, else 0
+        overlaps_ts = k_t·k_s
         coupling_ts = overlaps_ts β_s
         (1 + coupling) error = v
         written_t = β_t error_t
         memory = kᵀ written
 
-    Given the gradient of the memory after the last position, return those of k, v and beta.
+    Where t ≤ s, overlaps_ts is 0. Given the gradient of the memory after the last position, return those of k, v and
+    beta.
 
     k, dk: (B, C, d_k); v, dv: (B, C, d_v); beta, dbeta: (B, C); dmemory: (B, d_k, d_v).
 

@@ -20,12 +20,15 @@ def state_space_backward(
 ) -> tuple[Array, Array, Array, Array]:
     """A state space as attention, backward.
 
+    The output is a product of matrices, with a clock that adds up the decays:
+
         clock_t = decay_1 + ... + decay_t
-        lasting_ts = exp(clock_t - clock_s)    for s ≤ t, else 0
+        lasting_ts = exp(clock_t - clock_s)
         scores = lasting * (q kᵀ)
         output = scores v
 
-    Given doutput, return the gradients of q, k, v and decay.
+    No position sees a later one: lasting_ts is 0 where s > t. Given doutput, return the gradients of q, k, v and
+    decay.
 
     q, k, dq, dk: (B, T, d_k); v, dv, doutput: (B, T, d_v); decay, ddecay: (B, T), decay is negative.
 

@@ -93,7 +93,8 @@ class Uncached:
 
     def __init__(self, model: Any, source: np.ndarray | None = None) -> None:
         self.model, self.source = model, source
-        self.vocabulary, self.ids = model.output.table.value.shape[0], np.zeros((0, 0), int)
+        config, self.ids = model.config, np.zeros((0, 0), int)
+        self.vocabulary = config.target_vocabulary if isinstance(model, Transformer) else config.vocabulary
 
     def read(self, tokens: np.ndarray) -> np.ndarray:
         self.ids = np.concatenate([self.ids, tokens], axis=1) if self.ids.size else tokens

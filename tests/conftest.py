@@ -32,16 +32,22 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test marked few(n) that are neither slow nor a sweep, n, spread evenly, stay so; the others
-    become slow."""
+    """Of the cases of a test marked few(n, slow=m) that are neither slow nor a sweep, n, spread evenly, stay so; of the
+    others m become slow, or all of them, and the rest a sweep."""
     cases = defaultdict(list)
     for item in items:
         rest = item.get_closest_marker("slow") or item.get_closest_marker("sweep")
         if item.get_closest_marker("few") and not rest:
             cases[item.nodeid.partition("[")[0]].append(item)
     for same in cases.values():
-        n = same[0].get_closest_marker("few").args[0]
-        quick = {i * len(same) // n for i in range(n)}
-        for i, item in enumerate(same):
-            if i not in quick:
-                item.add_marker(pytest.mark.slow)
+        few = same[0].get_closest_marker("few")
+        quick = _spread(few.args[0], len(same))
+        others = [item for i, item in enumerate(same) if i not in quick]
+        slow = _spread(few.kwargs.get("slow", len(others)), len(others))
+        for i, item in enumerate(others):
+            item.add_marker(pytest.mark.slow if i in slow else pytest.mark.sweep)
+
+
+def _spread(n: int, of: int) -> set[int]:
+    """n indices below `of`, spread evenly."""
+    return {i * of // n for i in range(n)}

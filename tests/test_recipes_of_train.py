@@ -55,7 +55,7 @@ def command(task: str, recipe: str, tmp_path: Path) -> list[str]:
     return words + [word for name, value in sizes.items() for word in ("--" + name.replace("_", "-"), str(value))]
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=14)
 @pytest.mark.parametrize(("task", "recipe"), CASES)
 def test_a_recipe_is_trained_resumed_reopened_and_used(task: str, recipe: str, tmp_path: Path) -> None:
     words = command(task, recipe, tmp_path)

@@ -82,7 +82,9 @@ def type_into(book: Spreadsheet, sheet: Sheet, numbers: dict[str, np.ndarray]) -
 
 
 def cases(names: list[str], quick: list[str]) -> list:
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    """Beside the quick ones every fourth is slow, and the others are a sweep."""
+    mark = [pytest.mark.sweep if i % 4 else pytest.mark.slow for i in range(len(names))]
+    return [name if name in quick else pytest.param(name, marks=mark[i]) for i, name in enumerate(names)]
 
 
 @pytest.mark.parametrize("name", cases(WRITTEN, ["attention", "cross-entropy"]))
@@ -228,7 +230,7 @@ def test_without_the_extra_the_error_names_it(capsys, monkeypatch, tmp_path: Pat
     assert 'pip install "minitransformer[sheet]"' in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=5)
 @pytest.mark.parametrize("name", [name for name in WRITTEN if sizes_of(EXAMPLES[name])])
 def test_other_sizes_compute_as_well(name: str) -> None:
     sizes = sizes_of(EXAMPLES[name])

@@ -52,6 +52,7 @@ PRE = "a = x + attention(norm(x)); y = a + feed_forward(norm(a))"
     [
         ("bert", ["a = norm(x + attention(x)); y = norm(a + feed_forward(a))"]),  # Vaswani et al. 2017, section 3.1
         ("gpt2", [PRE]),  # Radford et al. 2019, section 2.3
+        ("granite", ["a = x + factor · attention(norm(x)); y = a + factor · feed_forward(norm(a))"]),
         (
             "gemma2",
             ["a = x + norm(attention(norm(x))); y = a + norm(feed_forward(norm(a)))"],

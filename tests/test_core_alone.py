@@ -21,8 +21,8 @@ WORDS = r"""alibi softcap\w* rotary rope sinks? longformer streamingllm swiglu g
 lstms? grus? rnns? recurrent experts?
 flash convolutions? convolutional muon grouped mamba qwen\d? mistral deepseek t5 marian pegasus gguf"""
 ORDINARY = set(
-    "angles around cases chat decoder families family fields local names opening presets pretrained rotate tasks "
-    "text_encoder tokenizers translators unknown window".split()
+    "angles around cases chat clip conversation decoder families family fields heads local names opening pre_norm "
+    "presets pretrained rotate tasks text_encoder tokenizers translators unknown window".split()
 )
 TITLES = ("Convolutional Sequence to Sequence Learning", "recurrent neural networks")  # of works that the core cites
 OWN = {"gpt2", "bert"}  # whose forms two of the core's own models have

@@ -66,7 +66,8 @@ IDS = np.array([[1, 2, 3]])
 
 def config(kind, *sizes):
     """A call that builds the model of a configuration."""
-    return lambda **flag: kind(*sizes, **SIZES, **flag).build(RNG)
+    own = SIZES | ({"n_states": 2} if hasattr(kind, "n_states") else {})  # heads of a state space
+    return lambda **flag: kind(*sizes, **own, **flag).build(RNG)
 
 
 def needed(kind):
@@ -136,6 +137,8 @@ CALLS = {
     "ideas.Convolution.__call__": lambda: functools.partial(ideas.Convolution(8, 8, 3), WIDE),
     "ideas.GatedFeedForward": lambda: functools.partial(ideas.GatedFeedForward, 2, 3),
     "ideas.Grouped.__call__": lambda: functools.partial(ideas.Grouped(layers.ScaledDotProduct()), *QKV),
+    "ideas.AlibiLanguageModelConfig": lambda: config(PUBLIC["ideas.AlibiLanguageModelConfig"], 7),
+    "ideas.LatentAttention": lambda: functools.partial(ideas.LatentAttention, 8, 2, 4, 2, 4),
     "ideas.LatentAttention.__call__": lambda: functools.partial(ideas.LatentAttention(8, 2, 4, 2, 4, 2), WIDE),
     "ideas.LinearAttention": lambda: functools.partial(ideas.LinearAttention, 8, 2),
     "ideas.Local.__call__": lambda: functools.partial(ideas.Local(2), *QKV),
@@ -143,6 +146,7 @@ CALLS = {
     "ideas.Recurrent": lambda: functools.partial(ideas.Recurrent, 2, 3),
     "ideas.RelativeBias": lambda: functools.partial(ideas.RelativeBias, 2),
     "ideas.Sink.__call__": lambda: functools.partial(ideas.Sink(2).to(dtype="float64"), *QKV),
+    "ideas.RotaryPositions": lambda: PUBLIC["ideas.RotaryPositions"],
     "ideas.SoftCapped.__call__": lambda: functools.partial(ideas.SoftCapped(5.0), *QKV),
     "ideas.Window.__call__": lambda: functools.partial(ideas.Window(2), *QKV),
     "ideas.grouped": lambda: functools.partial(ideas.grouped, 4, 2, 1),
@@ -150,6 +154,11 @@ CALLS = {
         f"published.{recipe.__name__}": lambda recipe=recipe: config(recipe, *[7] * needed(recipe))
         for recipe in (*RECIPES.values(), models.ImageEncoderConfig, models.SpeechConfig)
     },
+    "published.DeepseekV2Config.turn": lambda: RECIPES["deepseek-v2"](7).turn,
+    "published.ModernBertConfig": lambda: (
+        lambda **flag: published.TextEncoder(PUBLIC["published.ModernBertConfig"](7, **SIZES, **flag))
+    ),
+    "published.T5EncoderConfig": lambda: config(PUBLIC["published.T5EncoderConfig"], 7, 7),
     "published.TextEncoderConfig": lambda: (
         lambda **flag: published.TextEncoder(published.TextEncoderConfig(7, **SIZES, **flag))
     ),

@@ -97,7 +97,8 @@ def _plain(kind: Any) -> type[Any]:
 
 def _run(options: argparse.Namespace) -> int:
     if options.families:
-        print(*(f"{name:<12}{family.adds}" for name, family in EVERY.items()), sep="\n")
+        width = max(map(len, EVERY)) + 1
+        print(*(f"{name:<{width}}{family.adds}" for name, family in EVERY.items()), sep="\n")
         return 0
     if options.parts:
         print(markdown(), end="")

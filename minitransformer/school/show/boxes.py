@@ -228,6 +228,9 @@ class Name:
         last = max(i for i, term in enumerate(terms) if term is other)
         return Name(terms=tuple(terms[:last] + terms[last + 1 :]))
 
+    def __rmul__(self, factor: float) -> Name:
+        return Name(f"factor · {self.text}", inside=self.inside, more=self.more)
+
     def within(self) -> tuple[Name, ...]:
         """The names that this one is made of."""
         return self.terms or (() if self.inside is None else (self.inside,))

@@ -49,7 +49,7 @@ class GroupedRMSNorm(RMSNorm):
         def backward(dy: Array) -> Array:
             dnormed = gamma * dy
             self.gamma.grad += (dy * normed).sum(axis=tuple(range(dy.ndim - 1)))
-            dx = norm_backward(dnormed.reshape(in_groups))[0].reshape(x.shape)
+            dx = norm_backward(dnormed.reshape(in_groups))[0].reshape(dy.shape)  # x need not stay
             return dx
 
         return y, backward
@@ -209,12 +209,14 @@ class Mamba2(Module):
         return y, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """Maps, convolution, and the state space in chunks. Kept besides: the lines of `each`, and a rate per head."""
+        """Maps, convolution, and the state space in chunks. Kept besides: the lines of `each`, and a rate per head.
+
+        What the convolution gave is counted there.
+        """
         rows, h, width = batch * length, self.n_states, self.width
         d_head, d_state = width // h, self.states // self.n_groups
         each = (
             self.d_model,  # the input
-            width + 2 * self.states,  # what the convolution gave
             2 * h * d_state,  # q and k of all heads
             width,  # what is written
             3 * h,  # what softplus was given, steps, decays

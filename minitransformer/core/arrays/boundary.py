@@ -141,24 +141,23 @@ def ids_looked_at() -> Iterator[None]:
         _looked_at.reset(token)
 
 
-def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array) -> None:
-    """Require a boolean mask that broadcasts to `shape` without enlarging it."""
-    check_array(where, "mask", mask)
-    check_same_device(where, "the other array", like, "mask", mask)
+def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array, name: str = "mask") -> None:
+    """Require a boolean mask that broadcasts to `shape` without enlarging it. name: the array's in messages."""
+    check_array(where, name, mask)
+    check_same_device(where, "the other array", like, name, mask)
     if mask.dtype != np.bool_:
+        means = " (True means 'may attend')" if name == "mask" else ""
         raise TypeError(
-            f"{where}: mask must be boolean (True means 'may attend'), got {mask.dtype}; "
-            "convert it with mask.astype(bool)"
+            f"{where}: {name} must be boolean{means}, got {mask.dtype}; convert it with {name}.astype(bool)"
         )
     try:
         fits = np.broadcast_shapes(mask.shape, shape) == shape
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(
-            f"{where}: mask of shape {mask.shape} does not broadcast to {shape}; "
-            "a mask of keys (B, T_k), such as padding, needs an axis for the queries: mask[:, None, :]"
-        )
+        of_keys = "; a mask of keys (B, T_k), such as padding, needs an axis for the queries: mask[:, None, :]"
+        hint = of_keys if name == "mask" else ""
+        raise ValueError(f"{where}: {name} of shape {mask.shape} does not broadcast to {shape}{hint}")
 
 
 def check_visible(where: str, mask: Array | None, causal: bool, q: Array, k: Array) -> None:

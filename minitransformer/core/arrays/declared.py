@@ -209,7 +209,7 @@ class Declaration:
                 lengths[a.axes[-1]] = x.shape[-1] if x.ndim else 1
             wanted = _flat(lengths[axis] for axis in a.axes)
             if a.kind == "booleans":
-                check_mask(self.where, x, wanted, given.get(self.like))
+                check_mask(self.where, x, wanted, given.get(self.like), a.name)
             else:
                 check_broadcasts(self.where, a.name, x, wanted)
 

@@ -166,8 +166,8 @@ def test_a_case_depends_on_its_seed_alone(name: str) -> None:
     assert first != other
 
 
-@pytest.mark.slow
-@EVERY_CASE
+@pytest.mark.few(0)
+@FIRST_OF_EACH
 def test_case_passes_on_the_strict_device(case: Case) -> None:
     """In one random direction each: NumPy checks every number. A layer's intermediates are those of its ops."""
     report = case.run(device="strict", entrywise=0, directions=1, intermediates=case.kind == "op")

@@ -99,7 +99,7 @@ def only_pretend(monkeypatch):
     monkeypatch.setattr(Case, "run", lambda self, seed, device: type(report)(self.name, report.rows), raising=True)
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=4)
 @pytest.mark.parametrize(
     ("names", "wanted"),
     [

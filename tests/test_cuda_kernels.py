@@ -194,7 +194,7 @@ def unlike(call: str, dtype: type, result: list[np.ndarray]) -> list[int]:
     return wrong
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=23)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(
     call: str, device: None, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +209,7 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(
 HALF = [call for call in CALLS if "far" not in call and "large" not in call and "huge" not in call]
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=20)
 @pytest.mark.parametrize("call", HALF)
 def test_a_kernel_on_float16_rounds_once(call: str, device: None) -> None:
     y, *gradients = by_kernel(call, np.float16)

@@ -55,7 +55,7 @@ def assert_named(mistake: Mistake, seed: int) -> None:
     assert names == {mistake.name} or names in ALIKE, str(found)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(6, slow=200)
 @pytest.mark.parametrize("mistake", KNOWN, ids=lambda mistake: mistake.name)
 def test_each_mistake_is_named(mistake: Mistake) -> None:
     assert_named(mistake, seed=0)

@@ -503,7 +503,7 @@ def class_of_rogues(tmp_path_factory):
             files[f"neighbour {i}.py"] = f"neighbour {i}"
             (out / f"neighbour {i}.py").write_text(RIGHT)
     before = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}
-    with sandbox(["softmax_backward"], SEED, Limits(60.0, 512 * 1024**2)) as box:
+    with sandbox(["softmax_backward"], SEED, Limits(30.0, 512 * 1024**2)) as box:
         found = {files[Path(g.file).name]: g for g in grade_all(box, [out / f for f in files], ["softmax_backward"])}
     server.close()
     after = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}

@@ -178,7 +178,7 @@ def check_ablation(model: Any) -> None:
     np.testing.assert_array_equal(model(*inputs)[0], own)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(8, slow=10)
 def test_an_ablated_head_outputs_nothing(model: Any) -> None:
     check_ablation(model)
 
@@ -344,7 +344,7 @@ def check_attribution(model: Any) -> None:
         assert parameter.grad is before[name] and not parameter.grad.any()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(4, slow=12)
 def test_gradient_times_activation_is_the_slope(model: Any) -> None:
     model.zero_grad()
     check_attribution(model)

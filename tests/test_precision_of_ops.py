@@ -592,6 +592,11 @@ TABLE = [case for case, op in CALLS.items() if op in TABLED]
 WHOLE = [case for case in TABLE if not CASES[case].along_directions]  # these look at every entry
 
 
+def _tier(case: str, dtype: str) -> Any:
+    """Cases that differ from another in the rank of arrays alone are a sweep."""
+    return () if is_quick(case, dtype) else pytest.mark.sweep if " of rank " in case else pytest.mark.slow
+
+
 def is_quick(case: str, dtype: str) -> bool:
     """The first case of each op, in the precision that errs most."""
     return dtype == "float32" and case == FIRST[CALLS[case]]
@@ -599,11 +604,7 @@ def is_quick(case: str, dtype: str) -> bool:
 
 @pytest.mark.parametrize(
     ("case", "dtype"),
-    [
-        pytest.param(case, dtype, marks=() if is_quick(case, dtype) else pytest.mark.slow)
-        for case in TABLE
-        for dtype in ("float32", "float64")
-    ],
+    [pytest.param(case, dtype, marks=_tier(case, dtype)) for case in TABLE for dtype in ("float32", "float64")],
 )
 def test_every_case(case: str, dtype: str) -> None:
     hold_case(case, dtype)

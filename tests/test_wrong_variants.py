@@ -200,7 +200,7 @@ def test_checker_rejects(variant: Mistake) -> None:
     assert rejected(variant, functools.partial(quick_report, CASES[variant.cases[0]], 1))
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=250)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects_in_every_case(variant: Mistake) -> None:
     """In the settings of `minitransformer check`, up to the first gradient that is wrong."""
@@ -276,7 +276,7 @@ def test_report_names_the_part_of_a_layer() -> None:
 RIGHT = sorted({case for variant in MISTAKES.values() for case in variant.cases})
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=80)
 @pytest.mark.parametrize("case", RIGHT)
 def test_checker_accepts_the_right_code(case: str) -> None:
     """With the numbers that mistakes are rejected with; the quick tests of the catalogue have seed 0."""

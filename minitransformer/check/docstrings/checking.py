@@ -240,9 +240,9 @@ class Shown:
         found: dict[str, float] = {}
         for draw in checker.trial.draws:
             arguments = {name: draw.values[self.names[name]].array.real.astype(float) for name in self.inputs}
-            options = {name: float(draw.values[written].array.real) for name, written in self.numbers.items()}
-            options |= {name: draw.values[array].array.argmax(axis=-1) for array, name in self.about.one_hot.items()}
-            y, backward = self.op(**arguments, **options)
+            numbers = {name: float(draw.values[written].array.real) for name, written in self.numbers.items()}
+            ids = {name: draw.values[array].array.argmax(axis=-1) for array, name in self.about.one_hot.items()}
+            y, backward = self.op(**arguments, **numbers, **ids)
             output = self.names[self.output]
             gradients = backward(draw.values[f"d{output}"].array.real.astype(float))
             gradients = gradients if isinstance(gradients, tuple) else (gradients,)

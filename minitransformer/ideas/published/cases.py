@@ -64,9 +64,8 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
 def _decoder(config: Any) -> Callable[..., Any]:
     """Smaller sizes of a family's small model; where queries share heads of keys, all share one."""
     width = config.d_head if getattr(config, "scaled_angles", None) else 2  # LongRoPE has a factor for each pair
-    heads = {"n_key_heads": 1, "d_head": width} if isinstance(config, LlamaConfig) else {}
-    if isinstance(config, GptNeoxConfig):
-        heads = {"d_model": 8, "d_rotary": 2}  # half of a head turns
+    shared = {"n_key_heads": 1, "d_head": width} if isinstance(config, LlamaConfig) else {}
+    heads = {"d_model": 8, "d_rotary": 2} if isinstance(config, GptNeoxConfig) else shared  # half of a head turns
     return lambda n, **sizes: replace(config, vocabulary=n, **(sizes | heads))
 
 

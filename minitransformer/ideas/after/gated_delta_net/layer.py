@@ -107,9 +107,8 @@ class GatedDeltaNet(Module):
         kept = x if real is None else array_module(x).where(real, x, 0.0)
         (q, k, v), inputs_backward = self._inputs(kept, cache)
         (decay, beta), rates_backward = self._rates(kept)
-        before = array_module(x).zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), x.dtype)
-        if cache is not None and cache.state is not None:
-            before = cache.state
+        empty = array_module(x).zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), x.dtype)
+        before = empty if cache is None or cache.state is None else cache.state
         heads, after, delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk)
         if cache is not None:
             cache.keep(after, x.shape[-2])

@@ -29,7 +29,7 @@ from minitransformer.layers import Module
 from minitransformer.verify import CASES, Report
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values(), ranks=False))
+FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values(), variants=False))
 FOLDERS = [import_module(at.name) for at in walk_packages(ideas.__path__, "minitransformer.ideas.") if at.ispkg]
 FOLDERS = [folder for folder in FOLDERS if folder.__name__.count(".") == 3]  # minitransformer.ideas.after.NAME
 IN_FOLDERS = {name for folder in FOLDERS for name in folder.__all__}  # of ideas that have a folder of their own
@@ -116,7 +116,7 @@ def test_two_cases_cannot_share_a_name() -> None:
 # ------------------------------------------------------------------------------------------------ that it all passes
 
 
-@pytest.mark.parametrize("case", first_of_each(CASES.values(), "op", ranks=False))  # the demo checks all ops
+@pytest.mark.parametrize("case", first_of_each(CASES.values(), "op", variants=False))  # the demo checks all ops
 def test_case_passes(case: Case) -> None:
     """In the default settings. test_wrong_variants.py has a quicker check of layers and models."""
     report = report_on(case.name)

@@ -61,7 +61,7 @@ def of_ours(op: Any) -> Any:
 
 
 @pytest.mark.few(6)
-@pytest.mark.parametrize("case", first_of_each((c for c in verify.CASES.values() if c.kind == "op"), ranks=False))
+@pytest.mark.parametrize("case", first_of_each((c for c in verify.CASES.values() if c.kind == "op"), variants=False))
 def test_our_ops_as_pairs_are_accepted(case: verify.Case) -> None:
     setup = case.build(np.random.default_rng(0))
     verify.gradients(of_ours(setup.f), *setup.inputs, entrywise=8, **setup.options).assert_ok()

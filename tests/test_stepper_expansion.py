@@ -81,7 +81,7 @@ def kind_of(recording, s, bound, error):
 
 
 @pytest.mark.few(0)
-@pytest.mark.parametrize("case", first_of_each(OPS, ranks=False))
+@pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_every_number_of_an_op_is_written_out(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
     recording = step(setup.f, *setup.inputs, **setup.options)

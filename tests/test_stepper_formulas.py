@@ -312,7 +312,7 @@ def test_formulas_of_examples(name: str) -> None:
 
 
 @pytest.mark.few(24)
-@pytest.mark.parametrize("case", first_of_each(OPS, ranks=False))
+@pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_formulas_of_ops(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
     recording = step(setup.f, *setup.inputs, **setup.options)

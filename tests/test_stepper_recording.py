@@ -180,7 +180,7 @@ def test_functions_of_every_kind_can_be_stepped_through() -> None:
 
 
 @pytest.mark.few(21)
-@pytest.mark.parametrize("case", first_of_each(OPS, ranks=False))
+@pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_outputs_and_gradients_are_those_of_a_direct_call(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
     recording = step(setup.f, *setup.inputs, seed=5, **setup.options)
@@ -200,7 +200,7 @@ def test_outputs_and_gradients_are_those_of_a_direct_call(case) -> None:
 
 
 @pytest.mark.few(21)
-@pytest.mark.parametrize("case", first_of_each(OPS, ranks=False))
+@pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_every_number_that_a_profiler_sees_is_recorded(case) -> None:
     """An independent witness: a profile function looks at all variables of every function of the ops as it returns."""
     seen = []
@@ -396,7 +396,7 @@ def attached(recording):
 
 
 @pytest.mark.few(10)
-@pytest.mark.parametrize("case", first_of_each(OPS, ranks=False))
+@pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_every_gradient_of_an_op_that_finite_differences_check_shows_its_check(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
     recording = step(setup.f, *setup.inputs, verify=True, **setup.options)

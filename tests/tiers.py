@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from minitransformer.verify import Case
 
 ALL = "all"
+_VARIANT = re.compile(" of rank | has it, (with|padded)")
 
 
-def first_of_each(cases: Iterable[Case], *kinds: str, ranks: bool = True) -> list[Any]:
+def first_of_each(cases: Iterable[Case], *kinds: str, variants: bool = True) -> list[Any]:
     """The cases for `parametrize`. All but the first of each op, layer, model and collective, or of those kinds that
-    are given, are slow. Without ranks, those that differ from another in the rank of arrays alone are a sweep."""
+    are given, are slow. Without variants, those that differ from another in the rank of arrays alone are a sweep, and so are
+    those of a family's model with a cache or with padding."""
     seen: set[tuple[str, str]] = set()
     chosen = []
     for case in cases:
@@ -22,7 +25,7 @@ def first_of_each(cases: Iterable[Case], *kinds: str, ranks: bool = True) -> lis
         slow = about in seen or bool(kinds and case.kind not in kinds)
         seen.add(about)
         marks = [pytest.mark.slow] if slow else []
-        if slow and not ranks and " of rank " in case.name:
+        if slow and not variants and _VARIANT.search(case.name):
             marks = [pytest.mark.sweep]
         chosen.append(pytest.param(case, id=case.name, marks=marks))
     return chosen

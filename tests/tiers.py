@@ -16,8 +16,8 @@ _VARIANT = re.compile(" of rank | has it, (with|padded)")
 
 def first_of_each(cases: Iterable[Case], *kinds: str, variants: bool = True) -> list[Any]:
     """The cases for `parametrize`. All but the first of each op, layer, model and collective, or of those kinds that
-    are given, are slow. Without variants, those that differ from another in the rank of arrays alone are a sweep, and so are
-    those of a family's model with a cache or with padding."""
+    are given, are slow. Without variants, those that differ from another in the rank of arrays alone are a sweep, and
+    so are those of a family's model with a cache or with padding."""
     seen: set[tuple[str, str]] = set()
     chosen = []
     for case in cases:

@@ -24,7 +24,8 @@ from minitransformer.verify import CASES
 
 OPS = [case for case in CASES.values() if case.kind == "op"]
 # Ops with lines that have no sum to click on: they work tile by tile, join arrays, or rank numbers.
-PARTLY = {"chunked_delta", "flash_attention", "linear_attention", "sink_attention", "top_k_gates", "load_balance"}
+PARTLY = {"chunked_delta", "flash_attention", "linear_attention", "sink_attention", "top_k_gates", "load_balance", "state_space"}
+PARTLY |= {"state_space_recurrent"}
 
 
 def every_cell(recording, every=1):

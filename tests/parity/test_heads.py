@@ -115,15 +115,16 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
     their_loss.backward()
     ours.zero_grad()
     backward()
-    gradients = our_gradients(case, ours)
+    gradients = our_gradients(case, theirs, ours)
     for name, parameter in theirs.named_parameters():
         if parameter.requires_grad and (name in gradients or parameter.grad is not None):
             expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             np.testing.assert_allclose(gradients.pop(name), expected, rtol=0, atol=published.GRADIENT, err_msg=name)
-    assert not gradients
+    assert set(gradients) <= {name for name, _ in theirs.named_buffers()}  # theirs are no parameters
+    assert not any(gradient.any() for gradient in gradients.values())
 
 
-def our_gradients(case: Case, ours: Any) -> dict[str, np.ndarray]:
+def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     family = FAMILIES[case.model_type]
     head = family.architectures[case.architecture]
     prefix = family.before_body(head)
@@ -131,7 +132,8 @@ def our_gradients(case: Case, ours: Any) -> dict[str, np.ndarray]:
     try:
         for _, parameter in ours.parameters():
             parameter.value = parameter.grad
-        return {place.theirs: place.read() for place in family.layout(ours, prefix and f"{prefix}.").places}
+        layout = family.layout(ours, prefix and f"{prefix}.").as_in({name for name, _ in theirs.named_parameters()})
+        return {place.theirs: place.read() for place in layout.places}
     finally:
         for name, parameter in ours.parameters():
             parameter.value = values[name]

@@ -66,7 +66,9 @@ def _decoder(config: Any) -> Callable[..., Any]:
     width = config.d_head if getattr(config, "scaled_angles", None) else 2  # LongRoPE has a factor for each pair
     shared = {"n_key_heads": 1, "d_head": width} if isinstance(config, LlamaConfig) else {}
     heads = {"d_model": 8, "d_rotary": 2} if isinstance(config, GptNeoxConfig) else shared  # half of a head turns
-    return lambda n, **sizes: replace(config, vocabulary=n, **(sizes | heads))
+    # Of memories: with 8, a draw has a vector near 0 before a norm, and large gradients.
+    memories = {"d_key": 4} if hasattr(config, "d_key") else {}
+    return lambda n, **sizes: replace(config, vocabulary=n, **(sizes | heads | memories))
 
 
 for _name, _recipe in RECIPES.items():

@@ -21,7 +21,7 @@ from ..after.softcap import CappedOutput
 from ..after.squared_relu import squared_relu
 from . import llama
 from .decoder import decoder
-from .family import WRITERS, Family, Stored, classes
+from .family import BODY, WORDS, Family, Stored
 from .fields import Fields
 
 
@@ -93,7 +93,7 @@ layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.o
 
 
 FAMILY = Family(
-    "nanochat", "model", classes("NanoChat", WRITERS), ours, theirs, NAMES,
+    "nanochat", "model", {"NanoChatModel": BODY, "NanoChatForCausalLM": WORDS}, ours, theirs, NAMES,
     recipe=NanochatConfig,
     adds="norms without a gain, of token vectors, queries and keys, too; the square of a ReLU; capped logits",
     small=llama.SMALL | {"final_logit_softcapping": 2.5},

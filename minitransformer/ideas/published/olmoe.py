@@ -18,7 +18,7 @@ from ..after.routing import SoftmaxRouting
 from ..after.sandwich import Normed
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import BODY, WORDS, Family, Stored
 from .fields import Fields, written
 from .qwen3_moe import ROUTED
 
@@ -82,7 +82,7 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 
 
 FAMILY = Family(
-    "olmoe", "model", classes("Olmoe", WRITERS), ours, theirs, NAMES,
+    "olmoe", "model", {"OlmoeModel": BODY, "OlmoeForCausalLM": WORDS}, ours, theirs, NAMES,
     recipe=OlmoeConfig,
     adds="as Llama; experts whose gates do not sum to one, norms of the queries and keys of all heads together",
     small={name: value for name, value in llama.SMALL.items() if name != "head_dim"}

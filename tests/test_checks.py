@@ -209,25 +209,30 @@ def named_pairs(function: ast.FunctionDef) -> set[str]:
     return {name for name in bound_names(function) if "d" + name in gradients}
 
 
-# A report names the class of the instance; these classes only have subclasses.
-SUBCLASSES = {"EncoderDecoder": ("Transformer", "RecurrentTranslator")}
+ROOMS = {"op": (ops,), "layer": (layers, ideas, *FOLDERS), "model": (models,)}
 
 
-ROOMS = {"op": (ops,), "layer": (layers, ideas, *FOLDERS), "model": (models, published)}
+COVERED = {case.covers for case in CASES.values()}
+
+
+def instances_of(layer: type) -> list[str]:
+    """The classes that reports name where methods of this one run: itself, or those below it that cases are about."""
+    if layer.__name__ in COVERED:
+        return [layer.__name__]
+    below = [name for each in layer.__subclasses__() for name in instances_of(each) if name in COVERED]
+    return below or [layer.__name__]
 
 
 def functions_in(module: ModuleType) -> Iterator[tuple[str, ast.FunctionDef]]:
     """(label as in a report, function) for every function and method in the sources of a package."""
-    sources = {inspect.getsourcefile(inspect.unwrap(getattr(module, name))) for name in module.__all__}
-    for path in sorted(sources):
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-        for node in tree.body:
+    sources = {inspect.getmodule(inspect.unwrap(getattr(module, name))) for name in module.__all__}
+    for source in sorted(sources, key=lambda source: source.__name__):
+        for node in ast.parse(inspect.getsource(source)).body:
             if isinstance(node, ast.FunctionDef):
                 yield node.name, node
             elif isinstance(node, ast.ClassDef):
                 methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
-                for label, method in itertools.product(SUBCLASSES.get(node.name, (node.name,)), methods):
+                for label, method in itertools.product(instances_of(getattr(source, node.name)), methods):
                     yield label if method.name == "__call__" else f"{label}.{method.name}", method
 
 
@@ -238,6 +243,13 @@ PAIRS = [
     for label, function in functions_in(module)
     for name in sorted(named_pairs(function))
 ]
+
+
+@functools.cache
+def label_of(case: Case) -> str:
+    """What a report would call the function whose inputs a case checks, were it called by another: "Model.loss"."""
+    f = case.build(np.random.default_rng(0)).f
+    return f"{type(f.__self__).__name__}.{f.__name__}" if inspect.ismethod(f) else case.covers
 
 
 @functools.cache
@@ -259,7 +271,7 @@ def rows_of(label: str, name: str) -> Iterator[str]:
     title = re.compile(re.escape(label) + r"(#\d+)?\." + re.escape(name) + r"(\[\d+\])?")
     for case in sorted(CASES.values(), key=lambda case: case.covers != label.partition(".")[0]):  # these first
         for kind, row in rows_that_are_checked(case.name):
-            is_input = kind == "input" and row == name and case.covers == label
+            is_input = kind == "input" and row == name and label_of(case) == label
             if is_input or title.fullmatch(row):
                 yield f"{case.name}: {row}"
 

@@ -47,9 +47,9 @@ def test_the_memory_after_the_text_and_its_gradient(chunk):
     q, k, v, decay, beta, memory = GIVEN
     halves = [(x[..., :7, :], x[..., 7:, :]) for x in (q, k, v)] + [(x[..., :7], x[..., 7:]) for x in (decay, beta)]
     first, second = zip(*halves, strict=True)
-    start, between, first_backward = in_chunks(*first, memory, chunk)
-    end, after, second_backward = in_chunks(*second, between, chunk)
-    output, wanted, backward = in_chunks(*GIVEN, 4)
+    (start, between), first_backward = in_chunks(*first, memory, chunk)
+    (end, after), second_backward = in_chunks(*second, between, chunk)
+    (output, wanted), backward = in_chunks(*GIVEN, 4)
     np.testing.assert_allclose(np.concatenate([start, end], axis=-2), output, rtol=0, atol=1e-12)
     np.testing.assert_allclose(after, wanted, rtol=0, atol=1e-12)
     doutput, dafter = RNG.normal(size=output.shape), RNG.normal(size=after.shape)

@@ -36,7 +36,7 @@ def test_the_delta_rule_in_chunks_with_a_memory_before_and_after(chunk: int) -> 
     k = k / np.linalg.norm(k, axis=-1, keepdims=True)
     decay, beta = -rng.exponential(0.3, (2, 3, 13)), rng.random((2, 3, 13))
     memory = rng.normal(size=(2, 3, 4, 5))
-    output, after, backward = in_chunks(q / 2.0, k, v, decay, beta, memory, chunk)
+    (output, after), backward = in_chunks(q / 2.0, k, v, decay, beta, memory, chunk)
     given = [leaf(x) for x in (q, k, v, decay, beta, memory)]
     *text, before = (x.transpose(1, 2) for x in given)
     their_output, their_after = torch_chunk_gated_delta_rule(

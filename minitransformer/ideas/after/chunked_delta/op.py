@@ -168,7 +168,7 @@ def chunked_delta(
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     before = _empty(q, v) if state is None else state
     scaled = factor * q
-    output, _, chunks_backward = in_chunks(scaled, k, v, decay, beta, before, chunk)
+    (output, _), chunks_backward = in_chunks(scaled, k, v, decay, beta, before, chunk)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
         dafter = array_module(q).zeros_like(before)  # nobody reads the memory after the text
@@ -183,8 +183,8 @@ def chunked_delta(
 
 def in_chunks(
     q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array, chunk: int = 64
-) -> tuple[Array, Array, Pullback]:
-    """(output, memory after the text, backward), without a scale.
+) -> tuple[tuple[Array, Array], Pullback]:
+    """((output, memory after the text), backward), without a scale.
 
     backward(doutput, later) returns (dq, dk, dv, ddecay, dbeta, earlier): the gradients of the memory after the text,
     and of the one before it.
@@ -201,16 +201,17 @@ def in_chunks(
         pullbacks.append(pullback)
 
     def backward(doutput: Array, later: Array) -> tuple[Array, ...]:
-        found: list[tuple[Array, ...]] = []
+        found: list[list[Array]] = []
         for at, pullback in zip(reversed(places), reversed(pullbacks), strict=True):
             of_result = xp.concatenate([doutput[..., at, :], later], axis=-2)
-            of_q, of_k, of_v, of_decay, of_beta, later = pullback(of_result)
-            found.append((of_q, of_k, of_v, of_decay, of_beta))
-        dq, dk, dv, ddecay, dbeta = (list(reversed(parts)) for parts in zip(*found, strict=True))
-        rows = [xp.concatenate(parts, axis=-2) for parts in (dq, dk, dv)]
-        return (*rows, xp.concatenate(ddecay, axis=-1), xp.concatenate(dbeta, axis=-1), later)
+            *of_chunk, later = pullback(of_result)
+            found.append(of_chunk)
+        of_q, of_k, of_v, of_decay, of_beta = (list(reversed(parts)) for parts in zip(*found, strict=True))
+        dq, dk, dv = (xp.concatenate(parts, axis=-2) for parts in (of_q, of_k, of_v))
+        ddecay, dbeta = (xp.concatenate(parts, axis=-1) for parts in (of_decay, of_beta))
+        return dq, dk, dv, ddecay, dbeta, later
 
-    return xp.concatenate(outputs, axis=-2), memory, backward
+    return (xp.concatenate(outputs, axis=-2), memory), backward
 
 
 def _empty(q: Array, v: Array) -> Any:

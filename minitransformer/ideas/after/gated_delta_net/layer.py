@@ -109,7 +109,7 @@ class GatedDeltaNet(Module):
         (decay, beta), rates_backward = self._rates(kept)
         empty = array_module(x).zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), x.dtype)
         before = empty if cache is None or cache.state is None else cache.state
-        heads, after, delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk)
+        (heads, after), delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk)
         if cache is not None:
             cache.keep(after, x.shape[-2])
         y, outputs_backward = self._outputs(kept, heads)

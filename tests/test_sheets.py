@@ -33,6 +33,7 @@ from minitransformer.school.show.stepper.recording import Recording
 
 EDITS = 20
 REFUSED = ["flash-attention", "sink-attention", "linear-attention", "experts"]
+REFUSED += ["routing", "short-convolution", "state-space"]
 WRITTEN = [name for name in EXAMPLES if name not in REFUSED]
 
 

@@ -64,12 +64,12 @@ def state_space(
     2024, "Transformers are SSMs", section 6.
     """
     xp = array_module(q)
-    output, _ = fading_sums(q, k, v, decay, chunk, state)
+    output, after = fading_sums(q, k, v, decay, chunk, state)  # noqa: RUF059
 
     def backward(doutput: Array) -> tuple[Array, ...]:
         transposed = None if state is None else state.swapaxes(-1, -2)
-        dq, _ = fading_sums(doutput, v, k, decay, chunk, transposed)
-        dk, _ = _sums_from_the_end(v, doutput, q, decay, chunk)
+        dq, of_last = fading_sums(doutput, v, k, decay, chunk, transposed)  # noqa: RUF059
+        dk, of_first = _sums_from_the_end(v, doutput, q, decay, chunk)  # noqa: RUF059
         dv, from_all = _sums_from_the_end(k, q, doutput, decay, chunk)
         of_clock = (q * dq).sum(axis=-1) - (k * dk).sum(axis=-1)
         ddecay = xp.cumsum(of_clock[..., ::-1], axis=-1)[..., ::-1]
@@ -124,20 +124,21 @@ def state_space_recurrent(
     xp = array_module(q)
     n, rates = q.shape[-2], xp.exp(decay)[..., None, None]
     before = xp.zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), q.dtype) if state is None else state
-    states = [before]
+    states = xp.zeros((*q.shape[:-2], n + 1, *before.shape[-2:]), q.dtype)  # before each position, and at the end
+    states[..., 0, :, :] = before
     for t in range(n):
-        states.append(rates[..., t, :, :] * states[-1] + k[..., t, :, None] * v[..., t, None, :])
-    output = xp.stack([(q[..., t, :, None] * states[t + 1]).sum(axis=-2) for t in range(n)], axis=-2)
+        states[..., t + 1, :, :] = rates[..., t, :, :] * states[..., t, :, :] + k[..., t, :, None] * v[..., t, None, :]
+    output = (states[..., 1:, :, :] * q[..., None]).sum(axis=-2)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
         dq, dk, dv, ddecay = xp.zeros_like(q), xp.zeros_like(k), xp.zeros_like(v), xp.zeros_like(decay)
         from_later = xp.zeros_like(before)
         for t in reversed(range(n)):
             of_memory = from_later + q[..., t, :, None] * doutput[..., t, None, :]
-            dq[..., t, :] = (states[t + 1] * doutput[..., t, None, :]).sum(axis=-1)
+            dq[..., t, :] = (states[..., t + 1, :, :] * doutput[..., t, None, :]).sum(axis=-1)
             dk[..., t, :] = (of_memory * v[..., t, None, :]).sum(axis=-1)
             dv[..., t, :] = (of_memory * k[..., t, :, None]).sum(axis=-2)
-            ddecay[..., t] = (rates[..., t, :, :] * states[t] * of_memory).sum(axis=(-2, -1))
+            ddecay[..., t] = (rates[..., t, :, :] * states[..., t, :, :] * of_memory).sum(axis=(-2, -1))
             from_later = rates[..., t, :, :] * of_memory
         if state is None:
             return dq, dk, dv, ddecay

@@ -201,15 +201,15 @@ def in_chunks(
         pullbacks.append(pullback)
 
     def backward(doutput: Array, later: Array) -> tuple[Array, ...]:
-        found: list[list[Array]] = []
+        found: list[tuple[Array, ...]] = []
         for at, pullback in zip(reversed(places), reversed(pullbacks), strict=True):
             of_result = xp.concatenate([doutput[..., at, :], later], axis=-2)
-            *of_chunk, later = pullback(of_result)
-            found.append(of_chunk)
-        of_q, of_k, of_v, of_decay, of_beta = (list(reversed(parts)) for parts in zip(*found, strict=True))
-        dq, dk, dv = (xp.concatenate(parts, axis=-2) for parts in (of_q, of_k, of_v))
-        ddecay, dbeta = (xp.concatenate(parts, axis=-1) for parts in (of_decay, of_beta))
-        return dq, dk, dv, ddecay, dbeta, later
+            of_q, of_k, of_v, of_decay, of_beta, later = pullback(of_result)
+            found.append((of_q, of_k, of_v, of_decay, of_beta))
+        in_order = [list(reversed(parts)) for parts in zip(*found, strict=True)]
+        rows = [xp.concatenate(parts, axis=-2) for parts in in_order[:3]]
+        rates = [xp.concatenate(parts, axis=-1) for parts in in_order[3:]]
+        return (*rows, *rates, later)
 
     return (xp.concatenate(outputs, axis=-2), memory), backward
 

@@ -193,13 +193,13 @@ def _speech(r: Random) -> Setup:
     model = ordinary(SpeechConfig(7, 3, 4, 5, 4, 2, 6, 1, 1, 5, 1).build(), r)
     target, wanted = np.array([[1, 5, 5], [1, 4, 0]]), np.array([[5, 5, 2], [4, 2, -100]])
 
-    def written_down(features: Array) -> tuple[Array, Pullback]:
+    def written_down(features: Array, target: Array, wanted: Array) -> tuple[Array, Pullback]:
         memory, encode_backward = model.encode(features)
         logits, decode_backward = model.decode(target, memory)
         loss, loss_backward = model.ops.cross_entropy(logits, wanted, -100)
         return loss, lambda dloss=1.0: encode_backward(decode_backward(loss_backward(dloss)))
 
-    return call(r, written_down, (2, 3, 6), module=model)
+    return call(r, written_down, (2, 3, 6), target, wanted, module=model)
 
 
 _enter("ImageEncoder", _image_encoder)

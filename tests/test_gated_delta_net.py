@@ -139,7 +139,8 @@ def test_a_cached_text_is_the_uncached_one(name):
     assert generate(model, prompts, n_new) == expected and len({*expected[0]}) > 2
     cache = model.new_cache()
     model(np.array(prompts[1:]), cache=cache)
-    for i, of_layer in enumerate(cache.self_attention):
+    for i, (of_layer, layer) in enumerate(zip(cache.self_attention, model.stack.layers, strict=True)):
+        assert type(of_layer) is type(layer.self_attention.sublayer.new_cache())
         assert isinstance(of_layer, KeyValueCache if i in model.config.full else StateCache)
 
 

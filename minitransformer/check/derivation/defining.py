@@ -29,6 +29,7 @@ TWO_READINGS = (
 
 
 def name_of(defined: Node | None) -> str:
+    """The name that a first line defines, or nothing."""
     return defined.name if isinstance(defined, Ref) else ""
 
 

@@ -42,6 +42,7 @@ class Edit:
 
 
 def is_it(new: Node, old: Node) -> str:
+    """The change as a question."""
     return f"Is it {written(new)}, not {written(old)}?"
 
 
@@ -78,6 +79,7 @@ class Edits:
         yield from self.other_names()
 
     def signs(self) -> Iterator[Edit]:
+        """One sign turned."""
         for part, way in self.parts:
             if isinstance(part, Terms):
                 for n, sign in enumerate(part.signs):
@@ -90,6 +92,7 @@ class Edits:
             yield Edit(self.right.terms[0], "Is the sign of the whole right side +, not -?", "minus")
 
     def indices(self) -> Iterator[Edit]:
+        """One index in place of another."""
         for part, way in self.parts:
             spots: list[Node] = []
             if isinstance(part, Ref | Entry):
@@ -117,6 +120,7 @@ class Edits:
                 yield tuple(swapped)
 
     def sums(self) -> Iterator[Edit]:
+        """A sum more, or one less."""
         extra = sorted(free(self.right) - set(self.free))
         for index in extra:
             yield Edit(Over("sum", (index,), self.right), f"Is the sum over {index} missing?", "no sum", index)
@@ -168,6 +172,7 @@ class Edits:
                         )
 
     def transposes(self) -> Iterator[Edit]:
+        """One factor transposed, or not."""
         for part, way in self.parts:
             if isinstance(part, Ref) and not part.indices and self.known.rank(part.name) in (1, 2):
                 if way and isinstance(way[-1][0], Transposed):
@@ -228,6 +233,7 @@ class Edits:
         return [Number("2"), *(Ref(name) for name in (*self.known.numbers, *self.known.sizes, *own))]
 
     def scalars(self) -> Iterator[Edit]:
+        """A factor of the text more, or one less."""
         numbers = self._numbers()
         for part, way in self.places():
             for number in numbers:
@@ -242,6 +248,7 @@ class Edits:
                     yield Edit(rebuilt(way, new), told, "factor", ("1/" if divide else "") + written(factor))
 
     def marks(self) -> Iterator[Edit]:
+        """Another mark between two factors: a division, a product of entries, or a matrix product."""
         for part, way in self.parts:
             if isinstance(part, Product):
                 for n, mark in enumerate(part.marks):
@@ -251,6 +258,7 @@ class Edits:
                             yield Edit(rebuilt(way, new), is_it(new, part), "mark", other)
 
     def numbers(self) -> Iterator[Edit]:
+        """Another number, or a power."""
         for part, way in self.parts:
             if isinstance(part, Number):
                 for digits in ("1", "2", "3", "4", "0"):
@@ -259,15 +267,14 @@ class Edits:
                         yield Edit(
                             rebuilt(way, Number(digits)), f"Is it {digits}, not {part.digits}{where}?", "number", digits
                         )
-            if (isinstance(part, Ref | Call | Terms) and not isinstance(part, Terms)) or (
-                isinstance(part, Terms) and way
-            ):
+            if isinstance(part, Ref | Call) or (isinstance(part, Terms) and way):
                 for digits in ("2", "3"):
                     if not (way and isinstance(way[-1][0], Power)):
                         new = Power(part, Number(digits))
                         yield Edit(rebuilt(way, new), is_it(new, part), "power", digits)
 
     def functions(self) -> Iterator[Edit]:
+        """One function in place of another."""
         for part, way in self.parts:
             if isinstance(part, Call) and len(part.arguments) == 1:
                 yield Edit(rebuilt(way, part.arguments[0]), is_it(part.arguments[0], part), "function", part.function)
@@ -359,6 +366,7 @@ class Edits:
         return found + [times(n, ref) for n in numbers for ref in self.refs(self.free)]
 
     def other_names(self) -> Iterator[Edit]:
+        """One name in place of another."""
         for part, way in self.parts:
             if isinstance(part, Ref):
                 rank = self.known.rank(part.name)

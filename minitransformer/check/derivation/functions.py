@@ -29,10 +29,12 @@ FUNCTIONS |= {"Softmax"}
 
 
 def exactly(array: Any) -> bool:
+    """Whether an array holds fractions."""
     return bool(array.dtype == object)
 
 
 def real(array: Any) -> Any:
+    """The real part; fractions have no other."""
     return array if exactly(array) else array.real
 
 
@@ -118,6 +120,7 @@ def power(base: Any, exponent: Any) -> Any:
 
 
 def softmax(x: Any, axis: int) -> Any:
+    """Softmax along an axis. Raises Inexact for fractions, since e is none."""
     if exactly(x):
         raise Inexact
     e = np.exp(x - x.real.max(axis=axis, keepdims=True))

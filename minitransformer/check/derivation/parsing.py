@@ -23,6 +23,7 @@ _EXPECTED = {
 
 @functools.cache
 def parser() -> Any:
+    """Lark's parser of grammar.lark. Raises ModuleNotFoundError, which names the extra."""
     try:
         import lark
     except ImportError:
@@ -131,6 +132,7 @@ def label_of(after: Any) -> str | None:
 
 
 def is_mark(factor: Any, mark: str = "∂") -> bool:
+    """Whether a factor begins with this mark."""
     first = factor.children[0].children[0]
     return getattr(first, "type", "") == "MARK" and str(first) == mark
 
@@ -151,6 +153,7 @@ def items_of(product: Any) -> list[tuple[str, str, Any]]:
 
 
 def head(factor: Any) -> str:
+    """The name that a factor begins with, or nothing."""
     first = factor.children[0].children[0]
     return str(first) if getattr(first, "type", "") == "NAME" else ""
 

@@ -61,4 +61,5 @@ def letters_of(node: Node) -> set[str]:
 
 
 def turned(node: Node) -> Node:
+    """The transpose, where two of them cancel."""
     return node.base if isinstance(node, Transposed) else Transposed(node)

@@ -19,6 +19,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Number(Node):
+    """A number, as it was typed."""
+
     digits: str
 
 
@@ -55,12 +57,16 @@ class Product(Node):
 
 @dataclass(frozen=True)
 class Power(Node):
+    """A base with an exponent."""
+
     base: Node
     exponent: Node
 
 
 @dataclass(frozen=True)
 class Transposed(Node):
+    """The transpose of a matrix."""
+
     base: Node
 
 

@@ -62,6 +62,7 @@ def spread(a: Value, labels: tuple[str, ...]) -> Any:
 
 
 def union(a: Value, b: Value) -> tuple[str, ...]:
+    """The labels of both, those of the first in front."""
     return a.labels + tuple(label for label in b.labels if label not in a.labels)
 
 
@@ -109,6 +110,7 @@ def aligned(a: Value, b: Value, names: Shapes, what: Callable[[], str]) -> tuple
 
 
 def entrywise(a: Value, b: Value, function: Any, names: Shapes, what: Callable[[], str]) -> Value:
+    """A function of two values, entry by entry."""
     x, y, form = aligned(a, b, names, what)
     return replace(form, array=function(x, y))
 

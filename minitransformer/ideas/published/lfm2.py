@@ -108,7 +108,7 @@ embedding_norm                 =     stack.final_norm
 """
 
 SMALL = {name: value for name, value in llama.SMALL.items() if name != "head_dim"} | {
-    "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "norm_eps": 1e-2, "conv_L_cache": 4,
+    "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "norm_eps": 1e-2,
     "hidden_size": 24, "block_multiple_of": 5, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
 }  # fmt: skip
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import numpy as np
 
 from ....core.arrays.backend import Array, Pullback, array_module
-from ....core.arrays.boundary import check_mask
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Linear, Module, Parameter, RMSNorm
 from ....core.layers.cache import no_backward
@@ -28,6 +27,7 @@ from ...before.state_cache import StateCache
 from ..chunked_delta import in_chunks
 from ..chunked_delta.op import chunk_cost
 from ..gated import gated
+from ..gated_convolution.layer import real_tokens
 from ..grouped import repeat_heads
 from ..output_gate import sigmoid
 from ..short_convolution import ShortConvolution
@@ -103,7 +103,7 @@ class GatedDeltaNet(Module):
         positions have no effect.
         """
         self.takes_sequences(self.d_model, x=x)
-        real = self._real(x, mask, cache)
+        real = real_tokens("GatedDeltaNet", x, mask, cache)
         kept = x if real is None else array_module(x).where(real, x, 0.0)
         (q, k, v), inputs_backward = self._inputs(kept, cache)
         (decay, beta), rates_backward = self._rates(kept)
@@ -122,15 +122,6 @@ class GatedDeltaNet(Module):
             return dx
 
         return y, backward if cache is None else no_backward
-
-    def _real(self, x: Array, mask: Array | None, cache: DeltaCache | None) -> Array | None:
-        """True where a token of x is real, (..., T, 1). With a cache, the mask is of all tokens so far."""
-        if mask is None:
-            return None
-        n = x.shape[-2]
-        shape = (*x.shape[:-2], 1, n if cache is None else cache.length + n)
-        check_mask("GatedDeltaNet", mask, shape, like=x)
-        return array_module(x).broadcast_to(mask, shape)[..., -n:].swapaxes(-1, -2)
 
     def _inputs(self, x: Array, cache: DeltaCache | None) -> tuple[tuple[Array, Array, Array], Pullback]:
         """Queries and keys of length 1, the queries divided by √d_k, and values: (..., H, T, d)."""

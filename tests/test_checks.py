@@ -99,7 +99,7 @@ def test_every_public_name_has_a_case(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", PUBLIC)
 def test_a_new_public_name_without_a_case_would_be_noticed(kind: str) -> None:
-    assert without_a_case(kind, [*PUBLIC[kind], "softsign"]) == {"softsign"}
+    assert without_a_case(kind, [*PUBLIC[kind], "not_written_yet"]) == {"not_written_yet"}
 
 
 def test_cases_are_about_public_names() -> None:

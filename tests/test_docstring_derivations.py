@@ -11,7 +11,7 @@ from minitransformer.cli import main
 from minitransformer.core.arrays.backend import Array, Pullback
 from minitransformer.core.arrays.declared import op
 
-NOT_READ = 150  # by the last count: new docstrings are written so that they can be read, and no old one gets unreadable
+NOT_READ = 99  # by the last count: a new equation is written so that it can be read, or left out with a reason
 QUICK = ("core.ops.attention", "core.ops.softmax", "core.ops.linear", "core.ops.embedding")
 OPS = [name for name in checking.modules() if name.startswith("core.ops.")]
 
@@ -32,7 +32,7 @@ def test_no_docstring_is_wrong_and_few_are_not_read() -> None:
     wrong = [str(passage) for passage in passages if not passage.ok]
     assert not wrong, "\n\n".join(wrong)
     found = counts(passages)
-    assert found["unreadable"] + found["left out"] <= NOT_READ, found
+    assert found["unreadable"] <= NOT_READ, found
     assert found["code"] >= 60
 
 

@@ -62,7 +62,8 @@ def drawn(name: str, seed: int) -> dict[str, Any]:
         "qk_rope_head_dim": one(2, 4), "qk_nope_head_dim": one(2, 6), "v_head_dim": one(3, 5),
         "n_routed_experts": n_experts, "n_group": groups[0], "topk_group": groups[1],
         "num_experts_per_tok": min(groups[1] * size, one(1, 2, 3)), "moe_intermediate_size": one(3, 7),
-        "n_shared_experts": one(1, 2), "first_k_dense_replace": one(0, fields["num_hidden_layers"] - 1), "routed_scaling_factor": one(0.7, 2.5),
+        "n_shared_experts": one(1, 2),
+        "first_k_dense_replace": one(0, fields["num_hidden_layers"] - 1), "routed_scaling_factor": one(0.7, 2.5),
     }  # fmt: skip
     if one(True, False):
         scaled = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 8}

@@ -407,6 +407,13 @@ def test_every_gradient_of_an_op_that_finite_differences_check_shows_its_check(c
     assert attached(recording) == expected
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_is_right(name) -> None:
+    """Those that ideas bring, too."""
+    EXAMPLES[name].record(verify=True).report.assert_ok()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOME_LAYERS)
 def test_checks_of_layers_find_their_gradients(name) -> None:

@@ -39,7 +39,8 @@ print(str(found))
     "continue_a_text": """
 from minitransformer import generation, models, text
 
-model, tokenizer = models.load("runs/shakespeare"), text.load("runs/shakespeare")
+model, tokenizer = models.load("runs/shakespeare", models.LanguageModel), text.load("runs/shakespeare")
+print([name for name, _ in models.load("any").parameters()])
 (ids,) = generation.generate(model, [tokenizer.encode("ROMEO:", special=True)], 50)
 print(tokenizer.decode(ids))
 """,
@@ -163,6 +164,11 @@ text.load(3)  # arg-type
 from minitransformer import generation, models
 
 generation.generate(models.load("runs/even", models.Classifier), [[1]], 5)  # arg-type
+""",
+    "a_model_of_no_kind": """
+from minitransformer import generation, models
+
+generation.generate(models.load("runs/shakespeare"), [[1]], 5)  # arg-type
 """,
     "a_kind_that_is_no_model": """
 from minitransformer import models

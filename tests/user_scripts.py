@@ -107,7 +107,7 @@ from minitransformer import models, ops, viewer
 recording = minitransformer.step(ops.softmax, np.array([0.0, 1.0]))
 recording.to_html("softmax.html")
 print(recording.to_json())
-model = models.load("demo/model")
+model = models.load("demo/model", models.Transformer)
 viewer.view(model, np.array([[1, 2]]), np.array([[3]])).to_html("view.html")
 """,
     "speed_and_cost": """
@@ -135,7 +135,7 @@ from pathlib import Path
 from minitransformer import models, text
 
 tokenizer = text.load("gpt2")
-models.save_pretrained(models.load("gpt2"), Path("copy"), tokenizer)
+models.save_pretrained(models.load("gpt2", models.LanguageModel), Path("copy"), tokenizer)
 ids: list[int] = tokenizer.chat([{"role": "user", "content": "the cat"}])
 print(tokenizer.decode(tokenizer.encode("the cat", special=True)))
 """,

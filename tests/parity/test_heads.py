@@ -107,21 +107,8 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> Any:
 
 @pytest.mark.parametrize("side", ["no mask", "right", "left"])
 def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
-    case, theirs, ours = pair
-    (their_loss, their_output), (our_loss, our_output), backward = run(case, theirs, ours, side)
-    np.testing.assert_allclose(our_output, their_output.detach(), rtol=0, atol=published.OUTPUT)
-    assert abs(float(our_loss) - float(their_loss.detach())) < published.OUTPUT
-    theirs.zero_grad()
-    their_loss.backward()
-    ours.zero_grad()
-    backward()
-    gradients = our_gradients(case, theirs, ours)
-    for name, parameter in theirs.named_parameters():
-        if parameter.requires_grad and (name in gradients or parameter.grad is not None):
-            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            np.testing.assert_allclose(gradients.pop(name), expected, rtol=0, atol=published.GRADIENT, err_msg=name)
-    assert set(gradients) <= {name for name, _ in theirs.named_buffers()}  # theirs are no parameters
-    assert not any(gradient.any() for gradient in gradients.values())
+    rest = published.require_alike(pair, run(*pair, side), our_gradients)
+    assert not any(gradient.any() for gradient in rest.values())
 
 
 def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:

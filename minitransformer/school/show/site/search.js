@@ -25,7 +25,7 @@
       const rarity = new Map(words.map((word) => [word, Math.log(1 + rows.length / (1 + rows.filter((row) => says(row, word)).length))]));
       const judged = rows.map((row) => {
         const has = words.filter((word) => says(row, word));
-        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word || row.address.endsWith(`#${word}`) ? 9 : row.head.includes(word) ? 4 * (KINDS[row.address.split("/")[0]] ?? 1) : row.body.includes(word) ? 1 : 0.5), 0);
+        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word || row.address.endsWith(`#${word}`) ? 5 : row.head.includes(word) ? 4 * (KINDS[row.address.split("/")[0]] ?? 1) : row.body.includes(word) ? 1 : 0.5), 0);
         if (whole && (row.body.includes(whole) || row.head.includes(whole))) points += WHOLE;
         return { row, n: has.length, points, weight: has.reduce((sum, word) => sum + rarity.get(word), 0) };
       });

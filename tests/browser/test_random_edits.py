@@ -143,7 +143,9 @@ def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
 ) -> None:
     rng = np.random.default_rng(2017)
     if edits < len(made):  # each third page; the sweep edits all of them
-        made = {name: one for i, (name, one) in enumerate(made.items()) if i % 3 == 0 or name in (*REFUSED, "attention")}
+        made = {
+            name: one for i, (name, one) in enumerate(made.items()) if i % 3 == 0 or name in (*REFUSED, "attention")
+        }
     count = {name: 2 * edits // 100 for name in made if name in REFUSED}
     editable = sorted(set(made) - REFUSED)
     count |= dict.fromkeys(editable, (edits - sum(count.values())) // len(editable))

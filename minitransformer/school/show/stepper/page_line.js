@@ -11,7 +11,9 @@ function showCode(recording, s, covered) {
   const line = recording.line(s);
   byId("formula").replaceChildren(formulaOf(line));
   fit(byId("formula"));
-  byId("sentence").replaceChildren(...sentenceOf(recording, s, line, covered));
+  const derived = call.backward && !line.entry && recording.data.derive?.[call.forward];
+  const link = derived ? [" ", make("a", { href: derived }, "Derive this line")] : [];
+  byId("sentence").replaceChildren(...sentenceOf(recording, s, line, covered), ...link);
   showFormulas(recording, s);
   showListing(recording, s, line);
   scrollToLine();

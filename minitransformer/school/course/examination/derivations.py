@@ -29,7 +29,7 @@ class OpenQuestion:
         """The question, for any seed."""
         start, solution = (_indented(text) for text in (self.exercise.start, self.exercise.solution()))
         wanted = (
-            f"Find {', '.join(self.exercise.finish)}. Write one step on each line; you may take more than the marks."
+            f"Find {', '.join(self.exercise.finish)}. Write one step on each line; there may be more steps than marks."
         )
         return Asked(f"{self.exercise.statement}\n\n{start}\n\n{wanted}", {}, solution, {})
 

@@ -62,7 +62,7 @@ def to_pdf(exercise: Derivation, student: str = "", answers: bool = False) -> by
 
 def as_dict(exercise: Derivation, answers: bool = False) -> dict[str, Any]:
     """The same as JSON types."""
-    told = {"worksheet": exercise.name, "title": exercise.title, "statement": exercise.statement}
+    told: dict[str, Any] = {"worksheet": exercise.name, "title": exercise.title, "statement": exercise.statement}
     told |= {"start": exercise.start.splitlines(), "find": list(exercise.finish)}
     return told | ({"model": [{"line": line, "hint": hint} for line, hint in exercise.model]} if answers else {})
 

@@ -17,7 +17,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -99,8 +99,9 @@ def command(desk: Path, code: str, packages: Sequence[str] = ()) -> list[str]:
         options += ["--dev-bind", device, device]
     options += ["--dir", _MORE]  # others may enter this
     for package in packages:
-        folder = os.path.dirname(str(import_module(package).__file__))
-        options += ["--ro-bind", folder, f"{_MORE}/{package}"]
+        found = find_spec(package)
+        if found is not None:  # it may be an extra
+            options += ["--ro-bind", os.path.dirname(str(found.origin)), f"{_MORE}/{package}"]
     options += ["--ro-bind", str(desk), _DESK, "--remount-ro", "/", "--chdir", "/tmp"]
     run = [*options, "--", _PYTHON, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if platform.machine() not in _CALLS:

@@ -35,6 +35,9 @@ Pretrained = (
 # The tensors of a file by their names, without the prefix of the body.
 Stored: TypeAlias = Mapping[str, Tensor | Place | Stack]
 
+# change(numbers, config, name) returns the numbers of a .gguf file as a folder has them; name: in the file.
+Change: TypeAlias = Callable[..., np.ndarray]
+
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
 ENCODER = "encoder"  # of an encoder-decoder, alone
 READERS = {"ForTokenClassification": TOKENS, "ForQuestionAnswering": ANSWERS}  # how their classes end
@@ -53,12 +56,16 @@ class InGguf:
     """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
 
     more(metadata, stored, config) returns further fields of config.json, from these and from the other fields.
-    architecture: its name there, if that is not its model_type.
+    architecture: its name there, if that is not its model_type. when(metadata): whether a file of that name is this
+    family's, where several have the name. changes: marks of its own; joined(tensors, config) puts several together.
     """
 
     names: str
     more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
     architecture: str = ""
+    when: Callable[[Mapping[str, Any]], bool] = lambda metadata: False
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    joined: Callable[[dict[str, Tensor], Mapping[str, Any]], dict[str, Tensor]] = lambda found, config: found
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ FAMILY = Family(
     recipe=DeepseekV3Config,
     adds="as DeepSeek-V2; gates of sigmoids, and a bias that only chooses",
     small=deepseek_v2.SMALL | {"num_key_value_heads": 2},
-    ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha quantization_config",
+    ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha",
+    for_training=lambda config: f"layers.{config.n_layers}.*",
     in_gguf=InGguf(
         deepseek_v2.GGUF, deepseek_v2.in_gguf, "deepseek2", when=_is_v3, joined=deepseek_v2.joined
     ),

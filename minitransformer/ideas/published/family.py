@@ -69,6 +69,19 @@ class InGguf:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """A model of texts and more, whose part for texts is of a family: its model_type and its class.
+
+    rest: patterns of its other tensors. defaults: fields of the part's config.json that published ones leave out.
+    """
+
+    model_type: str
+    architecture: str
+    rest: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Family:
     """One family. model_type: as in config.json. prefix: what precedes the body's names in a model with a head.
 
@@ -79,7 +92,8 @@ class Family:
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
     names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier. ignored: fields
     of config.json that change nothing in its models. computed(config): tensors of its files that we compute; they are
-    written. in_gguf: how it lies in a .gguf file, if that is read. reads: what its models read.
+    written. in_gguf: how it lies in a .gguf file, if that is read. reads: what its models read. whole: the model of
+    more than texts that its models are a part of. for_training(config): patterns of tensors that serve training alone.
     """
 
     model_type: str
@@ -98,6 +112,8 @@ class Family:
     adds: str = field(kw_only=True)
     small: Mapping[str, Any] = field(kw_only=True)
     reads: str = field(default="texts", kw_only=True)
+    whole: Whole | None = field(default=None, kw_only=True)
+    for_training: Callable[[Any], str] = field(default=lambda config: "", kw_only=True)
 
     def example(self, head: str | None = None) -> tuple[Config, str]:
         """The config of a small model, and its head, by default the one that predicts tokens."""

@@ -27,7 +27,7 @@ from ...core.layers.unread import Unread
 from ...core.models.folder import fitting
 from ...core.models.transformer import Transformer, TransformerConfig
 from ...core.text.tokenizer import Tokenizers
-from . import gguf, gguf_models
+from . import fp8, gguf, gguf_models, text_part
 from .bart import BartConfig
 from .families import EVERY, Family
 from .family import BODY, WORDS, Config, Pretrained, body_of, head_of
@@ -63,16 +63,20 @@ def is_folder(path: Path) -> bool:
 
 
 def of_folder(folder: Path) -> Pretrained:
-    """The model in a folder, with the head that its config names. float16 and bfloat16 become float32.
+    """The model in a folder, with the head that its config names. float16, bfloat16 and fp8 become float32.
 
     A body without a head uses its table of tokens as the head; `hidden` and `encode` need no head. Raises
     FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
     something we do not have, or where a tensor is missing, unknown or of another shape.
     """
-    document = read_object(folder / CONFIG)
+    whole = read_object(folder / CONFIG)
     with naming(folder / CONFIG):
+        document, block = fp8.without(text_part.config_of_text(whole))
+        block = block or fp8.without(whole)[1]
         family, head = _family(document)
-    return _filled(family, head, document, _named(tensors(folder), family.before_body(head)), folder, folder / CONFIG)
+    with naming(folder):
+        found = fp8.unpacked(text_part.tensors_of_text(tensors(folder), whole), block)
+    return _filled(family, head, document, _named(found, family.before_body(head)), folder, folder / CONFIG)
 
 
 def of_file(path: Path) -> Pretrained:
@@ -112,6 +116,7 @@ def _filled(
     """The model. folder, about: where its tensors and its config are; errors name them."""
     with naming(about):
         config = family.read(Fields(document), head, stored)
+        stored = text_part.without_training(family, body_of(config), stored)
         _check_sizes(body_of(config), n_numbers(stored), len(stored))
         model = family.build(config, head, Unread())
     layout = family.layout(model).as_in(stored)

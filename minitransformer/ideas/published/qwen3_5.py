@@ -21,7 +21,7 @@ from ..after.qk_norm import qk_norm
 from ..after.sandwich import OffsetRMSNorm
 from . import llama
 from .decoder import decoder_of
-from .family import BODY, WORDS, Change, Family, InGguf, Stored
+from .family import BODY, WORDS, Change, Family, InGguf, Stored, Whole
 from .fields import Fields, written
 from .layer_kinds import full_layers, two_kinds
 
@@ -216,6 +216,8 @@ FAMILY = Family(
     recipe=Qwen35Config,
     adds="a memory by the gated delta rule in three of four layers; attention with a gate, a quarter of it rotated",
     small=SMALL,
+    for_training=lambda config: "mtp.*",
+    whole=Whole("qwen3_5", "Qwen3_5ForConditionalGeneration", "model.visual.* visual.*"),
     in_gguf=InGguf(GGUF, in_gguf, "qwen35", changes=_CHANGES),
     ignored="full_attention_interval mtp_*",
 )  # fmt: skip

@@ -124,5 +124,6 @@ FAMILY = Family(
         "mlp_only_layers": [1],
     },
     ignored="full_attention_interval mtp_*",
+    for_training=lambda config: "mtp.*",
     in_gguf=InGguf(GGUF, in_gguf, "qwen3next"),
 )  # fmt: skip

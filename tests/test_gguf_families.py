@@ -170,6 +170,16 @@ EXACT = {"embedding_factor": 3.0, "score_factor": 0.5, "update_factor": 0.25, "l
 HYBRID: dict[str, Any] = {"n_layers": 4, "full": (1, 3)}  # as full_attention_interval says it
 
 
+def written(path: Path, name: str, changes: dict[str, Any], split: bool = True) -> LanguageModel:
+    """A small model of a family, written to a file."""
+    config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)
+    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
+    own = {f"llama__{key.replace('.', '__')}": x for key, x in metadata(name, config, split).items() if x is not None}
+    tensors, kind = converted(model, name, split), architecture_of(name)
+    write_gguf(path, model, architecture=kind, tensors=tensors, **own)
+    return model
+
+
 @pytest.mark.few(5)
 @pytest.mark.parametrize("name, changes, split", [
     ("mixtral", {"window": None}, True), ("qwen3_moe", {"window": None, "dense": ()}, True), ("olmoe", {}, True),
@@ -179,12 +189,8 @@ HYBRID: dict[str, Any] = {"n_layers": 4, "full": (1, 3)}  # as full_attention_in
     ("deepseek_v3", {"sharpness": 0.75, "scaled_angles": YARN | {"attention": 1.0}}, True),
 ])  # fmt: skip
 def test_a_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any, split: bool) -> None:
-    config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)
-    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
-    own = {f"llama__{key.replace('.', '__')}": x for key, x in metadata(name, config, split).items() if x is not None}
-    tensors, kind = converted(model, name, split), architecture_of(name)
-    path = write_gguf(tmp_path / "model.gguf", model, architecture=kind, tensors=tensors, **own)
-    found = from_pretrained(path)
+    model = written(tmp_path / "model.gguf", name, changes, split)
+    found = from_pretrained(tmp_path / "model.gguf")
     assert found.config == model.config
     for key, value in found.state().items():
         np.testing.assert_allclose(value, model.state()[key], rtol=0, atol=5e-7, err_msg=key)

@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from test_gguf_families import written
 
 from minitransformer.ideas.published.families import EVERY
 from minitransformer.ideas.published.fp8 import _NUMBERS
@@ -81,3 +82,13 @@ def test_the_part_for_texts_of_their_folder(tmp_path: Path, name: str) -> None:
     with torch.no_grad():
         expected = theirs(input_ids=torch.from_numpy(IDS)).logits.numpy()
     np.testing.assert_allclose(ours(IDS)[0], expected, rtol=0, atol=1e-5)
+
+
+def test_they_open_a_file_of_experts(tmp_path: Path) -> None:
+    """They read no width of an expert, so it has their default."""
+    written(tmp_path / "model.gguf", "qwen3_moe", {"window": None, "dense": (), "d_expert": 768})
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf").eval()
+    theirs.config._experts_implementation = "eager"
+    with torch.no_grad():
+        expected = theirs(torch.from_numpy(IDS)).logits.numpy()
+    np.testing.assert_allclose(from_pretrained(tmp_path / "model.gguf")(IDS)[0], expected, rtol=0, atol=1e-4)

@@ -123,3 +123,22 @@ def test_a_folder_of_8_bits(tmp_path: Path) -> None:
         message = "must have scales of shape" if changes == odd[0] else "quantization_config must be of quant_method"
         with pytest.raises(ValueError, match=message):
             from_pretrained(tmp_path)
+
+
+def test_a_folder_of_bfloat16_is_written_as_such(tmp_path: Path) -> None:
+    """What was read so is written so, bit for bit. Of two nearest numbers the even one is taken."""
+    model, _, _ = folder(tmp_path / "wide", "qwen3")
+    table = model.tokens.table.value
+    table[0, :4] = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0xBF80FFFF], np.uint32).view(np.float32)
+    save_pretrained(model, tmp_path / "narrow", dtype="bfloat16")
+    found = from_pretrained(tmp_path / "narrow")
+    bits = found.tokens.table.value.view(np.uint32)
+    assert [hex(n) for n in bits[0, :4]] == ["0x3f800000", "0x3f820000", "0x3f810000", "0xbf810000"]
+    for name, value in found.state().items():
+        np.testing.assert_allclose(value, model.state()[name], rtol=2.0**-8, atol=0, err_msg=name)
+    save_pretrained(found, tmp_path / "again", dtype="bfloat16")
+    written = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("wide", "narrow", "again")]
+    assert written[1] == written[2] and len(written[0]) > 1.5 * len(written[1])
+    table[0, 0] = 3.4e38
+    with pytest.raises(ValueError, match="too large for bfloat16"):
+        save_pretrained(model, tmp_path / "large", dtype="bfloat16")

@@ -14,10 +14,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 from test_gguf_families import written
 
+from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.ideas.published.families import EVERY
 from minitransformer.ideas.published.fp8 import _NUMBERS
 from minitransformer.ideas.published.text_part import LeftOut
-from minitransformer.models import from_pretrained
+from minitransformer.models import from_pretrained, save_pretrained
 
 pytestmark = pytest.mark.parity
 IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
@@ -92,3 +93,12 @@ def test_they_open_a_file_of_experts(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = theirs(torch.from_numpy(IDS)).logits.numpy()
     np.testing.assert_allclose(from_pretrained(tmp_path / "model.gguf")(IDS)[0], expected, rtol=0, atol=1e-4)
+
+
+def test_they_open_what_we_write_in_bfloat16(tmp_path: Path) -> None:
+    model = ordinary(EVERY["qwen3"].example()[0].build(), np.random.default_rng(0)).to(dtype="float32")
+    save_pretrained(model, tmp_path, dtype="bfloat16")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert theirs.dtype == torch.bfloat16
+    rounded = torch.from_numpy(model.tokens.table.value).bfloat16()
+    assert torch.equal(theirs.model.embed_tokens.weight, rounded)

@@ -36,7 +36,7 @@ from .heads import ANSWERS, REPLACED
 from .names import Layout
 from .tokenizers import TARGET_TOKENIZER, TOKENIZER
 from .unknown import missing
-from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
+from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors, write_bfloat16
 
 _MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
 
@@ -179,8 +179,9 @@ def save_pretrained(
 
     tokenizer: the model's, written beside it; without one, nobody can use the model on text. Of a pair for source and
     target, the second goes into the folder target_tokenizer. fields: further entries of config.json, such as
-    eos_token_id=2. The features of the paper's Transformer are written in another order, all sines before all cosines:
-    the same model, up to rounding.
+    eos_token_id=2; dtype="bfloat16" writes the tensors so, too, which changes nothing in those that were read so. The
+    features of the paper's Transformer are written in another order, all sines before all cosines: the same model, up
+    to rounding.
 
     Raises ValueError for a model that fits no family, for example because its norms are in another order than GPT-2's,
     or that has too few tokens for the tokenizer, and TypeError for anything else.
@@ -202,7 +203,10 @@ def save_pretrained(
             continue
         document |= _written(tokenizer, model, document, folder) | fields
         folder.mkdir(parents=True, exist_ok=True)
-        write_arrays(folder / WEIGHTS, arrays, {"format": "pt"})
+        if document["dtype"] == "bfloat16":
+            write_bfloat16(folder / WEIGHTS, arrays)
+        else:
+            write_arrays(folder / WEIGHTS, arrays, {"format": "pt"})
         write(folder / CONFIG, json.dumps(document, indent=1) + "\n")
         if head == WORDS:
             ends = {name: document[name] for name in _SPECIAL_IDS if document.get(name) is not None}

@@ -14,7 +14,7 @@ from ...core.models.classifier import Classifier
 from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
 from .fields import Fields
-from .heads import ANSWERS, HEADS, REPLACED, TOKENS, CausalEncoder, HeadConfig, Headed
+from .heads import ANSWERS, HEADS, REPLACED, TOKENS, HeadConfig, Headed
 from .image_text import ImageTextModel
 from .images import ImageClassifier, ImageEncoder
 from .names import Layout, Place, Stack, layout, lines
@@ -176,11 +176,9 @@ def body_of(config: Config) -> Config:
 
 
 def _as_named(model: Pretrained) -> dict[str, Parameter]:
-    """The parameters by their names in tables: a decoder that is read as a whole has those of a LanguageModel."""
+    """The parameters by their names in tables: what is read as a whole has those of the model that writes."""
     parameters = dict(model.parameters())
-    if not isinstance(getattr(model, "encoder", None), CausalEncoder):
-        return parameters
-    plain = {"embed.tokens": "tokens", "encoder": "stack"}
+    plain = getattr(getattr(model, "encoder", None), "names_in_tables", {})
 
     def renamed(name: str) -> str:
         of_ours = next((old for old in plain if name.startswith(f"{old}.")), "")

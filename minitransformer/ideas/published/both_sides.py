@@ -20,6 +20,7 @@ from ...core.models.encoder_only import EncoderOnlyParts
 from ...core.models.transformer import TransformerParts
 from .family import CLASSES
 from .heads import LastReal, Pooled, Prediction
+from .text_encoder import TextEncoder
 
 
 class TwiceEmbedded(Module):
@@ -113,8 +114,8 @@ class ReadByBoth:
         return self.source_vocabulary  # type: ignore[attr-defined, no-any-return]
 
     def build(self, rng: np.random.Generator | None = None) -> Any:
-        """A config of a body alone makes no model."""
-        raise TypeError(f"{type(self).__name__} is the body of a head; HeadConfig.of(config, head, n_classes) has one")
+        """The body without a head, untrained."""
+        return TextEncoder(self, rng)
 
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
         """The parts of both sides as one body."""

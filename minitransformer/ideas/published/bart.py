@@ -29,7 +29,7 @@ from ...core.layers import (
     Parameter,
 )
 from ...core.models.transformer import Transformer, TransformerParts
-from . import both_sides
+from . import twice_read
 from .family import BODY, CLASSES, WORDS, Family, Stored
 from .fields import Fields, written
 from .heads import ANSWERS
@@ -113,7 +113,7 @@ class BartConfig:
 
 
 @dataclass(frozen=True)
-class BartReaderConfig(both_sides.ReadByBoth, BartConfig):
+class BartReaderConfig(twice_read.ReadByBoth, BartConfig):
     """Sizes of a BART that reads a text with both sides, as the body of a head."""
 
     start: int = 2
@@ -253,7 +253,7 @@ def marian_names(config: BartConfig) -> str:
     """The table of names of a Marian."""
     tables = SHARED if config.share_embeddings else APART
     encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
-    return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY + both_sides.NAMES
+    return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY + twice_read.NAMES
 
 
 _SMALL = {
@@ -275,7 +275,7 @@ def _family(
         recipe=BartConfig,
         adds=adds,
         small=_SMALL,
-        heads=both_sides.LAST_MAP,
+        heads=twice_read.LAST_MAP,
         ignored="is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
         **{"theirs": _theirs, "names": names} | more,
     )

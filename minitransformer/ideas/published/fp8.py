@@ -53,20 +53,20 @@ class Scaled(Tensor):
 
 
 def without(document: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, int] | None]:
-    """A config.json without what it says about packed numbers, and the size of their blocks.
+    """A config.json without what it says about numbers of 8 bits, and the size of their blocks.
 
-    Raises ValueError for another way of packing.
+    Another way of packing is left to the family. Raises ValueError for 8 bits of another form.
     """
     rest = {name: value for name, value in document.items() if name != "quantization_config"}
     found = document.get("quantization_config")
-    if found is None:
-        return rest, None
-    block = found.get("weight_block_size") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or found.get("quant_method") != "fp8":
+        return dict(document), None
+    block = found.get("weight_block_size")
     is_block = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
-    if not is_block or found.get("quant_method") != "fp8" or found.get("fmt", "e4m3") != "e4m3":
+    if not is_block or found.get("fmt", "e4m3") != "e4m3":
         raise ValueError(
-            "quantization_config must be of quant_method 'fp8', of fmt 'e4m3', with a weight_block_size such as "
-            f"[128, 128]; got {str(found)[:80]}. Other packed numbers open from a .gguf file"
+            "quantization_config of quant_method 'fp8' must have the fmt 'e4m3' and a weight_block_size such as "
+            f"[128, 128], got {str(found)[:80]}"
         )
     return rest, (block[0], block[1])
 

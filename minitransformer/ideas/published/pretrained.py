@@ -74,8 +74,9 @@ def of_folder(folder: Path) -> Pretrained:
         document, block = fp8.without(text_part.config_of_text(whole))
         block = block or fp8.without(whole)[1]
         family, head = _family(document)
+    found = text_part.tensors_of_text(tensors(folder), whole)
     with naming(folder):
-        found = fp8.unpacked(text_part.tensors_of_text(tensors(folder), whole), block)
+        found = fp8.unpacked(found, block)
     return _filled(family, head, document, _named(found, family.before_body(head)), folder, folder / CONFIG)
 
 

@@ -32,7 +32,7 @@ from ...core.models.transformer import Transformer, TransformerParts
 from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
-from . import both_sides
+from . import twice_read
 from .family import BODY, CLASSES, ENCODER, WORDS, Family, Stored, classes
 from .fields import ACTIVATIONS, Fields, their_activation, written
 from .heads import ANSWERS, TOKENS
@@ -138,7 +138,7 @@ class T5EncoderConfig(T5Config):
 
 
 @dataclass(frozen=True)
-class T5ReaderConfig(both_sides.ReadByBoth, T5Config):
+class T5ReaderConfig(twice_read.ReadByBoth, T5Config):
     """Sizes of a T5 that reads a text with both sides, as the body of a head."""
 
     start: int = 0
@@ -258,7 +258,7 @@ def names(config: T5Config) -> str:
     side = LAYERS + (GATED if config.gated else PLAIN)
     encoder = side.replace("SIDE", "encoder").replace("FF", "1")
     decoder = side.replace("SIDE", "decoder").replace("FF", "2")
-    return NAMES + encoder + decoder + MEMORY + both_sides.NAMES
+    return NAMES + encoder + decoder + MEMORY + twice_read.NAMES
 
 
 _SMALL = {
@@ -271,7 +271,7 @@ _ENDS = {
     "ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS,
 }  # fmt: skip
 _OF_HEADS: dict[str, Any] = {
-    "heads": {TOKENS: "classifier"} | both_sides.LAST_MAP,
+    "heads": {TOKENS: "classifier"} | twice_read.LAST_MAP,
     "prefixes": {TOKENS: "transformer", CLASSES: "transformer"},
 }
 FAMILIES = (

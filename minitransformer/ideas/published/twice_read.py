@@ -58,7 +58,7 @@ class TwiceEmbedded(Module):
         return self.source.cost(batch, length) + self.target.cost(batch, length)
 
 
-class BothSides(Module):
+class EncoderThenDecoder(Module):
     """hidden = decoder(x[1], encoder(x[0])). x: (2, B, T, D); hidden: (B, T, D). mask: of the text in the encoder.
 
     The decoder sees all tokens before, padding too, as published models of this kind do.
@@ -121,7 +121,7 @@ class ReadByBoth:
         """The parts of both sides as one body."""
         parts: TransformerParts = super().parts(rng)  # type: ignore[misc]
         embed: Any = TwiceEmbedded(parts.embed_source, parts.embed_target, self.start)
-        both: Any = BothSides(parts.encoder, parts.decoder)
+        both: Any = EncoderThenDecoder(parts.encoder, parts.decoder)
         return EncoderOnlyParts(embed, both, LastReal())
 
     def before_head(self, head: str, rng: np.random.Generator) -> Pooled | None:

@@ -21,7 +21,11 @@ from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.models import from_pretrained
 
 Arrays = dict[str, np.ndarray]
-ARCHITECTURES = {"mixtral": "LLAMA", "olmo3": "OLMO2"}  # where not the file's name in capitals
+ARCHITECTURES = {
+    "mixtral": "LLAMA",
+    "olmo3": "OLMO2",
+    "granitemoehybrid": "GRANITE_HYBRID",
+}  # where not the file's name in capitals
 
 
 def tiled(x: np.ndarray, n_keys: int, per_key: int, first: int = 0) -> np.ndarray:
@@ -64,6 +68,24 @@ def split_latent(name: str, x: np.ndarray, c: Any) -> Arrays:
     return {f"blk.{block}.attn_k_b.weight": keys.swapaxes(1, 2), f"blk.{block}.attn_v_b.weight": values}
 
 
+def of_states(place: str, x: np.ndarray, c: Any) -> Arrays:
+    """Of Mamba2Model.modify_tensors and GraniteMoeModel.modify_tensors what changes more than a name."""
+    block = f"blk.{place.split('.')[2]}" if "layers" in place else ""
+    ends = "_exps" if "block_sparse_moe" in place else "_shexp" if c.n_experts else ""
+    if "input_linear" in place:
+        gate, up = np.split(x, 2, axis=-2)
+        return {f"{block}.ffn_gate{ends}.weight": gate, f"{block}.ffn_up{ends}.weight": up}
+    if "shared_mlp.output_linear" in place:
+        return {f"{block}.ffn_down{ends}.weight": x}
+    if place.endswith("A_log"):
+        return {f"{block}.ssm_a": -np.exp(x)[:, None]}
+    if place.endswith("mamba.D"):
+        return {f"{block}.ssm_d": x[:, None]}
+    if place.endswith("mamba.norm.weight"):
+        return {f"{block}.ssm_norm.weight": x.reshape(c.n_groups, -1)}
+    return {f"{block}.ssm_dt.bias": x} if place.endswith("dt_bias") else {}
+
+
 def stacked(folder: Arrays) -> Arrays:
     """The experts of a layer in one tensor for each map."""
     found: dict[str, list[np.ndarray]] = {}
@@ -86,7 +108,12 @@ def converted(model: LanguageModel, name: str, split: bool) -> Arrays:
     folder = {place.theirs: place.read() for place in FAMILIES[name].layout(model, "model.").places}
     for place, x in stacked(folder).items():
         theirs = place
-        if name in ("mixtral", "granite") and (heads := re.search(r"self_attn\.([qk])_proj", place)):
+        if name == "granitemoehybrid" and (own := of_states(place, x, c)):
+            found |= {key: np.ascontiguousarray(part, np.float32) for key, part in own.items()}
+            continue
+        if name in ("mixtral", "granite", "granitemoehybrid") and (
+            heads := re.search(r"self_attn\.([qk])_proj", place)
+        ):
             x = permute(x, c.n_heads if heads[1] == "q" else c.n_key_heads)
         if name in ("qwen3_5_text", "qwen3_next"):
             theirs, x = of_memory(place, x, c, name == "qwen3_5_text")
@@ -114,6 +141,16 @@ def memory(c: Any) -> dict[str, Any]:
         "ssm.conv_kernel": c.kernel, "ssm.state_size": c.d_key, "ssm.group_count": c.n_memory_keys,
         "ssm.time_step_rank": c.n_memories, "ssm.inner_size": c.d_value * c.n_memories,
         "full_attention_interval": c.full[0] + 1, "rope.dimension_count": c.d_rotary,
+    }  # fmt: skip
+
+
+def states(c: Any) -> dict[str, Any]:
+    heads = [c.n_key_heads if i in c.full else 0 for i in range(c.n_layers)]
+    found = {"expert_count": c.n_experts, "expert_used_count": c.k} if c.n_experts else {}
+    return found | {
+        "attention.head_count_kv": heads, "ssm.conv_kernel": c.kernel, "ssm.state_size": c.d_state,
+        "ssm.group_count": c.n_groups, "ssm.inner_size": c.expand * c.d_model, "ssm.time_step_rank": c.n_states,
+        "expert_shared_feed_forward_length": c.d_shared, "rope.scaling.finetuned": c.turned,
     }  # fmt: skip
 
 
@@ -148,9 +185,10 @@ def metadata(name: str, c: Any, split: bool) -> dict[str, Any]:
         found |= {"attention.sliding_window": c.window, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
         found |= {"rope.scaling.original_context_length": 8, "rope.scaling.yarn_attn_factor": 1.25}
         found |= {"attention.sliding_window_pattern": [not c.is_full(i) for i in range(c.n_layers)]}
-    elif name == "granite":
+    elif name.startswith("granite"):
         found |= {"attention.scale": c.score_factor, "embedding_scale": c.embedding_factor}
         found |= {"residual_scale": c.update_factor, "logit_scale": c.logit_divisor}
+        found |= states(c) if "hybrid" in name else {}
     elif name == "lfm2":
         heads = [c.n_key_heads if i in c.full else 0 for i in range(c.n_layers)]
         found |= {"attention.head_count_kv": heads, "shortconv.l_cache": c.kernel}
@@ -184,6 +222,7 @@ def written(path: Path, name: str, changes: dict[str, Any], split: bool = True) 
 @pytest.mark.parametrize("name, changes, split", [
     ("mixtral", {"window": None}, True), ("qwen3_moe", {"window": None, "dense": ()}, True), ("olmoe", {}, True),
     ("olmo2", {}, True), ("olmo3", {"scaled_angles": YARN, "local_base": 500.0}, True), ("granite", EXACT, True),
+    ("granitemoehybrid", EXACT | {"k": 2}, True), ("granitemoehybrid", EXACT | {"n_experts": 0}, True),
     ("lfm2", {}, True), ("qwen3_5_text", HYBRID, True), ("qwen3_next", HYBRID | {"dense": ()}, True),
     ("qwen3_next", HYBRID | {"dense": ()}, False), ("deepseek_v2", {}, True), ("deepseek_v2", {"d_query": None}, False),
     ("deepseek_v3", {"sharpness": 0.75, "scaled_angles": YARN | {"attention": 1.0}}, True),

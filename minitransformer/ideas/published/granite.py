@@ -87,11 +87,15 @@ _IN_GGUF = {
 }  # fmt: skip
 
 
+def factors_in_gguf(fields: Fields, kind: str) -> dict[str, Any]:
+    """The factors. kind: of the file."""
+    return {ours: fields.positive(f"{kind}.{theirs}", 1.0) for ours, theirs in _IN_GGUF.items()}
+
+
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
     """The factors, and which maps have biases."""
     fields.get("granite.rope.scaling.finetuned")  # says how the model was trained
-    factors = {ours: fields.positive(f"granite.{theirs}", 1.0) for ours, theirs in _IN_GGUF.items()}
-    return factors | llama.biases_in_gguf(fields, stored, config)
+    return factors_in_gguf(fields, "granite") | llama.biases_in_gguf(fields, stored, config)
 
 
 FAMILY = Family(

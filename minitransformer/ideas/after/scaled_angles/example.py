@@ -1,4 +1,4 @@
-"""The stepper's example of YaRN's angles: of three pairs one keeps its speed, one loses half of the difference, one all."""
+"""The stepper's example of YaRN's angles: of three pairs one keeps its speed, one loses some of it, one three quarters."""
 
 from ....school.show.stepper.examples import ALSO_CALLED, EXAMPLES, Example, op
 from .layer import ScaledRotary

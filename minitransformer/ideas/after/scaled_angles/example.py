@@ -1,4 +1,4 @@
-"""The stepper's example of YaRN's angles: of three pairs one keeps its speed, one loses some of it, one three quarters."""
+"""The stepper's example of YaRN's angles: a pair that keeps its speed, one between, one slowed by the factor."""
 
 from ....school.show.stepper.examples import ALSO_CALLED, EXAMPLES, Example, op
 from .layer import ScaledRotary

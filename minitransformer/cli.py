@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _say
+                warnings.showwarning = _say  # type: ignore[assignment]
                 return _run(_options(sys.argv[1:] if arguments is None else arguments))
         finally:
             sys.stdout.flush()  # here, where an error can still be handled, and not at Python's end

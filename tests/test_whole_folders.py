@@ -50,7 +50,7 @@ def test_the_part_for_texts_of_a_model_that_reads_images(
     outer = {"model_type": inside, "architectures": [whole.architecture], "text_config": document}
     more = {"tie_word_embeddings": tied, "vision_config": {"depth": 2}, "image_token_id": 7}
     rewrite(tmp_path, outer | more, tensors | {outside: np.ones(3, np.float32)})
-    with pytest.warns(LeftOut, match=f"1 tensors of images are left out, {outside} among them"):
+    with pytest.warns(LeftOut, match=f"left out: 1 tensor of images, such as {outside}"):
         found = from_pretrained(tmp_path)
     assert found.config == model.config
     np.testing.assert_array_equal(found(IDS)[0], model(IDS)[0])
@@ -63,7 +63,7 @@ def test_layers_that_serve_training_alone_are_left_out(tmp_path: Path, capsys: p
     model, document, tensors = folder(tmp_path, "deepseek_v3")
     extra = f"model.layers.{model.config.n_layers}.eh_proj.weight"
     rewrite(tmp_path, document | {"num_nextn_predict_layers": 1}, tensors | {extra: np.ones(3, np.float32)})
-    sentence = f"1 tensors that serve training alone are left out, {extra} among them"
+    sentence = f"left out: 1 tensor for training alone, such as {extra}"
     with pytest.warns(LeftOut, match=sentence):
         found = from_pretrained(tmp_path)
     np.testing.assert_array_equal(found(IDS)[0], model(IDS)[0])

@@ -61,7 +61,7 @@ def without(document: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, int
     found = document.get("quantization_config")
     if not isinstance(found, dict) or found.get("quant_method") != "fp8":
         return dict(document), None
-    block = found.get("weight_block_size")
+    block: Any = found.get("weight_block_size")
     is_block = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
     if not is_block or found.get("fmt", "e4m3") != "e4m3":
         raise ValueError(

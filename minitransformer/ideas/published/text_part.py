@@ -57,13 +57,13 @@ def _plain(name: str) -> str:
 
 def left_out(found: Mapping[str, Tensor], patterns: str, what: str) -> dict[str, Tensor]:
     """The tensors whose names fit none of the patterns. A LeftOut warning says how many others there are."""
-    rest = [name for name in found if any(fnmatch.fnmatchcase(name, each) for each in patterns.split())]
+    rest = {name: x for name, x in found.items() if any(fnmatch.fnmatchcase(name, each) for each in patterns.split())}
     if rest:
-        sentence = f"{len(rest)} tensors {what} are left out, {found[rest[0]].name} among them"
-        warnings.warn(sentence, LeftOut, stacklevel=2)
-    return {name: tensor for name, tensor in found.items() if name not in set(rest)}
+        count = "1 tensor" if len(rest) == 1 else f"{len(rest)} tensors"
+        warnings.warn(f"left out: {count} {what}, such as {next(iter(rest.values())).name}", LeftOut, stacklevel=2)
+    return {name: tensor for name, tensor in found.items() if name not in rest}
 
 
 def without_training(family: Family, config: Any, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors without those that serve training alone."""
-    return left_out(stored, family.for_training(config), "that serve training alone")
+    return left_out(stored, family.for_training(config), "for training alone")

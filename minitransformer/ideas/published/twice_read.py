@@ -97,7 +97,8 @@ class EncoderThenDecoder(Module):
     def costs(self, name: str, batch: int, length: int) -> Costs:
         """What each part costs; the memory is kept for all layers that read it."""
         yield from self.encoder.costs(f"{name}.encoder", batch, length)
-        width = self.decoder.layers[0].feed_forward.norm.gamma.value.shape[0]
+        last: Any = self.layers[-1]
+        width = last.feed_forward.norm.gamma.value.shape[0]
         yield f"{name}.memory", (batch, length, width), Cost(kept=batch * length * width)
         yield from self.decoder.costs(f"{name}.decoder", batch, length)
 
@@ -111,14 +112,14 @@ class ReadByBoth:
     @property
     def vocabulary(self) -> int:
         """Of the text."""
-        return self.source_vocabulary  # type: ignore[attr-defined, no-any-return]
+        return self.source_vocabulary  # type: ignore[attr-defined]
 
     def build(self, rng: np.random.Generator | None = None) -> Any:
         """The body without a head, untrained."""
         return TextEncoder(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
-        """The parts of both sides as one body."""
+    def parts(self, rng: np.random.Generator) -> Any:
+        """The parts of both sides as one body: EncoderOnlyParts."""
         parts: TransformerParts = super().parts(rng)  # type: ignore[misc]
         embed: Any = TwiceEmbedded(parts.embed_source, parts.embed_target, self.start)
         both: Any = EncoderThenDecoder(parts.encoder, parts.decoder)

@@ -128,7 +128,7 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
             found = gradients.pop(name)
             if case.model_type == "bart" and name == "model.shared.weight":
                 found[published.PAD] = 0.0  # their decoder reads padding, but its vector is not trained
-            np.testing.assert_allclose(found, expected, rtol=0, atol=published.GRADIENT, err_msg=name)
+            np.testing.assert_allclose(found, expected, rtol=published.ROUNDING, atol=published.GRADIENT, err_msg=name)
     assert set(gradients) <= {name for name, _ in theirs.named_buffers()}  # theirs are no parameters
     assert not any(gradient.any() for gradient in gradients.values())
 

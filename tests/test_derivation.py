@@ -194,9 +194,32 @@ def test_differentials_are_read_where_those_of_what_is_given_are_given_too() -> 
     assert "differential" in str(verify.derivation("given x: (n)\nL = x^T x\ndL = 2 x^T dx"))
 
 
-def test_vectors_that_turn_are_told() -> None:
-    report = verify.derivation("given W: (k, m), z: (m), dy: (k)\ny = W z\ndz = dy W")
-    assert report.ok and "where y is defined, they are columns" in str(report)
+LAYER = "given W: (k, m), z: (m), u: (k), b: (k), dy: (k)\n"
+TURNS = {  # a line that takes a column for a row, and the repair; or a text that is right as books write it
+    "cs.stackexchange.com/questions/30785": ("y = W z\ndz = dy W", "Is it Wᵀ dy, not dy W?"),
+    "a product that is a row": ("y = W z\ndz = 2/2 dy^T W", "Is it (2 / 2 dyᵀ W)ᵀ, not 2 / 2 dyᵀ W?"),
+    "rows, and a column": ("y = z W^T\ndz = W^T dy", "Is it dy W, not Wᵀ dy?"),
+    "a name that is a row": ("y = W z\nr = y^T W\ns = r z\nq = r + z", ""),
+    "both in one line": ("y = W z\nL = u^T y\n∂L/∂z = (∂L/∂y)^T W", "Is it Wᵀ ∂L/∂y, not (∂L/∂y)ᵀ W?"),
+    "math.stackexchange.com/questions/838320": ("f = u^T W W^T u\n∂f/∂u = u^T (W W^T + (W W^T)^T)", None),
+    "github.com/mml-book/mml-book.github.io/issues/465": ("f = u^T b\n∂f/∂u = b^T", None),
+    "by a column, datascience.stackexchange.com/questions/76545": ("y = W z\ndz = W^T dy", None),
+    "a row of derivatives, CS224n, gradient notes": (
+        "y = W z + b\nh = tanh(y)\ns = u^T h\nδ = ∂s/∂y\n∂s/∂W = δ^T z^T\n∂s/∂z = δ W",
+        None,
+    ),
+    "vectors of NumPy have no direction": ("y = W @ z\ndz = dy @ W", None),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_column_does_not_equal_a_row(name: str) -> None:
+    text, repair = TURNS[name]
+    report = verify.derivation(LAYER + text)
+    assert report.ok == (repair is None), str(report)
+    if repair is not None:
+        last = report.lines[-1]
+        assert report.first_wrong == last.number and "a row" in last.message and last.repair == repair, str(report)
 
 
 def test_line_that_follows_from_a_wrong_one_is_not_blamed() -> None:

@@ -64,6 +64,7 @@ class Computer:
     ) -> None:
         self.look, self.slope, self.lengths = look, slope, lengths
         self.exact, self.rows, self.identity, self.deadline = exact, rows, identity, deadline
+        self.turned = False  # whether ∂L/∂x, by a vector, is a row where vectors are columns
         self.kept: dict[Any, tuple[Node, Any]] | None = None  # by the identity of a node, for those who try many edits
         self.names = Shapes({n: letter for letter, n in lengths.items()})
 

@@ -124,10 +124,24 @@ class Draw:
 
     # computing
 
-    def computer(self, rows: bool = False, identity: str = "", moved: dict[str, Value] | None = None) -> Computer:
-        """A computer of expressions. moved: values that replace the draw's own."""
-        look = self.look if moved is None else lambda name: moved[name] if name in moved else self.look(name)
-        return Computer(look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline)
+    def computer(
+        self,
+        rows: bool = False,
+        identity: str = "",
+        moved: dict[str, Value] | None = None,
+        turned: frozenset[str] = frozenset(),
+    ) -> Computer:
+        """A computer of expressions. moved: values that replace the draw's own. turned: names, or ∂, that are rows."""
+
+        def look(name: str) -> Value:
+            value = moved[name] if moved is not None and name in moved else self.look(name)
+            return replace(value, row=not value.row) if name in turned and value.rank == 1 else value
+
+        computer = Computer(
+            look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline
+        )
+        computer.turned = "∂" in turned
+        return computer
 
     def look(self, name: str) -> Value:
         """The value of a name."""
@@ -138,7 +152,8 @@ class Draw:
             return Value(self._array(np.array(Fraction(self.lengths[size]), dtype=object)))
         base = self.known.base_of(name)
         if base is not None:
-            return Value(self.differential(base) if self.known.differentials() else self.gradient(base))
+            array = self.differential(base) if self.known.differentials() else self.gradient(base)
+            return Value(array, row=self.look(base).row)
         raise Unreadable(f"{name} is not defined.")
 
     def define(self, definition: Definition) -> None:
@@ -229,7 +244,8 @@ class Draw:
         """∂top/∂bottom with the indices that stand there."""
         top, bottom = node.top, node.bottom
         if isinstance(top, Ref) and top.name in ("L", self.known.loss()) and not self.known.rank(top.name):
-            value = Value(self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else ""))
+            gradient = self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else "")
+            value = Value(gradient, row=computer.turned and gradient.ndim == 1)
             return with_indices(value, bottom.indices, computer.names, bottom.name) if bottom.indices else value
         told = f"∂{written(top, 'factor')}/∂{bottom.name}"
         if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name):

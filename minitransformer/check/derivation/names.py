@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .faults import Unreadable
 from .notation import plain
 from .recognising import SIZE, TOTAL
-from .tree import Node, Ref, children, names, with_child
+from .tree import Node, Ref, by_vector, children, names, with_child
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+)"
@@ -151,6 +151,12 @@ class Names:
                 if name in self.defined:
                     todo += names(self.defined[name].tree)
         return found
+
+    def by_vector(self, *sides: Node) -> frozenset[str]:
+        """The names in an equation that are defined as a derivative ∂L/∂x by a vector, and ∂ if one stands there."""
+        used = {name for side in sides for name in names(side)}
+        found = {name for name in used if name in self.defined and by_vector(self.defined[name].tree)}
+        return frozenset(found | ({"∂"} if any(map(by_vector, sides)) else set()))
 
     def give(self, text: str) -> list[str]:
         """Read `Q: (T, d), eps`; the names that are new. Raises Unreadable."""

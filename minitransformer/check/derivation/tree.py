@@ -195,6 +195,13 @@ def names(node: Node) -> set[str]:
     return own.union(*(names(part) for _, _, part in children(node)))
 
 
+@kept
+def by_vector(node: Node) -> bool:
+    """Whether ∂L/∂x stands in an expression, without an index."""
+    own = isinstance(node, Partial) and not (isinstance(node.top, Ref) and node.top.indices) and not node.bottom.indices
+    return own or any(by_vector(part) for _, _, part in children(node))
+
+
 def swallows(node: Over) -> bool:
     """Whether a sum below a slash ends in a factor without its index, as in a / sum_j b_j c."""
     return isinstance(node.body, Product) and not free(node.body.factors[-1]) & set(node.indices)

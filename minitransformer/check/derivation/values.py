@@ -91,8 +91,9 @@ def aligned(a: Value, b: Value, names: Shapes, what: Callable[[], str]) -> tuple
             raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
         x, y = (array, y) if small is a else (x, array)
     elif a.rank and b.rank and a.shape != b.shape:
+        crossed = tuple(map(max, a.shape, b.shape)) not in (a.shape, b.shape)  # a column and a row
         for length, other in zip(a.shape, b.shape, strict=True):
-            if length != other and not (length == 1 or other == 1):
+            if crossed or (length != other and not (length == 1 or other == 1)):
                 raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
     if not a.rank and b.rank:
         x = x[(..., *(None,) * b.rank)]

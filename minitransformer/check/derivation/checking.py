@@ -20,6 +20,7 @@ from .lines import Statement, statements
 from .mending import mended, slash_readings
 from .names import Names, as_sizes
 from .report import DerivationReport, Line
+from .shifting import origin
 from .tree import Node, Ref, Transposed, free, names
 from .turning import Turns, straight
 
@@ -52,6 +53,7 @@ class Checker:
 
     def lines(self, text: str) -> Iterator[Line]:
         """The verdicts on all lines of a text."""
+        self.known.origin = origin(text)
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         lines = [self.line(statement) for statement in statements(text)]
         for line in lines:

@@ -75,7 +75,7 @@ class Trial:
 
         quick: on one draw alone. rows: in that way alone.
         """
-        undefined = [i for i in sorted(free(right) - free(left)) if _only_a_place(i, right)]
+        undefined = [i for i in sorted(free(right) - free(left) - set(self.known.sizes)) if _only_a_place(i, right)]
         if undefined:
             told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
             return Outcome(False, unreadable=told)

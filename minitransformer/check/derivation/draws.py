@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from .computing import Computer
-from .faults import Inexact, Unreadable
+from .faults import Fault, Inexact, Unreadable
 from .functions import STEP
 from .names import Definition, Given, Names
 from .recognising import SIZE
 from .tree import Partial, Ref, names, written
-from .values import MOST, Value, with_indices
+from .values import MOST, Value
 
 ALL = "#"  # the axis along which entries are moved
 
@@ -64,13 +64,14 @@ class Draw:
 
     def _draw_lengths(self, missing: list[str]) -> None:
         products = {axis for given in self.known.given.values() for axis in given.axes}
-        numbers = {times for times, letter in products if not letter}
+        numbers = {int(times) for times, letter in products if not letter}
         taken = numbers | set(self.lengths.values())
         most = 4 + len(missing) + len(taken)
         pool = [n for n in range(2, most + 1) if n not in taken]
         found: list[tuple[int, dict[str, int]]] = []
         for _ in range(300):  # all lengths of a draw differ, and each size differs from draw to draw
             chosen = dict(zip(missing, self.pick.sample(pool, len(missing)), strict=True))
+            chosen |= {letter: 2 * chosen[letter] for letter in self.known.even & set(chosen)}
             lengths = {**self.lengths, **chosen}
             all_axes = [times * lengths[letter] if letter else times for times, letter in products]
             as_before = any(other.lengths.get(letter) == n for other in self.others for letter, n in chosen.items())
@@ -81,7 +82,7 @@ class Draw:
         self.lengths.update(min(found, key=lambda each: each[0])[1] if found else chosen)
 
     def _entries(self, given: Given, lengths: dict[str, int]) -> int:
-        return math.prod(times * lengths.get(letter, 1) for times, letter in given.axes)
+        return int(math.prod(times * lengths.get(letter, 1) for times, letter in given.axes))
 
     def again(self) -> None:
         """Draw anew, and compute all definitions from that."""
@@ -92,7 +93,7 @@ class Draw:
             self.define(definition)
 
     def shape(self, given: Given) -> tuple[int, ...]:
-        return tuple(times * self.lengths[letter] if letter else times for times, letter in given.axes)
+        return tuple(int(times * self.lengths[letter] if letter else times) for times, letter in given.axes)
 
     def _numbers(self, given: Given, name: str) -> Any:
         shape = self.shape(given)
@@ -140,7 +141,7 @@ class Draw:
         computer = Computer(
             look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline
         )
-        computer.turned = "∂" in turned
+        computer.origin, computer.turned = self.known.origin, "∂" in turned
         return computer
 
     def look(self, name: str) -> Value:
@@ -161,6 +162,38 @@ class Draw:
         self.values[definition.name] = self._defined(definition, None)
 
     def _defined(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
+        return (self._repeated if definition.recurrent else self._once)(definition, moved)
+
+    def _repeated(self, definition: Definition, moved: dict[str, Value] | None, steps: Any = None) -> Value:
+        """A recurrence, from entries of 0 on until all are right. steps: what is added to its entries."""
+        found: list[Value] = []
+        known = self.values.get(definition.name)
+        lengths = sorted(set(self.lengths.values()))
+        shapes = itertools.product(lengths, repeat=definition.rank)
+        for shape in [known.array.shape] if known is not None else shapes:
+            value = last = Value(self._array(np.full(shape, Fraction(0), dtype=object)))
+            try:
+                for _ in range(shape[0] + 1):
+                    last, value = value, self._once(definition, {**(moved or {}), definition.name: value})
+                    if steps is not None:
+                        value = replace(value, array=value.array + steps, labels=(ALL,))
+            except Fault:
+                if known is not None:
+                    raise
+                continue
+            if value.shape != shape:
+                continue
+            settled = value.array.dtype == object or np.allclose(last.array.real, value.array.real, 1e-12, 0, True)
+            if not settled:
+                raise Unreadable(
+                    f"{definition.name} is defined by itself; a recurrence goes one way, as h_t = a_t h_{{t-1}} + x_t."
+                )
+            found.append(value)
+        if len(found) != 1:
+            raise Unreadable(f"How long {definition.name} is cannot be seen; let an array x_t stand beside it.")
+        return found[0]
+
+    def _once(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
         value = self.computer(definition.rows, definition.identity, moved).of(definition.tree)
         order = [*(label for label in value.labels if label == ALL), *definition.indices]
         array = value.array.transpose(
@@ -184,8 +217,11 @@ class Draw:
         steps = (1j * STEP * np.eye(array.size)).reshape(array.size, *array.shape)
         moved = {name: replace(own, array=array[None] + steps, labels=(ALL, *own.labels))}
         needed = self.known.ancestors(targets)
+        itself = self.known.defined.get(name)
         if self.only_explicit:
             needed &= targets
+        elif itself and itself.recurrent:
+            moved[name] = self._repeated(itself, None, steps)
         for definition in self.known.defined.values():
             if definition.name in needed and definition.name != name and names(definition.tree) & set(moved):
                 moved[definition.name] = self._defined(definition, moved)
@@ -240,13 +276,13 @@ class Draw:
             raise Unreadable(f"d{name} cannot be tried: by the definitions above, {told} does not depend on {name}.")
         return total.reshape(shape)
 
-    def slope(self, node: Partial, computer: Computer) -> Value:
+    def slope(self, node: Partial, computer: Computer, runs: dict[str, int]) -> Value:
         """∂top/∂bottom with the indices that stand there."""
         top, bottom = node.top, node.bottom
         if isinstance(top, Ref) and top.name in ("L", self.known.loss()) and not self.known.rank(top.name):
             gradient = self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else "")
             value = Value(gradient, row=computer.turned and gradient.ndim == 1)
-            return with_indices(value, bottom.indices, computer.names, bottom.name) if bottom.indices else value
+            return computer.entries(value, bottom.indices, runs, bottom.name) if bottom.indices else value
         told = f"∂{written(top, 'factor')}/∂{bottom.name}"
         if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name):
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
@@ -266,4 +302,4 @@ class Draw:
         indices = (*(top.indices if isinstance(top, Ref) else ()), *bottom.indices)
         if indices and len(indices) != value.rank:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
-        return with_indices(value, indices, computer.names, told) if indices else value
+        return computer.entries(value, indices, runs, told) if indices else value

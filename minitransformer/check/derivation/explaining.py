@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .shifting import letters
 from .tree import Entry, Node, Partial, Product, Ref, children, written
 
 
@@ -11,7 +12,7 @@ def _and(words: list[str]) -> str:
 
 def count(index: str, node: Node) -> int:
     """How often an index stands in a product."""
-    own = node.indices.count(index) if isinstance(node, Ref | Entry) else 0
+    own = sum(index in letters(each) for each in node.indices) if isinstance(node, Ref | Entry) else 0
     return own + sum(count(index, part) for _, _, part in children(node))
 
 

@@ -181,12 +181,8 @@ class Line:
 def straight(node: Node, known: Names) -> Node:
     """The product turned, with no vector in it turned: Wᵀ dy for dy W and for dyᵀ W."""
     if isinstance(node, Product) and set(node.marks) == {""}:
-        number = isinstance(node.factors[0], Number) and len(node.factors) > 2
-        if number:
-            return Product(
-                node.marks, (node.factors[0], *straight(Product(node.marks[1:], node.factors[1:]), known).factors)
-            )
-        return Product(node.marks, tuple(_turned(factor, known) for factor in reversed(node.factors)))
+        n = 1 if isinstance(node.factors[0], Number) else 0  # 2 eᵀ X is 2 (eᵀ X)
+        return Product(node.marks, (*node.factors[:n], *(_turned(x, known) for x in reversed(node.factors[n:]))))
     return node
 
 

@@ -26,6 +26,7 @@ class Value:
     row: bool = False
     loose: bool = False
     down: bool = False
+    there: Any = None  # along the first labels, whether an entry such as x_{i+1} is within its array
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "array", np.asarray(self.array))  # NumPy gives a fraction, not an array of one
@@ -107,7 +108,12 @@ def aligned(a: Value, b: Value, names: Shapes, what: Callable[[], str]) -> tuple
     _fit(total)
     vectors = [v for v in (a, b) if v.rank] if max(a.rank, b.rank) == 1 else []
     loose = (a.loose or not a.rank) and (b.loose or not b.rank) and (a.loose or b.loose)
-    return x, y, Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors))
+    there = None
+    for value in (v for v in (a, b) if v.there is not None):
+        inside = value.there[(..., *(None,) * (len(value.labels) - value.there.ndim))]
+        inside = spread(Value(inside, value.labels), labels)
+        there = inside if there is None else there & inside
+    return x, y, Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors), there)
 
 
 def entrywise(a: Value, b: Value, function: Any, names: Shapes, what: Callable[[], str]) -> Value:

@@ -224,6 +224,25 @@ def test_column_does_not_equal_a_row(name: str) -> None:
         assert report.first_wrong == last.number and "a row" in last.message and last.repair == repair, str(report)
 
 
+def test_definitions_are_taken_as_given_and_unusual_ones_are_told() -> None:
+    start = "given S: (T, n), dA: (T, n)\nA_ij = exp(S_ij) / sum_k exp(S_kj)\nμ_i = mean_j S_ij\n"
+    report = verify.derivation(start + "v_i = 1/(n - 1) sum_j (S_ij - μ_i)^2\nm_i = mean_j (S_ij - μ_i)^2\n2 m = m + m")
+    assert report.ok and str(report).endswith("Definitions are taken as given: lines 2, 3, 4, 5.")
+    assert [line.message[:22] for line in report.lines[1:5]] == [
+        "Its columns sum to one",
+        "",
+        "This variance is divid",
+        "",
+    ]
+
+
+def test_delta_that_is_the_derivative_of_nothing_is_told() -> None:
+    start = "given X: (N, d), W: (d, h), V: (h, C), T: (N, C)\nz = X W\na = tanh(z)\ny = a V\nL = sum((y - T)^2)\n"
+    report = verify.derivation(start + "δ_2 = 2 (y - T)\nδ_1 = (1 - tanh^2(y)) ⊙ δ_2\nδ_0 = (1 - tanh^2(z)) ⊙ δ_2 V^T")
+    told = [line.message for line in report.lines[5:]]
+    assert told == ["", "δ_1 is not the derivative of L by a name above. Is that meant?", ""]
+
+
 def test_line_that_follows_from_a_wrong_one_is_not_blamed() -> None:
     start = "given x: (n), dy: (n)\ny_i = x_i^3\ndx_i = 2 dy_i x_i^2\n"
     verdicts = [line.verdict for line in verify.derivation(start + "= 2 x_i dy_i x_i\n= 3 dy_i x_i^2").lines]

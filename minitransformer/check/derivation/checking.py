@@ -14,7 +14,7 @@ from .comparing import Outcome, Trial
 from .computing import Computer
 from .defining import TWO_READINGS, Definitions, like_a_gradient, name_of
 from .edits import is_it
-from .explaining import free_alone
+from .explaining import bound_and_free, free_alone
 from .faults import Fault, OutOfTime, Unreadable
 from .lines import Statement, statements
 from .mending import mended, slash_readings
@@ -187,7 +187,7 @@ class Checker:
         missing = sorted(free(chain.left) - free(right)) if outcome.fault else []
         fault = free_alone(chain.left, right, extra, missing) if extra else outcome.fault
         repair = mended(self.trial, chain.left, right, self.deadline)
-        message = repair.sentence or fault or "The two sides differ."
+        message = repair.sentence or fault or bound_and_free(chain.left, right) or "The two sides differ."
         return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
 
     def _turn_of_definition(self, name: str) -> str:

@@ -204,7 +204,8 @@ class Computer(Indices):
                 if self.exact:
                     raise Inexact
                 return replace(base, array=np.linalg.inv(base.array))
-            raise Unreadable(f"{written(node)} has two meanings for a matrix: write X ⊙ X, or X X.")
+            if base.shape[0] == base.shape[1]:  # else only entries have powers
+                raise Unreadable(f"{written(node)} has two meanings for a matrix: write X ⊙ X, or X X.")
         if exponent.rank:
             raise Unreadable(f"The exponent {written(node.exponent)} is no number.")
         return entrywise(base, exponent, mathematics.power, self.names, lambda: f"in {written(node)}")

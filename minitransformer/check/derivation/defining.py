@@ -220,10 +220,35 @@ class Definitions:
         if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
             return f"{name} is zero on all numbers tried. Is that meant?"
         if not like_a_gradient(name):
-            return ""
+            told = self._unusual(self.trial.draws[0].values[name])
+            return told or (self._of_nothing(name) if re.match("δ|delta", name) else "")
         like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
         told = f" Is it d{like[0]}?" if like else ""
         return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
+
+    def _of_nothing(self, name: str) -> str:
+        """Says so if a δ is not the derivative of the loss by anything above, as people mean it to be."""
+        draw = self.trial.draws[0]
+        loss, value = self.known.loss(), draw.values[name]
+        if loss is None or value.labels:
+            return ""
+        for other in self.known.defined:
+            if other not in (name, loss) and draw.values[other].array.shape == value.array.shape:
+                with contextlib.suppress(Fault, Unreadable, Inexact):
+                    if np.allclose(draw.gradient(other, loss), value.array):
+                        return ""
+        return f"{name} is not the derivative of {loss} by a name above. Is that meant?"
+
+    def _unusual(self, value: Value) -> str:
+        """Says so if columns sum to one where rows usually do, or if a variance is divided by n - 1."""
+        array = value.array
+        if array.ndim == 2 and np.all(array >= 0) and np.allclose(array.sum(axis=0), 1) and array.shape[0] > 1:
+            return "" if np.allclose(array.sum(axis=1), 1) else "Its columns sum to one, not its rows. Is that meant?"
+        for other in list(self.trial.draws[0].values.values()):
+            spread = other.array.ndim == array.ndim + 1 and other.array.shape[:-1] == array.shape
+            if spread and np.allclose(array, other.array.var(axis=-1, ddof=1)):
+                return "This variance is divided by n - 1. LayerNorm's is divided by n. Is that meant?"
+        return ""
 
     def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""

@@ -167,6 +167,9 @@ class Draw:
     def _repeated(self, definition: Definition, moved: dict[str, Value] | None, steps: Any = None) -> Value:
         """A recurrence, from entries of 0 on until all are right. steps: what is added to its entries."""
         found: list[Value] = []
+        itself = f"{definition.name} is defined by itself; a recurrence goes one way, as h_t = a_t h_{{t-1}} + x_t."
+        if not definition.rank:
+            raise Unreadable(itself)
         known = self.values.get(definition.name)
         lengths = sorted(set(self.lengths.values()))
         shapes = itertools.product(lengths, repeat=definition.rank)
@@ -185,9 +188,7 @@ class Draw:
                 continue
             settled = value.array.dtype == object or np.allclose(last.array.real, value.array.real, 1e-12, 0, True)
             if not settled:
-                raise Unreadable(
-                    f"{definition.name} is defined by itself; a recurrence goes one way, as h_t = a_t h_{{t-1}} + x_t."
-                )
+                raise Unreadable(itself)
             found.append(value)
         if len(found) != 1:
             raise Unreadable(f"How long {definition.name} is cannot be seen; let an array x_t stand beside it.")
@@ -195,6 +196,8 @@ class Draw:
 
     def _once(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
         value = self.computer(definition.rows, definition.identity, moved).of(definition.tree)
+        if set(definition.indices) - set(value.labels):
+            raise Fault(f"{definition.name} has other indices than its right side.")
         order = [*(label for label in value.labels if label == ALL), *definition.indices]
         array = value.array.transpose(
             *(value.labels.index(label) for label in order), *range(len(value.labels), value.array.ndim)
@@ -269,6 +272,8 @@ class Draw:
             if output in moved:
                 weight = self.values[gradient].array if gradient else 1.0
                 slopes = moved[output].array.imag / STEP
+                if gradient and self.values[gradient].shape not in ((), slopes.shape[1:]):
+                    raise Unreadable(f"{gradient} is given as the gradient of {output}, but has another shape.")
                 total = total + (slopes * weight).reshape(slopes.shape[0], -1).sum(axis=1)
                 reached = True
         if not reached:

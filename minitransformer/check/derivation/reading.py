@@ -112,7 +112,9 @@ class Reader:
             letters = indices_of(
                 "".join(str(t) for t in items[n + 1][2].scan_values(lambda t: True))[1:-1].replace("=", ",")
             )
-            return Delta(*letters[:2]), n + 2
+            if len(letters) != 2:
+                raise Unreadable("δ needs two indices: δ_ij.")
+            return Delta(*letters), n + 2
         if name in FUNCTIONS:
             if name in OVER and after and kind(after[0]) == "SUBSCRIPT":
                 return self._over(name, after, items, n + 1)

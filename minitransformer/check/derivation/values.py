@@ -152,6 +152,9 @@ def multiplied(a: Value, b: Value, names: Shapes, rows: bool, told: Callable[[],
             raise no()
     elif p == 1 and (a.loose or b.loose) and not (a.rank == b.rank == 1 and b_row):
         raise Unreadable("How long the vector of ones is cannot be seen here; write ones_n.")
+    for label, m, n in zip(labels, x.shape, y.shape, strict=False):
+        if m != n and 1 not in (m, n):
+            raise Fault(f"The index {label} runs over {names.length(m)} and over {names.length(n)} {told()}.")
     _fit(int(np.prod(x.shape)) * y.shape[-1])
     array = np.matmul(x, y)
     loose = (a.loose and a.rank == 1 and not a_row) or (b.loose and b.rank == 1 and b_row)

@@ -189,6 +189,17 @@ def test_hole_is_closed(name: str) -> None:
     assert (refused.verdict == "unreadable") == (name in ASKED), str(report)
 
 
+@pytest.mark.parametrize(
+    "claim",
+    ["dx = 2 A x dz", "∂z/∂x_i = 2 sum_j A_ij x_j", "y_i = x_i^2 / z\n∂y_i/∂x_j = δ_ij 2 x_i/z - x_i^2/z^2 ∂z/∂x_j"],
+)
+def test_gradient_of_a_rational_function_is_exact(claim: str) -> None:
+    start = "given A: (n, n) symmetric, x: (n), dz\nz = x^T A x\n"
+    assert verify.derivation(start + claim).ok
+    almost = verify.derivation(start + claim + " + 1e-12")
+    assert not almost.ok and "almost equal" in almost.lines[-1].message, str(almost)
+
+
 def test_differentials_are_read_where_those_of_what_is_given_are_given_too() -> None:
     start = "given x: (n), A: (n, n), dx: (n)\nf = x^T A x\n"
     assert verify.derivation(start + "df = x^T (A + A^T) dx").ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .draws import Draw
-from .faults import Fault, Inexact, Unreadable
+from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .names import Names
 from .report import Numbers
 from .tree import Call, Compare, Node, Number, Over, Partial, Place, children, free, kept, names
@@ -177,11 +178,17 @@ class Trial:
 
     def _exactly(self, left: Node, right: Node, way: Reading) -> bool | None:
         """Whether both sides are equal in fractions; None if they cannot be computed so."""
+        now = time.monotonic()
+        self.exact.deadline = min(self.exact.latest, now + (self.exact.latest - now) * 0.1)
         computer = self.exact.computer(way.rows, way.identity, turned=way.turned)
         try:
-            p, q, _ = computer.same(computer.of(left), computer.of(right, computer.runs(left, {})))
-        except (Inexact, Fault, Unreadable, ZeroDivisionError, TypeError, AttributeError):
+            value = computer.of(left)
+            self.exact.only_explicit = way.fixed
+            p, q, _ = computer.same(value, computer.of(right, computer.runs(left, {})))
+        except (Inexact, Fault, Unreadable, OutOfTime, ZeroDivisionError, TypeError, AttributeError):
             return None
+        finally:
+            self.exact.only_explicit = False
         return bool(np.all(np.equal(p, q)))
 
 

@@ -223,8 +223,6 @@ class Computer(Indices):
         return self.entries(value, node.indices, runs, written(node.base))
 
     def _partial(self, node: Partial, runs: dict[str, int]) -> Value:
-        if self.exact:
-            raise Inexact
         return self.slope(node, self, runs)
 
     def _over(self, node: Over, runs: dict[str, int]) -> Value:

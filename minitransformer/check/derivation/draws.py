@@ -1,7 +1,8 @@
 """One draw: numbers for all that is given, and from them every definition, gradient and partial derivative.
 
 A derivative is that of the definitions: an array gets an imaginary part of 1e-30 in one entry after another, all of
-them at once along an axis "#", and what is computed from it carries the slope in its own imaginary part.
+them at once along an axis "#", and what is computed from it carries the slope in its own imaginary part. Fractions
+carry it as `dual.py` says.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .computing import Computer
+from .dual import moving, slopes_of
 from .faults import Fault, Inexact, Unreadable
 from .functions import STEP
 from .names import Definition, Given, Names
@@ -24,6 +26,7 @@ from .recognising import SIZE
 from .tree import Partial, Ref, names, written
 from .values import MOST, Value
 
+MOST_EXACT = 24  # entries of an array that are moved in fractions, which takes its time
 ALL = "#"  # the axis along which entries are moved
 
 
@@ -40,6 +43,7 @@ class Draw:
         wide: bool = False,
     ) -> None:
         self.known, self.others, self.exact, self.deadline = known, others, exact, deadline
+        self.latest = deadline  # of the whole text; one comparison in fractions has less
         self.rng = np.random.default_rng([seed, 11])
         self.pick = random.Random(seed)
         self.positive: set[str] = set()  # given names that a root or a logarithm needs so
@@ -171,6 +175,8 @@ class Draw:
         if not definition.rank:
             raise Unreadable(itself)
         known = self.values.get(definition.name)
+        if known is not None and self.exact and known.array.dtype != object:
+            raise Inexact
         lengths = sorted(set(self.lengths.values()))
         shapes = itertools.product(lengths, repeat=definition.rank)
         for shape in [known.array.shape] if known is not None else shapes:
@@ -196,7 +202,7 @@ class Draw:
 
     def _once(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
         value = self.computer(definition.rows, definition.identity, moved).of(definition.tree)
-        if set(definition.indices) - set(value.labels):
+        if set(definition.indices) ^ (set(value.labels) - {ALL}):
             raise Fault(f"{definition.name} has other indices than its right side.")
         order = [*(label for label in value.labels if label == ALL), *definition.indices]
         array = value.array.transpose(
@@ -209,15 +215,22 @@ class Draw:
 
     # derivatives
 
+    def _moving(self, slopes: Any) -> Any:
+        return moving(slopes) if self.exact else 1j * STEP * slopes
+
+    def _slopes(self, array: Any) -> Any:
+        return slopes_of(array) if self.exact else array.imag / STEP
+
     def _moved(self, name: str, targets: set[str]) -> dict[str, Value]:
         """What is computed from a name on the way to the targets, with the slope of each entry of that name."""
-        if self.exact:
-            raise Inexact
         own = self.look(name)
         array = own.array
+        inexact = any(self.look(other).array.dtype != object for other in (name, *targets)) if self.exact else False
+        if inexact or (self.exact and array.size > MOST_EXACT):
+            raise Inexact
         if array.size**2 > MOST:
             raise Unreadable(f"{name} has {array.size} entries; that is too many to move each. Give smaller sizes.")
-        steps = (1j * STEP * np.eye(array.size)).reshape(array.size, *array.shape)
+        steps = self._moving(np.eye(array.size, dtype=int)).reshape(array.size, *array.shape)
         moved = {name: replace(own, array=array[None] + steps, labels=(ALL, *own.labels))}
         needed = self.known.ancestors(targets)
         itself = self.known.defined.get(name)
@@ -239,17 +252,15 @@ class Draw:
 
     def differential(self, name: str) -> Any:
         """How an array changes, to first order, if what has a given differential changes by that."""
-        if self.exact:
-            raise Inexact
         moved = {
-            base: replace(self.look(base), array=self.look(base).array + 1j * STEP * self.values[given].array)
+            base: replace(self.look(base), array=self.look(base).array + self._moving(self.values[given].array))
             for given, base in self.known.differentials().items()
         }
         needed = self.known.ancestors({name})
         for definition in self.known.defined.values():
             if definition.name in needed and names(definition.tree) & set(moved):
                 moved[definition.name] = self._defined(definition, moved)
-        return moved[name].array.imag / STEP if name in moved else 0.0 * self.look(name).array
+        return self._slopes(moved[name].array) if name in moved else 0 * self.look(name).array
 
     def _gradient(self, name: str, of: str) -> Any:
         upstream, loss = ({}, of) if of else (self.known.upstream(), self.known.loss())
@@ -270,8 +281,8 @@ class Draw:
         reached = False
         for gradient, output in upstream.items() or [("", str(loss))]:
             if output in moved:
-                weight = self.values[gradient].array if gradient else 1.0
-                slopes = moved[output].array.imag / STEP
+                weight = self.values[gradient].array if gradient else 1
+                slopes = self._slopes(moved[output].array)
                 if gradient and self.values[gradient].shape not in ((), slopes.shape[1:]):
                     raise Unreadable(f"{gradient} is given as the gradient of {output}, but has another shape.")
                 total = total + (slopes * weight).reshape(slopes.shape[0], -1).sum(axis=1)
@@ -299,7 +310,7 @@ class Draw:
                 raise Unreadable(f"By the definitions above, {written(top)} does not depend on {bottom.name}.")
             value = self.computer(computer.rows, "", moved).of(whole)
             at = value.labels.index(ALL)
-            slopes = np.moveaxis(value.array, at, -1).imag / STEP
+            slopes = self._slopes(np.moveaxis(value.array, at, -1))
             below = self.look(bottom.name).array.shape
             labels = tuple(label for label in value.labels if label != ALL)
             self.slopes[key] = Value(slopes.reshape((*slopes.shape[:-1], *below)), labels)

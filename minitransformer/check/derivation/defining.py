@@ -151,29 +151,36 @@ class Definitions:
         bound = sorted(set[str]().union(*map(letters, own)))
         try:
             return self.side(right, bound), 0
-        except Unreadable:
+        except Unreadable as unknown:
             if not own or self.known.own_rank(name) is not None:
                 raise
-            for more in (0, 1):
+            problem: Exception = unknown
+        for more in (0, 1, 2):  # h_t may be a number, a vector, a matrix
+            try:
                 self.known.defined[name] = Definition(name, tuple(bound), Number("0"), len(own) + more)
-                with contextlib.suppress(Unreadable, Fault):
-                    tree = self.side(right, bound)
-                    if name in names(tree) and (more or self._fits(name, tuple(own), tree, len(own))):
-                        return tree, more
-                self.known.defined.pop(name, None)
-            raise
-        finally:
-            if (made := self.known.defined.get(name)) and made.tree == Number("0") and not made.axes:
+                tree = self.side(right, bound)
+                if name not in names(tree):
+                    break
+                self._fits(name, tuple(own), tree, len(own) + more)
+                return tree, more
+            except (Unreadable, Fault) as error:
+                problem = problem if more else error
+            finally:
                 del self.known.defined[name]
+        raise problem
 
-    def _fits(self, name: str, indices: tuple[str, ...], tree: Node, rank: int) -> bool:
-        """Whether a recurrence with so many axes can be computed."""
+    def _fits(self, name: str, indices: tuple[str, ...], tree: Node, rank: int) -> None:
+        """Raises Unreadable or Fault if a recurrence with so many axes cannot be computed."""
         indices, tree = _from_here(indices, tree)
+        problem: Exception | None = None
         for rows, identity in self.trial.ways(tree):
-            with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
+            try:
                 self.trial.draws[0]._repeated(Definition(name, indices, tree, rank, rows, identity), None)
-                return True
-        return False
+                return
+            except (Fault, Unreadable) as error:
+                problem = problem or error
+        assert problem is not None
+        raise problem
 
     def _part_of(self, name: str, after: list[Any], right: Any) -> Node | None:
         """y_{2i+1} = ... where y_{2i} has been defined above."""

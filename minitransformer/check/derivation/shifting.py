@@ -1,7 +1,7 @@
 """Indices that are computed: i+1, t-k, 2i-1. Entries outside an array are 0, as x_0 and h_0 are in books.
 
 An index is a string: a letter, a number, or a sum of such terms. Positions count from 1; from 0 in a text that has
-`sum_{i=0}`, or x_{2i+1} and no x_{2i-1}.
+`sum_{i=0}`, or x_{2i+1} and no x_{2i-1}, or the words "indices from 0".
 """
 
 from __future__ import annotations
@@ -104,4 +104,6 @@ def origin(text: str) -> int:
     """From what number a text counts."""
     text = re.sub(r"\s", "", text)
     pairs = re.search(r"_\{[^{}]*2[^\W\d]\+1\}", text) and not re.search(r"_\{[^{}]*2[^\W\d]-1\}", text)
+    if re.search(r"indicesfrom[01]", text):
+        return int(text[text.index("indicesfrom") + 11])
     return 0 if pairs or re.search(rf"(?:sum|∑|prod|Σ)_\{{{LETTER}=0\}}", text) else 1

@@ -2,7 +2,7 @@
 
 Each number of a vector is mixed with the same number of the K - 1 vectors before it, and with no other:
 
-    y_tc = bias_c + sum_j weight_jc · x_{t-(K-1)+j, c},        j = 0, ..., K - 1
+    y_tc = bias_c + sum_j weight_jc · x_{t-K+1+j, c}          j = 0, ..., K - 1
 
 so weight_{K-1} belongs to the position itself, and weight_0 to the earliest that it sees. (The convolution of
 ideas/before/convolution.py maps whole vectors, with K·D² weights; this one has K·D.) With K = 4 a layer costs next to

@@ -80,8 +80,12 @@ def short_convolution(
 
 def _windows(seen: Array, kernel: int) -> Array:
     """Row t + j of (..., T + K - 1, D) at place j of window t: (..., T, K, D)."""
-    length = seen.shape[-2] - kernel + 1
-    return array_module(seen).stack([seen[..., j : j + length, :] for j in range(kernel)], axis=-2)
+    *leading, rows, width = seen.shape
+    length = rows - kernel + 1
+    windows = array_module(seen).zeros((*leading, length, kernel, width), seen.dtype)
+    for j in range(kernel):
+        windows[..., j, :] = seen[..., j : j + length, :]
+    return windows
 
 
 def _collected(dwindows: Array) -> Array:

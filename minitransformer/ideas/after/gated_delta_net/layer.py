@@ -2,7 +2,7 @@
 
     q, k, v = silu(short convolution(x W_Q, x W_K, x W_V))     heads of keys may be shared by heads of values
     q, k    of length 1                                √(Σ k² + ε), so β = 1 replaces a value entirely
-    β       = σ(x W_β),    decay = -e^{log_rate} softplus(x W_decay + shift)       one number for each head
+    β       = most · σ(x W_β),    decay = -e^{log_rate} softplus(x W_decay + shift)       one number for each head
     heads   = gated delta rule(q, k, v, decay, β)
     y       = (norm(heads) ∘ silu(x W_gate)) W_O
 
@@ -47,14 +47,41 @@ class DeltaCache(StateCache):
         self.convolution.select(rows)
 
 
+class SharedConvolution(ShortConvolution):
+    """The short convolution of queries, keys and values side by side, with a weight for each. widths: theirs."""
+
+    def __init__(
+        self, widths: tuple[int, int, int], kernel: int, activation: str | None, rng: np.random.Generator | None = None
+    ) -> None:
+        super().__init__(sum(widths), kernel, False, activation, rng)
+        parts = np.split(self.weight.value, np.cumsum(widths)[:-1], axis=-1)
+        del self.weight
+        self.query, self.key, self.value = map(Parameter, parts)
+
+    def filters(self) -> Array:
+        """The three weights side by side, (kernel, width)."""
+        weights = [part.value for part in (self.query, self.key, self.value)]
+        return array_module(weights[0]).concatenate(weights, axis=-1)
+
+    def learn(self, dweight: Array) -> None:
+        """Add to the gradient of each weight."""
+        start = 0
+        for part in (self.query, self.key, self.value):
+            end = start + part.value.shape[-1]
+            part.grad += dweight[:, start:end]
+            start = end
+
+
 class GatedDeltaNet(Module):
     """Reads a text with one memory for each head of values. x, y: (..., T, D). It can replace attention in a layer.
 
     n_key_heads: heads of queries and keys, which n_heads heads of values share. kernel: of the convolution. chunk:
     positions in a chunk. The rates start uniform up to 16, and their logarithms are learned; the shift starts at one.
+    most: the largest β. Above 1 a memory may write the opposite of what it holds, so that it can count (Grazzi et al.
+    2024, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues").
     """
 
-    @declared("d_model, n_heads, n_key_heads, d_key, d_value, kernel, chunk > 0; eps > 0")
+    @declared("d_model, n_heads, n_key_heads, d_key, d_value, kernel, chunk, most > 0; eps > 0")
     def __init__(
         self,
         d_model: int,
@@ -67,15 +94,15 @@ class GatedDeltaNet(Module):
         activation: str = "silu",
         chunk: int = 64,
         rng: np.random.Generator | None = None,
+        most: float = 1.0,
     ) -> None:
         if n_heads % n_key_heads:
             raise ValueError(f"GatedDeltaNet: {n_heads} heads of values cannot share {n_key_heads} of keys equally")
         rng = generator(rng)
         self.keys, self.values = n_key_heads * d_key, n_heads * d_value  # widths of all heads together
-        width = 2 * self.keys + self.values
         self.query, self.key = (Linear(d_model, self.keys, False, rng) for _ in range(2))
         self.value = Linear(d_model, self.values, False, rng)
-        self.convolution = ShortConvolution(width, kernel, False, activation, rng)
+        self.convolution = SharedConvolution((self.keys, self.keys, self.values), kernel, activation, rng)
         self.rate, self.step = (Linear(d_model, n_heads, False, rng) for _ in range(2))
         rates = np.maximum(rng.uniform(0.0, 16.0, n_heads), 0.01)  # no memory lasts for ever
         self.log_rate = Parameter(np.log(rates).astype(np.float32))
@@ -83,7 +110,9 @@ class GatedDeltaNet(Module):
         self.gate = Linear(d_model, self.values, False, rng)
         self.norm = RMSNorm(d_value, eps)
         self.output = Linear(self.values, d_model, False, rng)
-        self.d_model, self.n_memories, self.n_key_heads, self.chunk = d_model, n_heads, n_key_heads, chunk
+        self.d_model, self.n_memories, self.n_key_heads, self.chunk, self.most = (
+            d_model, n_heads, n_key_heads, chunk, most
+        )  # fmt: skip
 
     new_cache = DeltaCache
 
@@ -154,13 +183,15 @@ class GatedDeltaNet(Module):
         steps, step_backward = self.step(x)
         decay, decay_backward = step_decay(steps, self.log_rate.value, self.shift.value)
         asked, rate_backward = self.rate(x)
-        beta, beta_backward = sigmoid(asked)
+        share, share_backward = sigmoid(asked)
+        beta = self.most * share
 
         def backward(of_decay: Array, of_beta: Array) -> Array:
             dsteps, dlog_rate, dshift = decay_backward(of_decay.swapaxes(-1, -2))
             self.log_rate.grad += dlog_rate
             self.shift.grad += dshift
-            dasked = beta_backward(of_beta.swapaxes(-1, -2))
+            dshare = self.most * of_beta.swapaxes(-1, -2)
+            dasked = share_backward(dshare)
             dx = step_backward(dsteps) + rate_backward(dasked)
             return dx
 

@@ -38,11 +38,25 @@ _TURNED_OLMO = {
     "num_key_value_heads": 6, "attention_bias": True, "tie_word_embeddings": True, "linear_num_key_heads": 6,
     "layer_types": ["full_attention", "linear_attention", "full_attention", "linear_attention"],
 }  # fmt: skip
+_KIMI = _ANY | {
+    "num_attention_heads": 3, "num_key_value_heads": 3, "intermediate_size": 9, "q_lora_rank": 4, "kv_lora_rank": 6,
+    "qk_rope_head_dim": 3, "qk_nope_head_dim": 5, "v_head_dim": 7, "num_experts": 8, "num_experts_per_token": 3,
+    "num_shared_experts": 2, "moe_intermediate_size": 5, "num_expert_group": 4, "topk_group": 2, "linear_num_heads": 2,
+    "linear_head_dim": 6, "linear_conv_kernel_dim": 3, "rms_norm_eps": 1e-2,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+}  # fmt: skip
+_OTHER_KIMI = {
+    "q_lora_rank": None, "moe_renormalize": False, "attention_bias": True,
+    "mlp_layer_types": ["dense"] * 3 + ["sparse"],
+    "num_expert_group": 1, "topk_group": 1, "layer_types": ["full_attention"] + ["linear_attention"] * 3,
+}  # fmt: skip
 CASES = [
     pretrained.Case("mamba2 words biased", "Mamba2ForCausalLM", _MAMBA),
     pretrained.Case("mamba2 words tied", "Mamba2ForCausalLM", _MAMBA | _PLAIN_MAMBA),
     pretrained.Case("olmo_hybrid words", "OlmoHybridForCausalLM", _OLMO),
     pretrained.Case("olmo_hybrid words turned", "OlmoHybridForCausalLM", _OLMO | _TURNED_OLMO),
+    pretrained.Case("kimi_linear words", "KimiLinearForCausalLM", _KIMI),
+    pretrained.Case("kimi_linear words other shape", "KimiLinearForCausalLM", _KIMI | _OTHER_KIMI),
 ]
 
 
@@ -62,7 +76,7 @@ def as_published(folder: Path, theirs: Any) -> None:
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-@pytest.mark.few(0, slow=6)
+@pytest.mark.few(0, slow=8)
 @pytest.mark.parametrize("side", ["holes", "left", "right", "13 tokens", "no mask"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_other_shapes(case: Any, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

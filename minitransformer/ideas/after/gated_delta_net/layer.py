@@ -24,7 +24,7 @@ from ....core.layers.cache import no_backward
 from ....core.layers.module import generator
 from ....core.ops import silu
 from ...before.state_cache import StateCache
-from ..chunked_delta import in_chunks
+from ..chunked_delta import delta_chunk, in_chunks
 from ..chunked_delta.op import chunk_cost
 from ..gated import gated
 from ..gated_convolution.layer import real_tokens
@@ -115,6 +115,7 @@ class GatedDeltaNet(Module):
         )  # fmt: skip
 
     new_cache = DeltaCache
+    rule, opening = staticmethod(delta_chunk), staticmethod(silu)  # of one chunk, and of the gate
 
     def __call__(
         self,
@@ -138,7 +139,7 @@ class GatedDeltaNet(Module):
         (decay, beta), rates_backward = self._rates(kept)
         empty = array_module(x).zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), x.dtype)
         before = empty if cache is None or cache.state is None else cache.state
-        (heads, after), delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk)
+        (heads, after), delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk, self.rule)
         if cache is not None:
             cache.keep(after, x.shape[-2])
         y, outputs_backward = self._outputs(kept, heads)
@@ -180,29 +181,38 @@ class GatedDeltaNet(Module):
 
     def _rates(self, x: Array) -> tuple[tuple[Array, Array], Pullback]:
         """How much of the memory stays, as a logarithm, and how much of an error is written: (..., H, T)."""
-        steps, step_backward = self.step(x)
-        decay, decay_backward = step_decay(steps, self.log_rate.value, self.shift.value)
+        decay, decay_backward = self._decays(x)
         asked, rate_backward = self.rate(x)
         share, share_backward = sigmoid(asked)
         beta = self.most * share
 
         def backward(of_decay: Array, of_beta: Array) -> Array:
+            dshare = self.most * of_beta.swapaxes(-1, -2)
+            dasked = share_backward(dshare)
+            dx = decay_backward(of_decay) + rate_backward(dasked)
+            return dx
+
+        return (decay, beta.swapaxes(-1, -2)), backward
+
+    def _decays(self, x: Array) -> tuple[Array, Pullback]:
+        steps, step_backward = self.step(x)
+        decay, decay_backward = step_decay(steps, self.log_rate.value, self.shift.value)
+
+        def backward(of_decay: Array) -> Array:
             dsteps, dlog_rate, dshift = decay_backward(of_decay.swapaxes(-1, -2))
             self.log_rate.grad += dlog_rate
             self.shift.grad += dshift
-            dshare = self.most * of_beta.swapaxes(-1, -2)
-            dasked = share_backward(dshare)
-            dx = step_backward(dsteps) + rate_backward(dasked)
+            dx = step_backward(dsteps)
             return dx
 
-        return (decay.swapaxes(-1, -2), beta.swapaxes(-1, -2)), backward
+        return decay.swapaxes(-1, -2), backward
 
     def _outputs(self, x: Array, heads: Array) -> tuple[Array, Pullback]:
         """What the heads read, normed, through the gate that x sets, and mapped: (..., T, D)."""
         opening, gate_backward = self.gate(x)
         gates, split_backward = self.ops.split_heads(opening, self.n_memories)
         normed, norm_backward = self.norm(heads)
-        passed, gated_backward = gated(gates, normed, silu)
+        passed, gated_backward = gated(gates, normed, self.opening)
         merged, merge_backward = self.ops.merge_heads(passed)
         y, output_backward = self.output(merged)
 

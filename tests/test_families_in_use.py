@@ -48,14 +48,10 @@ def windows(model: LanguageModel) -> list[bool]:
 
 
 EXAMPLES = {name: family.build(*family.example(), np.random.default_rng(0)) for name, family in FAMILIES.items()}
-HYBRIDS = [name for name, family in FAMILIES.items() if hasattr(family.recipe, "full")]  # test_gated_delta_net.py
-CONFIGS = {
-    name: in_use(model.config)
-    for name, model in EXAMPLES.items()
-    if isinstance(model, LanguageModel) and name not in HYBRIDS
-}
+HYBRIDS = [name for name, family in FAMILIES.items() if hasattr(family.recipe, "full")]  # also test_gated_delta_net.py
+CONFIGS = {name: in_use(model.config) for name, model in EXAMPLES.items() if isinstance(model, LanguageModel)}
 TRANSLATORS = [name for name, model in EXAMPLES.items() if isinstance(model, Transformer)]
-LIKE_LLAMA = [name for name, config in CONFIGS.items() if isinstance(config, LlamaConfig)]
+LIKE_LLAMA = [name for name, config in CONFIGS.items() if isinstance(config, LlamaConfig) and name not in HYBRIDS]
 each_family = pytest.mark.parametrize("name", CONFIGS)
 like_llama = pytest.mark.parametrize("name", LIKE_LLAMA)
 TEXT = "the cat sat on the mat."
@@ -231,7 +227,7 @@ _COMMANDS = "info step check view generate chat fill-mask translate embed"
 _WORK = "info step check view generate chat embed".split()  # the others are refused
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=30)
 @each_family
 def test_every_command_works_or_refuses_in_one_line(name: str, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     model = model_of(name)

@@ -65,7 +65,8 @@ class KimiDeltaAttention(GatedDeltaNet):
     ) -> None:
         rng = generator(rng)
         super().__init__(d_model, n_heads, n_heads, d_head, d_head, kernel, eps, activation, chunk, rng)
-        self.step, self.gate = (NarrowMap(d_model, d_head, n_heads * d_head, rng) for _ in range(2))
+        narrow = (NarrowMap(d_model, d_head, n_heads * d_head, rng) for _ in range(2))
+        self.step, self.gate = narrow  # type: ignore[assignment]  # another map in the same socket
         self.log_rate = Parameter(self.log_rate.value[:, None])
         self.shift = Parameter(np.ones(n_heads * d_head, np.float32))
 

@@ -89,9 +89,9 @@ class KimiDeltaAttention(GatedDeltaNet):
         return decay, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """As GatedDeltaNet, with steps and decays for all channels, and another rule for chunks."""
+        """As GatedDeltaNet, with steps and decays for all channels, a sigmoid alone, and another rule for chunks."""
         h, d = self.n_memories, self.keys // self.n_memories
         other = channel_cost(batch * h, length, d, d, self.chunk)
         less = chunk_cost(batch * h, length, d, d, self.chunk)
-        more = batch * length * 2 * h * (d - 1) + h * d - h
+        more = batch * length * h * (d - 2) + h * (d - 1)
         return super().cost(batch, length) + other + Cost(-less.flops, more - less.kept)

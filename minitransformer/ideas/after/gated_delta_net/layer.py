@@ -71,6 +71,10 @@ class SharedConvolution(ShortConvolution):
             part.grad += dweight[:, start:end]
             start = end
 
+    def cost(self, batch: int, length: int) -> Cost:
+        """As ShortConvolution, and the weights side by side."""
+        return super().cost(batch, length) + Cost(kept=self.filters().size)
+
 
 class GatedDeltaNet(Module):
     """Reads a text with one memory for each head of values. x, y: (..., T, D). It can replace attention in a layer.
@@ -235,7 +239,7 @@ class GatedDeltaNet(Module):
             self.d_model,  # the input
             2 * n_keys * (d_k + 1),  # what made queries and keys as long as they are
             3 * h * d_k,  # both, repeated for all heads of values, and the queries divided
-            3 * h,  # steps, decays, rates
+            4 * h,  # steps, decays, rates and the shares that they are made of
             (h - 1) * (d_v + 1),  # the norm of every head but the one that it counts itself
             4 * h * d_v,  # what passes the gates: their sigmoids, the gates, what they multiply, and the merged product
         )

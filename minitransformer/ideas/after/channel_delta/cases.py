@@ -38,7 +38,7 @@ def _as_a_recurrence(r: Random) -> Setup:
 case.case("op", "channel_chunk as a recurrence", _as_a_recurrence)
 _REAL = np.array([[True] * 5, [False] * 2 + [True] * 3])[:, None]
 layer_of_every_rank("NarrowMap", lambda: NarrowMap(4, 2, 3), (..., 4))
-layer("KimiDeltaAttention", lambda: KimiDeltaAttention(3, 2, 4, kernel=3, chunk=2), (3, 3))
+layer("KimiDeltaAttention", lambda: KimiDeltaAttention(3, 2, 3, kernel=2, chunk=2), (3, 3))
 layer("KimiDeltaAttention padded", lambda: KimiDeltaAttention(6, 2, 3), (2, 5, 6), mask=_REAL, along_directions=True)
 layer_of_every_rank("KimiDeltaAttention", lambda: KimiDeltaAttention(4, 2, 3, kernel=2), (..., 3, 4))
 _NET = partial(KimiDeltaAttention, 8, 2, 5, eps=1e-3, chunk=2)

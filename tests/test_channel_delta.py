@@ -19,18 +19,21 @@ def text(length, *leading, d_k=3, d_v=4):
     """Queries, keys of length 1, values, a decay for each channel, rates, and a memory."""
     q, k, v = (RNG.normal(size=(*leading, length, width)) for width in (d_k, d_k, d_v))
     k = k / np.sqrt((k**2).sum(axis=-1, keepdims=True))
-    decay = -RNG.exponential(0.3, (*leading, length, d_k))
+    decay = -RNG.exponential(0.3, (*leading, d_k, length))
     return q, k, v, decay, RNG.random((*leading, length)), RNG.normal(size=(*leading, d_k, d_v))
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 5, 64])
 def test_every_size_of_chunk_is_the_recurrence(chunk):
     given = text(13, 2, 3)
-    wanted, wanted_backward = ideas.gated_delta(*given, scale=1.0)
+    q, k, v, decay, *rest = given
+    wanted, wanted_backward = ideas.gated_delta(q, k, v, decay.swapaxes(-1, -2), *rest, scale=1.0)
     (output, after), backward = in_chunks(*given, chunk, channel_chunk)
     doutput = RNG.normal(size=output.shape)
     np.testing.assert_allclose(output, wanted, rtol=0, atol=1e-12)
-    for found, right in zip(backward(doutput, np.zeros_like(after)), wanted_backward(doutput), strict=True):
+    gradients = list(wanted_backward(doutput))
+    gradients[3] = gradients[3].swapaxes(-1, -2)
+    for found, right in zip(backward(doutput, np.zeros_like(after)), gradients, strict=True):
         np.testing.assert_allclose(found, right, rtol=0, atol=1e-12)
 
 
@@ -38,20 +41,20 @@ def test_every_size_of_chunk_is_the_recurrence(chunk):
 def channels_fade_apart():
     """With nothing written, each row of the memory is its old self times the share of its own channel."""
     q, k, v, decay, _, memory = text(2)
-    shares = np.exp(decay.sum(axis=0))[:, None]
+    shares = np.exp(decay.sum(axis=1))[:, None]
     np.testing.assert_allclose(channel_chunk(q, k, v, decay, np.zeros(2), memory)[0][2:], shares * memory, rtol=1e-12)
 
 
 def test_one_decay_for_all_channels_is_gated_deltanet():
     q, k, v, decay, beta, memory = text(6, 2)
-    alike = decay[..., 0]
-    found = channel_chunk(q, k, v, np.repeat(alike[..., None], 3, axis=-1), beta, memory)[0]
+    alike = decay[..., 0, :]
+    found = channel_chunk(q, k, v, np.repeat(alike[..., None, :], 3, axis=-2), beta, memory)[0]
     np.testing.assert_allclose(found, delta_chunk(q, k, v, alike, beta, memory)[0], rtol=0, atol=1e-12)
 
 
 def test_a_channel_that_fades_at_once_does_not_overflow():
     q, k, v, decay, beta, memory = text(6)
-    result, backward = channel_chunk(q, k, v, decay - np.array([900.0, 0.0, 0.0]), beta, memory)
+    result, backward = channel_chunk(q, k, v, decay - np.array([[900.0], [0.0], [0.0]]), beta, memory)
     assert np.isfinite(result).all() and all(np.isfinite(found).all() for found in backward(np.ones_like(result)))
 
 

@@ -27,7 +27,7 @@ def _rates(*shape: int) -> Draw:
     return lambda r: r.uniform(0.2, 0.9, shape)
 
 
-_CHUNK = (4, 3), (4, 3), (4, 2), _decay(4, 3), _rates(4), (3, 2)
+_CHUNK = (4, 3), (4, 3), (4, 2), _decay(3, 4), _rates(4), (3, 2)
 op("channel_chunk", *_CHUNK)
 
 

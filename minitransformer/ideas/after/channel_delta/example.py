@@ -9,7 +9,7 @@ from .op import channel_chunk
 
 def _chunk(r: Random) -> Setup:
     keys, beta = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), np.array([0.5, 0.9, 0.7])
-    decay = np.array([[-0.1, -2.0]] * 3)  # the first channel lasts, the second forgets
+    decay = np.array([[-0.1] * 3, [-2.0] * 3])  # the first channel lasts, the second forgets
     q, v, memory = (r.normal(size=shape).round(1) for shape in ((3, 2), (3, 2), (2, 2)))
     return Setup(channel_chunk, (q, keys, v, decay, beta, memory))
 

@@ -71,14 +71,15 @@ class KimiDeltaAttention(GatedDeltaNet):
         self.shift = Parameter(np.ones(n_heads * d_head, np.float32))
 
     def _decays(self, x: Array) -> tuple[Array, Pullback]:
-        """(..., H, T, d_k)."""
+        """(..., H, d_k, T)."""
         xp, h = array_module(x), self.n_memories
         steps, step_backward = self.step(x)
         rates = xp.repeat(self.log_rate.value, self.keys // h, axis=-1).reshape(-1)  # a head has one for all channels
         merged, decay_backward = step_decay(steps, rates, self.shift.value)
         decay, split_backward = self.ops.split_heads(merged, h)
 
-        def backward(ddecay: Array) -> Array:
+        def backward(of_decay: Array) -> Array:
+            ddecay = of_decay.swapaxes(-1, -2)
             dmerged = split_backward(ddecay)
             dsteps, drates, dshift = decay_backward(dmerged)
             self.log_rate.grad += drates.reshape(h, -1).sum(axis=-1, keepdims=True)
@@ -86,7 +87,7 @@ class KimiDeltaAttention(GatedDeltaNet):
             dx = step_backward(dsteps)
             return dx
 
-        return decay, backward
+        return decay.swapaxes(-1, -2), backward
 
     def cost(self, batch: int, length: int) -> Cost:
         """As GatedDeltaNet, with steps and decays for all channels, a sigmoid alone, and another rule for chunks."""

@@ -43,10 +43,12 @@ from ....core.layers import Cost
 from ..chunked_delta.op import inverse_flops, inverse_of
 
 
-@op("q, k, decay: (..., C, d_k); v: (..., C, d_v); beta: (..., C); memory: (..., d_k, d_v); result: (..., R, d_v)")
+@op(
+    "q, k: (..., C, d_k); v: (..., C, d_v); decay: (..., d_k, C); beta: (..., C); memory: (..., d_k, d_v); result: (..., R, d_v)"
+)
 @in_float32
 def channel_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array) -> tuple[Array, Pullback]:
-    """C positions of the gated delta rule at once, with a decay for each entry of a key; see `delta_chunk`.
+    """C positions of the gated delta rule at once, with a row of decays for each entry of a key; see `delta_chunk`.
 
     The result's R = C + d_k rows are the outputs of the C positions, and below them the memory after the last one.
     backward(dresult) returns (dq, dk, dv, ddecay, dbeta, dmemory). Kimi Team 2025, "Kimi Linear", section 3.2.
@@ -56,7 +58,7 @@ def channel_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memor
     back = causal_mask(n, n, device_of(q).name)
     sums = back.astype(q.dtype)  # row t of sums · decay adds up the decays until t
     earlier = sums * (1.0 - sums.T)  # without the diagonal
-    clock = sums @ decay
+    clock = sums @ decay.swapaxes(-1, -2)
     gaps = clock[..., :, None, :] - clock[..., None, :, :]
     lasting = xp.exp(xp.where(back[..., None], gaps, -xp.inf))
     since = xp.exp(clock)
@@ -104,7 +106,7 @@ def channel_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memor
 
         kept = (fading * memory * dafter).sum(axis=-1) + (late_k * dlate_k).sum(axis=-2)
         dclock = q * dq + k * (dreads - dwrites) + last * kept[..., None, :]
-        ddecay = sums.T @ dclock
+        ddecay = dclock.swapaxes(-1, -2) @ sums
         return dq, dk, dv, ddecay, dbeta, dmemory
 
     return result, backward

@@ -184,18 +184,17 @@ def chunked_delta(
 def in_chunks(
     q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array, chunk: int = 64, rule: Any = delta_chunk
 ) -> tuple[tuple[Array, Array], Pullback]:
-    """((output, memory after the text), backward), without a scale. rule: of one chunk; decay as it takes it.
+    """((output, memory after the text), backward), without a scale. rule: of one chunk; decay: (..., T), as it takes it.
 
     backward(doutput, later) returns (dq, dk, dv, ddecay, dbeta, earlier): the gradients of the memory after the text,
     and of the one before it.
     """
     xp = array_module(q)
-    across = (slice(None),) * (decay.ndim - beta.ndim)  # a decay for each entry of a key
     places = [slice(start, start + chunk) for start in range(0, q.shape[-2], chunk)]
     outputs, pullbacks = [], []
     for at in places:
         q_at, k_at, v_at = q[..., at, :], k[..., at, :], v[..., at, :]
-        result, pullback = rule(q_at, k_at, v_at, decay[(..., at, *across)], beta[..., at], memory)
+        result, pullback = rule(q_at, k_at, v_at, decay[..., at], beta[..., at], memory)
         n = result.shape[-2] - memory.shape[-2]
         outputs.append(result[..., :n, :])
         memory = result[..., n:, :]
@@ -209,9 +208,8 @@ def in_chunks(
             found.append((of_q, of_k, of_v, of_decay, of_beta))
         in_order = [list(reversed(parts)) for parts in zip(*found, strict=True)]
         rows = [xp.concatenate(parts, axis=-2) for parts in in_order[:3]]
-        ddecay = xp.concatenate(in_order[3], axis=-1 - len(across))
-        dbeta = xp.concatenate(in_order[4], axis=-1)
-        return (*rows, ddecay, dbeta, later)
+        rates = [xp.concatenate(parts, axis=-1) for parts in in_order[3:]]
+        return (*rows, *rates, later)
 
     return (xp.concatenate(outputs, axis=-2), memory), backward
 

@@ -184,7 +184,7 @@ def chunked_delta(
 def in_chunks(
     q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array, chunk: int = 64, rule: Any = delta_chunk
 ) -> tuple[tuple[Array, Array], Pullback]:
-    """((output, memory after the text), backward), without a scale. rule: of one chunk; decay: (..., T), as it takes it.
+    """((output, memory after the text), backward), without a scale. rule: of one chunk, with these arguments.
 
     backward(doutput, later) returns (dq, dk, dv, ddecay, dbeta, earlier): the gradients of the memory after the text,
     and of the one before it.

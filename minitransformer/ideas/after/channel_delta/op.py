@@ -44,7 +44,8 @@ from ..chunked_delta.op import inverse_flops, inverse_of
 
 
 @op(
-    "q, k: (..., C, d_k); v: (..., C, d_v); decay: (..., d_k, C); beta: (..., C); memory: (..., d_k, d_v); result: (..., R, d_v)"
+    "q, k: (..., C, d_k); v: (..., C, d_v); decay: (..., d_k, C); beta: (..., C); memory: (..., d_k, d_v); "
+    "result: (..., R, d_v)"
 )
 @in_float32
 def channel_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array) -> tuple[Array, Pullback]:

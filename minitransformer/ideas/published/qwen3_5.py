@@ -194,7 +194,7 @@ def memory_in_gguf(fields: Fields, kind: str, n_layers: int) -> dict[str, Any]:
         "linear_key_head_dim": fields.size(f"{kind}.ssm.state_size"),
         "linear_value_head_dim": inner // n_values,
         "linear_conv_kernel_dim": fields.size(f"{kind}.ssm.conv_kernel"),
-        "layer_types": two_kinds(n_layers, _OTHER, range(every - 1, n_layers, every)),
+        "layer_types": two_kinds(n_layers, OTHER, range(every - 1, n_layers, every)),
     }
 
 

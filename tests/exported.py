@@ -44,6 +44,8 @@ def resized(name: str, vocabulary: int, **sizes: Any) -> Any:
     """The config of a family's small model, in other sizes."""
     config = FAMILIES[name].example()[0]
     window = {} if getattr(config, "window", None) is None else {"window": 9}
+    known = {field.name for field in dataclasses.fields(config)}
+    sizes = {name: value for name, value in sizes.items() if name in known}
     return dataclasses.replace(config, vocabulary=vocabulary, **window, **sizes)
 
 
@@ -65,6 +67,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 }
 WRITERS |= {"gpt2": {}}
 WRITERS["bloom"]["d_ff"] = 64  # theirs has four times the width
+WRITERS["kimi_linear"]["tie_output"] = False  # theirs has two tables
 WRITERS["olmoe"]["d_head"] = None  # theirs has no heads of another width than d_model / n_heads
 TRANSLATORS: dict[str, dict[str, Any]] = {
     "marian": {},

@@ -38,7 +38,7 @@ def test_every_family_is_there_with_parts_that_exist_and_have_a_page(found: dict
             Path(import_module(f"minitransformer.{home(name)}").__file__ or "").read_text(encoding="utf-8"),
             re.M,
         )
-        assert sides and all({"embeds", "order", "normalises", "mixes", "feeds"} <= side.boxes.keys() for side in sides)
+        assert sides and all({"embeds", "order", "normalises", "mixes"} <= side.boxes.keys() for side in sides)
         for part in (p for side in sides for held in side.boxes.values() for entry in held for p in entry.parts):
             assert hasattr(import_module(f"minitransformer.{part.module}"), part.at), (name, part)
             assert part.module in pages, (name, part)

@@ -90,7 +90,7 @@ def test_saved_names_do_not_hang_on_the_order_of_attributes(recipe):
     config = RECIPES[recipe]
     needed = [f.name for f in dataclasses.fields(config) if f.default is dataclasses.MISSING]
     sizes = {f.name: 2 for f in dataclasses.fields(config) if f.name.endswith("layers")}
-    own = SIZES | {"n_states": 2}  # heads of a state space
+    own = SIZES | {"n_states": 2, "n_groups": 1}  # heads of a state space, which share
     sizes |= {name: value for name, value in own.items() if name in {f.name for f in dataclasses.fields(config)}}
     model = config(**{name: 7 for name in needed} | sizes).build(np.random.default_rng(0))
     names = {name for name, _ in model.parameters()}

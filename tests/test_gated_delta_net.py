@@ -36,7 +36,7 @@ def logistic(x):
 def written_out(layer, x):
     """One text, token by token and head by head."""
     rows = np.concatenate([x @ part.weight.value for part in (layer.query, layer.key, layer.value)], axis=-1)
-    filters = layer.convolution.weight.value
+    filters = layer.convolution.filters()
     mixed = [sum(w * rows[t - back] for back, w in enumerate(filters[::-1]) if t >= back) for t in range(len(x))]
     mixed = [row * logistic(row) for row in mixed]
     memories, y = np.zeros((4, 3, 2)), []

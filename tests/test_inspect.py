@@ -45,7 +45,8 @@ def of_family(name: str) -> Any:
 MODELS: dict[str, Callable[[], Any]] = {
     name: lambda name=name: of_family(name)
     for name, family in FAMILIES.items()
-    if not hasattr(family.recipe, "full")  # not every layer attends; see test_gated_delta_net.py
+    if "n_heads" in family.recipe.__dataclass_fields__  # else nothing attends
+    and not hasattr(family.recipe, "full")  # not every layer attends; see test_gated_delta_net.py
 }
 MODELS["text classifier"] = lambda: drawn(
     TextClassifierConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, n_classes=4).build()

@@ -356,7 +356,7 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     try:
         for _, parameter in ours.parameters():
             parameter.value = parameter.grad
-        layout = family.layout(ours, prefix).as_in({name for name, _ in theirs.named_parameters()})
+        layout = family.layout(ours, prefix).as_in(theirs.state_dict())
         named = {place.theirs: place.read() for place in layout.places}
         return {name.replace("embed_out", "lm_head"): value for name, value in named.items()}  # of GPT-NeoX's files
     finally:

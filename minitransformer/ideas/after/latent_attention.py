@@ -84,6 +84,14 @@ class Compressed(Module):
         return super().cost(batch, length) + Cost(kept=batch * length * self.up.weight.value.shape[0])
 
 
+class Unturned(Module):
+    """A turn that turns nothing, for a model without positions. Its latent attention still has the shared keys."""
+
+    def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
+        """Return (heads, backward); backward(dheads) returns dheads."""
+        return heads, lambda dheads: dheads
+
+
 class LatentAttention(Module):
     """H attentions whose keys and values come from one latent vector for each token. x, y: (..., T, D).
 

@@ -69,7 +69,13 @@ def _decoder(config: Any) -> Callable[..., Any]:
     heads = {"d_model": 8, "d_rotary": 2} if isinstance(config, GptNeoxConfig) else shared  # half of a head turns
     # Of memories: with 8, a draw has a vector near 0 before a norm, and large gradients.
     memories = {"d_key": 4} if hasattr(config, "d_key") else {}
-    return lambda n, **sizes: replace(config, vocabulary=n, **(sizes | heads | memories))
+    known = {field.name for field in fields(config)}
+
+    def smaller(n: int, **sizes: Any) -> Any:
+        wanted = {"vocabulary": n, **sizes, **heads, **memories}
+        return replace(config, **{name: size for name, size in wanted.items() if name in known})
+
+    return smaller
 
 
 for _name, _recipe in RECIPES.items():

@@ -18,6 +18,7 @@ import numpy as np
 from ...core.layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, MultiHeadAttention, Residual
 from ...core.models.language_model import LanguageModelParts
 from ..after.grouped import grouped
+from ..after.mixer_layer import MixerLayer
 from ..after.window import Window
 
 
@@ -52,7 +53,7 @@ def decoder_of(
     *,
     norm: Callable[[], Any],
     attention: Callable[[int], Module],
-    feed_forward: Callable[[int], Module],
+    feed_forward: Callable[[int], Module] | None = None,
     residual: Callable[[Any], Residual] | None = None,
     scale: float = 1.0,
     output: Callable[[Embedding], Any] | None = None,
@@ -60,13 +61,19 @@ def decoder_of(
 ) -> LanguageModelParts:
     """The parts of a decoder, with any sub-layers.
 
-    norm(): of vectors of width d_model; attention(i), feed_forward(i): of layer i, from 0 on; residual(f): around a
-    sub-layer; output(table): what makes the logits; embedding_norm: of the token vectors.
+    norm(): of vectors of width d_model; attention(i), feed_forward(i): of layer i, from 0 on, the second if layers have
+    one; residual(f): around a sub-layer that brings none; output(table): what makes the logits; embedding_norm: of the
+    token vectors.
     """
     d = sizes.d_model
     tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
-    wrapped = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))
-    layers = [EncoderLayer.of(wrapped(attention(i)), wrapped(feed_forward(i))) for i in range(sizes.n_layers)]
+    usual = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))
+    kind, parts = (MixerLayer, [attention]) if feed_forward is None else (EncoderLayer, [attention, feed_forward])
+
+    def wrapped(part: Module) -> Residual:
+        return part if isinstance(part, Residual) else usual(part)
+
+    layers = [kind.of(*(wrapped(part(i)) for part in parts)) for i in range(sizes.n_layers)]
     table = tokens if sizes.tie_output else Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     return LanguageModelParts(
         embed=InputEmbedding(tokens, None, scale, sizes.dropout, norm=embedding_norm),

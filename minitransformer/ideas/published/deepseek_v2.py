@@ -91,14 +91,15 @@ class DeepseekV2Config:
         factor = sharper((self.scaled_angles or {}).get("factor", 1.0), self.sharpness)
         return factor**2 / math.sqrt(self.d_head + self.d_rotary)
 
+    def attention(self, i: int, rng: np.random.Generator) -> Module:
+        """What mixes the positions in layer i, from 0 on."""
+        widths = self.d_head, self.d_latent, self.d_rotary
+        mix = ScaledDotProduct(self.scale(), self.attention_dropout)
+        options: dict[str, Any] = {"d_value": self.d_value, "d_query": self.d_query, "bias": self.bias}
+        return LatentAttention(self.d_model, self.n_heads, *widths, rng=rng, mix=mix, turn=self.turn(), **options)
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of DeepSeek-V2."""
-        widths = self.d_head, self.d_latent, self.d_rotary
-
-        def attention(i: int) -> LatentAttention:
-            mix = ScaledDotProduct(self.scale(), self.attention_dropout)
-            options: dict[str, Any] = {"d_value": self.d_value, "d_query": self.d_query, "bias": self.bias}
-            return LatentAttention(self.d_model, self.n_heads, *widths, rng=rng, mix=mix, turn=self.turn(), **options)
 
         def network(width: int) -> GatedFeedForward:
             return GatedFeedForward(self.d_model, width, self.activation, self.mlp_bias, rng)
@@ -114,7 +115,7 @@ class DeepseekV2Config:
             self,
             rng,
             norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            attention=attention,
+            attention=lambda i: self.attention(i, rng),
             feed_forward=feed_forward,
         )
 
@@ -131,13 +132,13 @@ n_shared_experts       size      n_shared       2
 routed_scaling_factor  positive  gate_factor    1.0
 attention_bias         flag      bias           false
 """
-_SIZES = llama.FIELDS.replace("num_key_value_heads        size        n_key_heads          n_heads\n", "")
+SIZES = llama.FIELDS.replace("num_key_value_heads        size        n_key_heads          n_heads\n", "")
 
 
 def sizes(fields: Fields, head: str, table: str = FIELDS) -> dict[str, Any]:
     """What both config.json of DeepSeek have, under our names. table: FIELDS with the defaults of the family."""
     fields.only(pretraining_tp=1, num_key_value_heads=fields.get("num_attention_heads"), ep_size=1, moe_layer_freq=1)
-    found = {**fields.read(_SIZES), **fields.read(table)}
+    found = {**fields.read(SIZES), **fields.read(table)}
     found["tie_output"] |= head == BODY
     fields.only(head_dim=found["d_rotary"], qk_head_dim=found["d_head"] + found["d_rotary"])
     if "head_dim" in fields.document and fields.get("head_dim") is None:
@@ -145,7 +146,7 @@ def sizes(fields: Fields, head: str, table: str = FIELDS) -> dict[str, Any]:
     if found["d_rotary"] % 2:
         raise ValueError(f"qk_rope_head_dim must be even, since positions turn pairs; got {found['d_rotary']}")
     found["d_query"] = fields.size_or_none("q_lora_rank")
-    found["n_dense"] = min(_count(fields, "first_k_dense_replace"), found["n_layers"])
+    found["n_dense"] = min(count(fields, "first_k_dense_replace"), found["n_layers"])
     given: Any = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     turned = angles.read(fields, found["d_rotary"])
     if turned.pop("d_rotary") is not None or "max_length" in turned or (turned["scaled_angles"] or {}).get("short"):
@@ -166,7 +167,7 @@ def in_groups(fields: Fields, n_experts: int, k: int, at_least: int) -> dict[str
     return {"n_groups": n_groups, "groups": groups}
 
 
-def _count(fields: Fields, name: str) -> int:
+def count(fields: Fields, name: str) -> int:
     """An integer of at least 0."""
     return 0 if fields.get(name, 0) == 0 else fields.size(name)
 
@@ -188,7 +189,7 @@ def written_sizes(config: Any) -> dict[str, Any]:
     if config.sharpness:
         rotary["mscale_all_dim"] = config.sharpness
     return {
-        **written(config, _SIZES), **written(config, FIELDS), "q_lora_rank": config.d_query, "rope_parameters": rotary,
+        **written(config, SIZES), **written(config, FIELDS), "q_lora_rank": config.d_query, "rope_parameters": rotary,
         "rope_theta": config.rotary_base, "first_k_dense_replace": config.n_dense, "n_group": config.n_groups,
         "topk_group": config.groups, "num_key_value_heads": config.n_heads, "head_dim": config.d_rotary,
     }  # fmt: skip
@@ -215,7 +216,8 @@ layers.*.mlp.shared_experts.up_proj       T  stack.layers.*.feed_forward.sublaye
 layers.*.mlp.shared_experts.down_proj     T  stack.layers.*.feed_forward.sublayer.shared.output
 layers.*.mlp.gate.e_score_correction_bias =  stack.layers.*.feed_forward.sublayer.routed.route.bias
 """
-NAMES = llama.NAMES + ATTENTION + SHARED + ROUTED.replace("sublayer", "sublayer.routed")
+EXPERTS = SHARED + ROUTED.replace("sublayer", "sublayer.routed")
+NAMES = llama.NAMES + ATTENTION + EXPERTS
 
 _OTHERS = tuple(f"blk.*.attn_{which} " for which in "qkv")
 GGUF = (

@@ -17,9 +17,8 @@ from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
 from ..after.gated import GatedFeedForward
 from ..after.grouped import grouped
-from ..after.mamba2 import Mamba2
 from ..after.routing import SharedExperts
-from . import granite, llama
+from . import granite, llama, mamba2
 from .decoder import decoder_of
 from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
@@ -50,17 +49,13 @@ class GraniteHybridConfig(granite.GraniteConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "full", tuple(self.full))  # a folder has a list
-        if self.expand * self.d_model % self.n_states:
-            raise ValueError(f"{self.n_states} heads of Mamba-2 do not divide {self.expand} times {self.d_model}")
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Granite 4."""
 
         def attention(i: int) -> Module:
             if i not in self.full:
-                sizes = self.n_states, self.expand * self.d_model // self.n_states, self.d_state, self.n_groups
-                how = self.norm_eps, self.activation, self.state_bias, self.conv_bias
-                return Mamba2(self.d_model, *sizes, self.kernel, *how, rng=rng)
+                return mamba2.mixer(self, rng)
             heads = self.n_heads, self.n_key_heads or 1, self.d_head
             mix = ScaledDotProduct(self.score_factor, self.attention_dropout)
             turn = self.turn(i) if self.turned else (None, None)
@@ -91,20 +86,18 @@ num_experts_per_tok       size  k           2
 attention_bias            flag  bias        false
 """
 _OTHER = "linear_attention"
-_ENDLESS = float("inf"), {"__float__": "Infinity"}  # as JSON has it, and as the library writes it
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> GraniteHybridConfig:
     """The config of Granite 4's config.json. A step may have any length."""
-    if fields.get("time_step_limit") not in (None, *([0.0, endless] for endless in _ENDLESS)):
-        raise ValueError("time_step_limit must be from 0 to infinity: steps are not clipped here")
+    mamba2.check_steps(fields)
     kinds = fields.get("layer_types") or fields.get("layers_block_type")
     older = {"mamba": _OTHER, "attention": "full_attention"}
     renamed = [older.get(kind, kind) if isinstance(kind, str) else kind for kind in kinds or ()]
     fields = Fields({**fields.document, "layer_types": renamed}, fields.asked)
     found = {**llama.sizes(fields, head), **fields.read(FIELDS), **fields.read(granite.FIELDS)}
-    width = found["expand"] * found["d_model"]
-    fields.only(mamba_d_head="auto" if fields.get("mamba_d_head") == "auto" else width // found["n_states"])
+    if fields.get("mamba_d_head") != "auto":
+        mamba2.head_width(fields, "mamba_d_head", found)
     turned = {None: False, "nope": False, "rope": True}
     if (kind := fields.get("position_embedding_type")) not in turned:
         raise ValueError(f"position_embedding_type must be null, 'nope' or 'rope', got {str(kind)[:40]!r}")
@@ -122,21 +115,15 @@ def theirs(config: GraniteHybridConfig) -> dict[str, Any]:
     return {**llama.written_sizes(config), **tables, **own}
 
 
-NAMES = """
+NAMES = (
+    mamba2.MIXER.replace("mixer", "mamba")
+    + """
 embed_tokens                       =     tokens
 layers.*.input_layernorm           =     stack.layers.*.self_attention.norm
 layers.*.self_attn.q_proj          T     stack.layers.*.self_attention.sublayer.query
 layers.*.self_attn.k_proj          T     stack.layers.*.self_attention.sublayer.key
 layers.*.self_attn.v_proj          T     stack.layers.*.self_attention.sublayer.value
 layers.*.self_attn.o_proj          T     stack.layers.*.self_attention.sublayer.output
-layers.*.mamba.in_proj             T     stack.layers.*.self_attention.sublayer.gate|inner|write|read|step
-layers.*.mamba.conv1d.weight       taps  stack.layers.*.self_attention.sublayer.convolution.weight
-layers.*.mamba.conv1d.bias         =     stack.layers.*.self_attention.sublayer.convolution.bias
-layers.*.mamba.A_log               =     stack.layers.*.self_attention.sublayer.log_rate
-layers.*.mamba.dt_bias             =     stack.layers.*.self_attention.sublayer.shift
-layers.*.mamba.D                   =     stack.layers.*.self_attention.sublayer.skip
-layers.*.mamba.norm                =     stack.layers.*.self_attention.sublayer.norm
-layers.*.mamba.out_proj            T     stack.layers.*.self_attention.sublayer.last
 layers.*.post_attention_layernorm  =     stack.layers.*.feed_forward.norm
 layers.*.shared_mlp.input_linear   T     stack.layers.*.feed_forward.sublayer.gate|inner
 layers.*.shared_mlp.output_linear  T     stack.layers.*.feed_forward.sublayer.output
@@ -160,6 +147,7 @@ norm                               =     stack.final_norm
 /lm_head                           =     output.tokens
 /lm_head                           ~     tokens
 """
+)
 
 GGUF = """
 token_embd               =         embed_tokens

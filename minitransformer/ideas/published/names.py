@@ -48,9 +48,9 @@ class Place:
     def shape(self) -> tuple[int, ...]:
         """The shape that their tensor must have."""
         shapes = [parameter.value.shape for _, parameter in self.ours]
-        if self.mark == "taps":
-            return (shapes[0][1], 1, shapes[0][0])
         whole = shapes[0] if len(shapes) == 1 else (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+        if self.mark == "taps":
+            return (whole[1], 1, whole[0])
         return self._ones + (whole[::-1] if self._is_transposed else whole)
 
     @property
@@ -69,9 +69,10 @@ class Place:
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
         """The values of our parameters, each in a separate array."""
         if self.mark == "taps":
-            return [np.ascontiguousarray(stored[:, 0].T)]
-        whole = stored.reshape(stored.shape[len(self._ones) :])
-        whole = whole.T if self._is_transposed else whole
+            whole = stored[:, 0].T
+        else:
+            whole = stored.reshape(stored.shape[len(self._ones) :])
+            whole = whole.T if self._is_transposed else whole
         if len(self.ours) == 1:
             return [np.asarray(whole, order="C")]
         by_heads = whole.reshape(*whole.shape[:-1], self._heads, -1)
@@ -82,12 +83,12 @@ class Place:
     def read(self) -> np.ndarray:
         """Their tensor, made from our values."""
         values = [to_numpy(parameter.value) for _, parameter in self.ours]
-        if self.mark == "taps":
-            return np.ascontiguousarray(values[0].T[:, None])
         whole = values[0]
         if len(values) > 1:
             by_heads = [value.reshape(*value.shape[:-1], self._heads, -1) for value in values]
             whole = np.concatenate(by_heads, axis=-1).reshape(*whole.shape[:-1], -1)
+        if self.mark == "taps":
+            return np.ascontiguousarray(whole.T[:, None])
         whole = whole.T if self._is_transposed else whole
         return np.asarray(whole.reshape(self._ones + whole.shape), order="C")
 

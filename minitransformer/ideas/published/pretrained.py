@@ -134,8 +134,8 @@ def _check_sizes(config: Config, n_numbers: int, n_tensors: int) -> None:
         if getattr(config, name) > (_MOST_LAYERS if getattr(config, "shared", False) else n_tensors):
             raise ValueError(f"{getattr(config, name)} layers are more than the {n_tensors} tensors of the file hold")
     n_layers = 1 if getattr(config, "shared", False) else sum(getattr(config, name) for name in layers)
-    width = max(config.d_model, config.d_ff, config.n_heads * (getattr(config, "d_head", None) or 1))
-    width = max(width, getattr(config, "width", None) or 1)  # of ALBERT's tables
+    heads = getattr(config, "n_heads", 1) * (getattr(config, "d_head", None) or 1)
+    width = max(config.d_model, heads, *(getattr(config, name, None) or 1 for name in ("d_ff", "width")))  # of ALBERT
     tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary", "types")]
     if n_layers * width > n_numbers or max(tables) > n_numbers:
         raise ValueError(f"these sizes ask for more than the {n_numbers:,} numbers that the file holds")

@@ -79,7 +79,7 @@ linear_value_head_dim   size  d_value        128
 linear_conv_kernel_dim  size  kernel         4
 attention_bias          flag  bias           false
 """
-_OTHER = "linear_attention"
+OTHER = "linear_attention"
 
 
 def sizes(fields: Fields, head: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def sizes(fields: Fields, head: str) -> dict[str, Any]:
     found = {**llama.sizes(_of_text(fields), head, partial=True), **fields.read(FIELDS)}
     every = fields.size("full_attention_interval", 4)
     usual = range(every - 1, found["n_layers"], every)
-    return {**found, "full": full_layers(fields, found["n_layers"], _OTHER, usual)}
+    return {**found, "full": full_layers(fields, found["n_layers"], OTHER, usual)}
 
 
 def _of_text(fields: Fields) -> Fields:
@@ -107,7 +107,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> Qwen35Config:
 
 def theirs(config: Qwen35Config) -> dict[str, Any]:
     """Qwen3.5's config.json."""
-    kinds = two_kinds(config.n_layers, _OTHER, config.full or ())
+    kinds = two_kinds(config.n_layers, OTHER, config.full or ())
     return {**llama.written_sizes(config), **written(config, FIELDS), "layer_types": kinds}
 
 
@@ -124,7 +124,7 @@ layers.*.linear_attn.in_proj_qkv       T     stack.layers.*.self_attention.subla
 layers.*.linear_attn.in_proj_z         T     stack.layers.*.self_attention.sublayer.gate
 layers.*.linear_attn.in_proj_b         T     stack.layers.*.self_attention.sublayer.rate
 layers.*.linear_attn.in_proj_a         T     stack.layers.*.self_attention.sublayer.step
-layers.*.linear_attn.conv1d            taps  stack.layers.*.self_attention.sublayer.convolution
+layers.*.linear_attn.conv1d.weight     taps  stack.layers.*.self_attention.sublayer.convolution.query|key|value
 layers.*.linear_attn.A_log             =     stack.layers.*.self_attention.sublayer.log_rate
 layers.*.linear_attn.dt_bias           =     stack.layers.*.self_attention.sublayer.shift
 layers.*.linear_attn.norm              =     stack.layers.*.self_attention.sublayer.norm
@@ -194,7 +194,7 @@ def memory_in_gguf(fields: Fields, kind: str, n_layers: int) -> dict[str, Any]:
         "linear_key_head_dim": fields.size(f"{kind}.ssm.state_size"),
         "linear_value_head_dim": inner // n_values,
         "linear_conv_kernel_dim": fields.size(f"{kind}.ssm.conv_kernel"),
-        "layer_types": two_kinds(n_layers, _OTHER, range(every - 1, n_layers, every)),
+        "layer_types": two_kinds(n_layers, OTHER, range(every - 1, n_layers, every)),
     }
 
 

@@ -125,7 +125,8 @@ def _boxes(embed: Any, stack: Any, after: list[Module]) -> Iterator[tuple[str, t
     yield "mixes", _by_layer(layers, lambda layer: Entry(_mixes(layer.self_attention)))
     readers = [layer for layer in layers if layer.reads_memory]
     yield "reads", _by_layer(readers, lambda layer: Entry(_mixes(layer.cross_attention)))
-    yield "feeds", _by_layer(layers, lambda layer: Entry(_mixes(layer.feed_forward)))
+    feeders = [layer for layer in layers if hasattr(layer, "feed_forward")]
+    yield "feeds", _by_layer(feeders, lambda layer: Entry(_mixes(layer.feed_forward)))
     yield "ends", _entry([] if stack.final_norm is None else parts(stack.final_norm))
     yield "predicts", _entry([part for each in after for part in _whole(each)])
 

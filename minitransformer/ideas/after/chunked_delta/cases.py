@@ -51,7 +51,8 @@ def after_by_recurrence(q: Array, k: Array, v: Array, decay: Array, beta: Array,
     def longer(x: Array, more: Any) -> Array:
         return np.concatenate([x, np.broadcast_to(more, (*x.shape[:-2], width, x.shape[-1]))], axis=-2)
 
-    text = longer(q, np.eye(width)), longer(k, 0.0), longer(v, 0.0), longer(decay[..., None], 0.0)
+    decays = decay[..., None] if decay.ndim < q.ndim else decay.swapaxes(-1, -2)  # one for a key, or for each entry
+    text = longer(q, np.eye(width)), longer(k, 0.0), longer(v, 0.0), longer(decays, 0.0)
     none = np.zeros((*beta.shape[:-1], width))
     return gated_delta(*text, np.concatenate([beta, none], axis=-1), memory, scale=1.0)[0]
 

@@ -85,7 +85,7 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
 
     overlaps = earlier * lasting * (k @ k.swapaxes(-1, -2))
     coupling = overlaps * beta[..., None, :]
-    inverse = _inverse(coupling)
+    inverse = inverse_of(coupling)
     novel = v - early_k @ memory
     error = inverse @ novel
     written = rates * error
@@ -129,7 +129,7 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
     return result, backward
 
 
-def _inverse(coupling: Array) -> Array:
+def inverse_of(coupling: Array) -> Array:
     """(1 + coupling)⁻¹, by halves: the inverse of (A 0; B D) is (A⁻¹ 0; -D⁻¹ B A⁻¹ D⁻¹).
 
     Only what is below the diagonal counts. Unlike a sum of powers of the coupling it cancels no large numbers.
@@ -138,7 +138,7 @@ def _inverse(coupling: Array) -> Array:
     if n == 1:
         return xp.ones_like(coupling)
     half = n // 2
-    first, second = _inverse(coupling[..., :half, :half]), _inverse(coupling[..., half:, half:])
+    first, second = inverse_of(coupling[..., :half, :half]), inverse_of(coupling[..., half:, half:])
     below = -(second @ coupling[..., half:, :half] @ first)
     above = xp.zeros_like(coupling[..., :half, half:])
     upper, lower = xp.concatenate([first, above], axis=-1), xp.concatenate([below, second], axis=-1)
@@ -182,9 +182,9 @@ def chunked_delta(
 
 
 def in_chunks(
-    q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array, chunk: int = 64
+    q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array, chunk: int = 64, rule: Any = delta_chunk
 ) -> tuple[tuple[Array, Array], Pullback]:
-    """((output, memory after the text), backward), without a scale.
+    """((output, memory after the text), backward), without a scale. rule: of one chunk, with these arguments.
 
     backward(doutput, later) returns (dq, dk, dv, ddecay, dbeta, earlier): the gradients of the memory after the text,
     and of the one before it.
@@ -194,7 +194,7 @@ def in_chunks(
     outputs, pullbacks = [], []
     for at in places:
         q_at, k_at, v_at = q[..., at, :], k[..., at, :], v[..., at, :]
-        result, pullback = delta_chunk(q_at, k_at, v_at, decay[..., at], beta[..., at], memory)
+        result, pullback = rule(q_at, k_at, v_at, decay[..., at], beta[..., at], memory)
         n = result.shape[-2] - memory.shape[-2]
         outputs.append(result[..., :n, :])
         memory = result[..., n:, :]
@@ -228,13 +228,14 @@ def chunk_cost(batch: int, length: int, d_k: int, d_v: int, chunk: int) -> Cost:
     total = Cost()
     for start in range(0, length, chunk):
         t = min(chunk, length - start)
-        flops = 2 * t * t * (2 * d_k + 2 * d_v + 1) + 2 * 3 * t * d_k * d_v + _inverse_flops(t)
+        flops = 2 * t * t * (2 * d_k + 2 * d_v + 1) + 2 * 3 * t * d_k * d_v + inverse_flops(t)
         memory = d_k + (chunk if start else 0)
         kept = 4 * t * t + t * (3 * d_k + 2 * d_v + 1) + memory * d_v
         total += Cost(batch * flops, batch * kept + 2 * t * t)  # and two matrices of ones
     return total
 
 
-def _inverse_flops(n: int) -> int:
+def inverse_flops(n: int) -> int:
+    """The multiplications and additions of inverse_of."""
     half = n // 2
-    return 0 if n == 1 else _inverse_flops(half) + _inverse_flops(n - half) + 2 * half * (n - half) * n
+    return 0 if n == 1 else inverse_flops(half) + inverse_flops(n - half) + 2 * half * (n - half) * n

@@ -17,6 +17,7 @@ op = partial(case.op, room=own)
 op("step_decay", (2, 5, 3), (3,), (3,))
 _REAL = np.array([[True] * 5, [False] * 2 + [True] * 3])[:, None]
 layer("GatedDeltaNet", lambda: GatedDeltaNet(3, 4, 2, 5, 2, kernel=3, chunk=2), (3, 3))
+layer("GatedDeltaNet with β up to 2", lambda: GatedDeltaNet(3, 2, 1, 3, 2, kernel=2, most=2.0), (3, 3))
 layer("GatedDeltaNet padded", lambda: GatedDeltaNet(6, 2, 2, 3, 2), (2, 5, 6), mask=_REAL, along_directions=True)
 layer_of_every_rank("GatedDeltaNet", lambda: GatedDeltaNet(4, 2, 1, 3, 2, kernel=2), (..., 3, 4))
 _NET = partial(GatedDeltaNet, 8, 4, 2, 6, 5, eps=1e-3, chunk=2)

@@ -2,7 +2,7 @@
 
     q, k, v = silu(short convolution(x W_Q, x W_K, x W_V))     heads of keys may be shared by heads of values
     q, k    of length 1                                √(Σ k² + ε), so β = 1 replaces a value entirely
-    β       = σ(x W_β),    decay = -e^{log_rate} softplus(x W_decay + shift)       one number for each head
+    β       = most · σ(x W_β),    decay = -e^{log_rate} softplus(x W_decay + shift)       one number for each head
     heads   = gated delta rule(q, k, v, decay, β)
     y       = (norm(heads) ∘ silu(x W_gate)) W_O
 
@@ -24,7 +24,7 @@ from ....core.layers.cache import no_backward
 from ....core.layers.module import generator
 from ....core.ops import silu
 from ...before.state_cache import StateCache
-from ..chunked_delta import in_chunks
+from ..chunked_delta import delta_chunk, in_chunks
 from ..chunked_delta.op import chunk_cost
 from ..gated import gated
 from ..gated_convolution.layer import real_tokens
@@ -47,14 +47,45 @@ class DeltaCache(StateCache):
         self.convolution.select(rows)
 
 
+class SharedConvolution(ShortConvolution):
+    """The short convolution of queries, keys and values side by side, with a weight for each. widths: theirs."""
+
+    def __init__(
+        self, widths: tuple[int, int, int], kernel: int, activation: str | None, rng: np.random.Generator | None = None
+    ) -> None:
+        super().__init__(sum(widths), kernel, False, activation, rng)
+        parts = np.split(self.weight.value, np.cumsum(widths)[:-1], axis=-1)
+        del self.weight
+        self.query, self.key, self.value = map(Parameter, parts)
+
+    def filters(self) -> Array:
+        """The three weights side by side, (kernel, width)."""
+        weights = [part.value for part in (self.query, self.key, self.value)]
+        return array_module(weights[0]).concatenate(weights, axis=-1)
+
+    def learn(self, dweight: Array) -> None:
+        """Add to the gradient of each weight."""
+        start = 0
+        for part in (self.query, self.key, self.value):
+            end = start + part.value.shape[-1]
+            part.grad += dweight[:, start:end]
+            start = end
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """As ShortConvolution, and the weights side by side."""
+        return super().cost(batch, length) + Cost(kept=self.filters().size)
+
+
 class GatedDeltaNet(Module):
     """Reads a text with one memory for each head of values. x, y: (..., T, D). It can replace attention in a layer.
 
     n_key_heads: heads of queries and keys, which n_heads heads of values share. kernel: of the convolution. chunk:
     positions in a chunk. The rates start uniform up to 16, and their logarithms are learned; the shift starts at one.
+    most: the largest β. Above 1 a memory may write the opposite of what it holds, so that it can count (Grazzi et al.
+    2024, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues").
     """
 
-    @declared("d_model, n_heads, n_key_heads, d_key, d_value, kernel, chunk > 0; eps > 0")
+    @declared("d_model, n_heads, n_key_heads, d_key, d_value, kernel, chunk, most > 0; eps > 0")
     def __init__(
         self,
         d_model: int,
@@ -67,15 +98,15 @@ class GatedDeltaNet(Module):
         activation: str = "silu",
         chunk: int = 64,
         rng: np.random.Generator | None = None,
+        most: float = 1.0,
     ) -> None:
         if n_heads % n_key_heads:
             raise ValueError(f"GatedDeltaNet: {n_heads} heads of values cannot share {n_key_heads} of keys equally")
         rng = generator(rng)
         self.keys, self.values = n_key_heads * d_key, n_heads * d_value  # widths of all heads together
-        width = 2 * self.keys + self.values
         self.query, self.key = (Linear(d_model, self.keys, False, rng) for _ in range(2))
         self.value = Linear(d_model, self.values, False, rng)
-        self.convolution = ShortConvolution(width, kernel, False, activation, rng)
+        self.convolution = SharedConvolution((self.keys, self.keys, self.values), kernel, activation, rng)
         self.rate, self.step = (Linear(d_model, n_heads, False, rng) for _ in range(2))
         rates = np.maximum(rng.uniform(0.0, 16.0, n_heads), 0.01)  # no memory lasts for ever
         self.log_rate = Parameter(np.log(rates).astype(np.float32))
@@ -83,9 +114,12 @@ class GatedDeltaNet(Module):
         self.gate = Linear(d_model, self.values, False, rng)
         self.norm = RMSNorm(d_value, eps)
         self.output = Linear(self.values, d_model, False, rng)
-        self.d_model, self.n_memories, self.n_key_heads, self.chunk = d_model, n_heads, n_key_heads, chunk
+        self.d_model, self.n_memories, self.n_key_heads, self.chunk, self.most = (
+            d_model, n_heads, n_key_heads, chunk, most
+        )  # fmt: skip
 
     new_cache = DeltaCache
+    rule, opening = staticmethod(delta_chunk), staticmethod(silu)  # of one chunk, and of the gate
 
     def __call__(
         self,
@@ -109,7 +143,7 @@ class GatedDeltaNet(Module):
         (decay, beta), rates_backward = self._rates(kept)
         empty = array_module(x).zeros((*q.shape[:-2], q.shape[-1], v.shape[-1]), x.dtype)
         before = empty if cache is None or cache.state is None else cache.state
-        (heads, after), delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk)
+        (heads, after), delta_backward = in_chunks(q, k, v, decay, beta, before, self.chunk, self.rule)
         if cache is not None:
             cache.keep(after, x.shape[-2])
         y, outputs_backward = self._outputs(kept, heads)
@@ -151,27 +185,38 @@ class GatedDeltaNet(Module):
 
     def _rates(self, x: Array) -> tuple[tuple[Array, Array], Pullback]:
         """How much of the memory stays, as a logarithm, and how much of an error is written: (..., H, T)."""
-        steps, step_backward = self.step(x)
-        decay, decay_backward = step_decay(steps, self.log_rate.value, self.shift.value)
+        decay, decay_backward = self._decays(x)
         asked, rate_backward = self.rate(x)
-        beta, beta_backward = sigmoid(asked)
+        share, share_backward = sigmoid(asked)
+        beta = self.most * share
 
         def backward(of_decay: Array, of_beta: Array) -> Array:
+            dshare = self.most * of_beta.swapaxes(-1, -2)
+            dasked = share_backward(dshare)
+            dx = decay_backward(of_decay) + rate_backward(dasked)
+            return dx
+
+        return (decay, beta.swapaxes(-1, -2)), backward
+
+    def _decays(self, x: Array) -> tuple[Array, Pullback]:
+        steps, step_backward = self.step(x)
+        decay, decay_backward = step_decay(steps, self.log_rate.value, self.shift.value)
+
+        def backward(of_decay: Array) -> Array:
             dsteps, dlog_rate, dshift = decay_backward(of_decay.swapaxes(-1, -2))
             self.log_rate.grad += dlog_rate
             self.shift.grad += dshift
-            dasked = beta_backward(of_beta.swapaxes(-1, -2))
-            dx = step_backward(dsteps) + rate_backward(dasked)
+            dx = step_backward(dsteps)
             return dx
 
-        return (decay.swapaxes(-1, -2), beta.swapaxes(-1, -2)), backward
+        return decay.swapaxes(-1, -2), backward
 
     def _outputs(self, x: Array, heads: Array) -> tuple[Array, Pullback]:
         """What the heads read, normed, through the gate that x sets, and mapped: (..., T, D)."""
         opening, gate_backward = self.gate(x)
         gates, split_backward = self.ops.split_heads(opening, self.n_memories)
         normed, norm_backward = self.norm(heads)
-        passed, gated_backward = gated(gates, normed, silu)
+        passed, gated_backward = gated(gates, normed, self.opening)
         merged, merge_backward = self.ops.merge_heads(passed)
         y, output_backward = self.output(merged)
 
@@ -194,7 +239,7 @@ class GatedDeltaNet(Module):
             self.d_model,  # the input
             2 * n_keys * (d_k + 1),  # what made queries and keys as long as they are
             3 * h * d_k,  # both, repeated for all heads of values, and the queries divided
-            3 * h,  # steps, decays, rates
+            4 * h,  # steps, decays, rates and the shares that they are made of
             (h - 1) * (d_v + 1),  # the norm of every head but the one that it counts itself
             4 * h * d_v,  # what passes the gates: their sigmoids, the gates, what they multiply, and the merged product
         )

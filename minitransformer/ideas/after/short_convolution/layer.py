@@ -46,9 +46,10 @@ class ShortConvolution(Module):
 
         With a cache, x holds only the new tokens, and there is no backward.
         """
-        kernel, width = self.weight.value.shape
+        weight = self.filters()
+        kernel, width = weight.shape
         self.takes_sequences(width, "width", x=x)
-        self.takes(x, self.weight.value, width, "its width")
+        self.takes(x, weight, width, "its width")
         bias = None if self.bias is None else self.bias.value
         if cache is not None:
             front = cache.state
@@ -56,24 +57,32 @@ class ShortConvolution(Module):
                 front = array_module(x).zeros((*x.shape[:-2], kernel - 1, width), x.dtype)
             seen = array_module(x).concatenate([front, x], axis=-2)
             cache.keep(seen[..., x.shape[-2] :, :], x.shape[-2])
-            mixed = short_convolution(seen, self.weight.value, bias)[0][..., kernel - 1 :, :]
+            mixed = short_convolution(seen, weight, bias)[0][..., kernel - 1 :, :]
             return self._activated(mixed)[0], no_backward
-        mixed, mix_backward = short_convolution(x, self.weight.value, bias)
+        mixed, mix_backward = short_convolution(x, weight, bias)
         y, activation_backward = self._activated(mixed)
 
         def backward(dy: Array) -> Array:
             dmixed = activation_backward(dy)
             dx, dweight, *dbias = mix_backward(dmixed)
-            self.weight.grad += dweight
+            self.learn(dweight)
             if self.bias is not None:
                 self.bias.grad += dbias[0]
             return dx
 
         return y, backward
 
+    def filters(self) -> Array:
+        """The weight, (kernel, width)."""
+        return self.weight.value
+
+    def learn(self, dweight: Array) -> None:
+        """Add to the gradient of the weight."""
+        self.weight.grad += dweight
+
     def cost(self, batch: int, length: int) -> Cost:
         """No matrix product. Kept: the input in windows, and what f needs."""
-        kernel, width = self.weight.value.shape
+        kernel, width = self.filters().shape
         for_f = 0 if self.activation is None else kept_by(self.activation)
         return Cost(kept=batch * length * width * (kernel + for_f))
 

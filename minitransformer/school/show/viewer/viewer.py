@@ -117,6 +117,8 @@ def view(
     naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
     tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
     kinds = _kinds(model)
+    if not any(n for _, n, _ in kinds):
+        raise ValueError("view: no layer of this model attends, so there are no weights to show")
     which = _which(layers, [n for _, n, _ in kinds])
     n_maps = [len(shown) * model.config.n_heads for shown in which]
     areas = [len(tokens[kind.queries]) * len(tokens[kind.keys]) for kind, _, _ in kinds]

@@ -1,0 +1,169 @@
+"""Kimi Linear: Kimi Team 2025, "Kimi Linear: An Expressive, Efficient Attention Architecture", section 4.
+
+Three of four layers keep a memory by Kimi Delta Attention, where each channel fades at its own rate. The fourth attends
+as in DeepSeek-V3, from latent vectors, but without positions: the memories tell the order. The experts are DeepSeek's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.layers import Module
+from ..after.channel_delta import KimiDeltaAttention
+from ..after.latent_attention import Unturned
+from . import deepseek_v2, deepseek_v3, llama
+from .family import BODY, WORDS, Family, Stored
+from .fields import Fields, written
+from .layer_kinds import full_layers, two_kinds
+from .names import lines
+
+
+@dataclass(frozen=True)
+class KimiLinearConfig(deepseek_v3.DeepseekV3Config):
+    """Sizes of a Kimi Linear: those of a DeepSeek-V3. full: the layers that attend, from 0 on; by default every fourth.
+
+    n_memories: memories of a layer; d_memory: width of their keys and values; kernel: of the convolution.
+    """
+
+    full: tuple[int, ...] | None = None
+    n_memories: int = 32
+    d_memory: int = 128
+    kernel: int = 4
+
+    def __post_init__(self) -> None:
+        usual = tuple(range(4, self.n_layers, 4))
+        object.__setattr__(self, "full", usual if self.full is None else tuple(self.full))  # a folder has a list
+
+    def turn(self, interleaved: bool | None = None) -> Any:
+        """Nothing turns."""
+        return Unturned()
+
+    def attention(self, i: int, rng: np.random.Generator) -> Module:
+        """What mixes the positions in layer i, from 0 on."""
+        if i in (self.full or ()):
+            return super().attention(i, rng)
+        sizes = self.n_memories, self.d_memory, self.kernel, self.norm_eps, self.activation
+        return KimiDeltaAttention(self.d_model, *sizes, rng=rng)
+
+
+_SIZES = deepseek_v2.SIZES.replace("max_position_embeddings", "model_max_length")
+FIELDS = """
+qk_nope_head_dim        size      d_head       128
+qk_rope_head_dim        size      d_rotary     64
+v_head_dim              size      d_value      128
+kv_lora_rank            size      d_latent     512
+moe_intermediate_size   size      d_expert     1024
+num_experts             size      n_experts    256
+num_experts_per_token   size      k            8
+num_shared_experts      size      n_shared     1
+moe_renormalize         flag      gates_sum    true
+routed_scaling_factor   positive  gate_factor  2.446
+attention_bias          flag      bias         false
+linear_num_heads        size      n_memories   32
+linear_head_dim         size      d_memory     128
+linear_conv_kernel_dim  size      kernel       4
+"""
+_OTHER = "linear_attention"
+_IN_ONE = {"head_dim": "linear_head_dim", "num_heads": "linear_num_heads"}
+_IN_ONE["short_conv_kernel_size"] = "linear_conv_kernel_dim"
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> KimiLinearConfig:
+    """The config of Kimi Linear's config.json. The published one has the sizes of memories in linear_attn_config."""
+    fields.only(mla_use_nope=True, moe_router_activation_func="sigmoid", moe_layer_freq=1, tie_word_embeddings=False)
+    fields.only(num_nextn_predict_layers=0, num_key_value_heads=fields.get("num_attention_heads"), pretraining_tp=1)
+    memories: dict[str, Any] = fields.get("linear_attn_config") or {}
+    inside = {name: memories[given] for given, name in _IN_ONE.items() if given in memories}
+    fields = Fields({"rms_norm_eps": 1e-5, "model_max_length": 1 << 20, **fields.document, **inside}, fields.asked)
+    found = {**fields.read(_SIZES), **fields.read(FIELDS)}
+    n, counted = found["n_layers"], memories.get("full_attn_layers")
+    full = full_layers(fields, n, _OTHER, range(4, n, 4) if counted is None else [i - 1 for i in counted])
+    dense = deepseek_v2.count(fields.otherwise(first_k_dense_replace=1), "first_k_dense_replace")
+    kinds = fields.get("mlp_layer_types") or ["dense"] * min(dense, n) + ["sparse"] * (n - dense)
+    if kinds != ["dense"] * (n_dense := kinds.count("dense")) + ["sparse"] * (n - n_dense):
+        raise ValueError(f"mlp_layer_types must be 'dense' in the first layers and 'sparse' in the rest, {n} in all")
+    groups = fields.otherwise(num_expert_group=1, topk_group=1)
+    found |= deepseek_v2.in_groups(
+        groups.otherwise(n_group=groups.get("num_expert_group")), found["n_experts"], found["k"], 2
+    )
+    found["tie_output"] |= head == BODY
+    return KimiLinearConfig(**found, full=full, n_dense=n_dense, d_query=fields.size_or_none("q_lora_rank"))
+
+
+def theirs(config: KimiLinearConfig) -> dict[str, Any]:
+    """Kimi Linear's config.json."""
+    return {
+        **written(config, _SIZES), **written(config, FIELDS),
+        "q_lora_rank": config.d_query, "num_key_value_heads": config.n_heads,
+        "layer_types": two_kinds(config.n_layers, _OTHER, config.full or ()), "tie_word_embeddings": False,
+        "mlp_layer_types": ["dense"] * config.n_dense + ["sparse"] * (config.n_layers - config.n_dense),
+        "num_expert_group": config.n_groups, "topk_group": config.groups,
+    }  # fmt: skip
+
+
+MEMORIES = """
+layers.*.self_attn.q_conv1d.weight   taps  stack.layers.*.self_attention.sublayer.convolution.query
+layers.*.self_attn.k_conv1d.weight   taps  stack.layers.*.self_attention.sublayer.convolution.key
+layers.*.self_attn.v_conv1d.weight   taps  stack.layers.*.self_attention.sublayer.convolution.value
+layers.*.self_attn.b_proj            T     stack.layers.*.self_attention.sublayer.rate
+layers.*.self_attn.f_a_proj          T     stack.layers.*.self_attention.sublayer.step.down
+layers.*.self_attn.f_b_proj          T     stack.layers.*.self_attention.sublayer.step.up
+layers.*.self_attn.A_log             1x1   stack.layers.*.self_attention.sublayer.log_rate
+layers.*.self_attn.dt_bias           =     stack.layers.*.self_attention.sublayer.shift
+layers.*.self_attn.g_a_proj          T     stack.layers.*.self_attention.sublayer.gate.down
+layers.*.self_attn.g_b_proj          T     stack.layers.*.self_attention.sublayer.gate.up
+layers.*.self_attn.conv1d.weight     |taps stack.layers.*.self_attention.sublayer.convolution.query|key|value
+layers.*.self_attn.forget_gate.f_a_proj    |T    stack.layers.*.self_attention.sublayer.step.down
+layers.*.self_attn.forget_gate.f_b_proj    |T    stack.layers.*.self_attention.sublayer.step.up
+layers.*.self_attn.forget_gate.A_log       |1x1  stack.layers.*.self_attention.sublayer.log_rate
+layers.*.self_attn.forget_gate.dt_bias     |=    stack.layers.*.self_attention.sublayer.shift
+layers.*.block_sparse_moe.gate_proj        |T    stack.layers.*.feed_forward.sublayer.gate
+layers.*.block_sparse_moe.up_proj          |T    stack.layers.*.feed_forward.sublayer.inner
+layers.*.block_sparse_moe.down_proj        |T    stack.layers.*.feed_forward.sublayer.output
+"""
+
+
+def _experts() -> str:
+    """DeepSeek's lines of the experts in two spellings: as published, and as in the library's models."""
+    found = ""
+    for theirs, mark, ours in lines(deepseek_v2.EXPERTS):
+        found += f"{theirs} |{mark.strip('|')} {ours}\n"
+        if mark[0] != "|":
+            theirs = theirs.replace(".mlp.", ".block_sparse_moe.")
+            for number, part in (("1", "gate_proj"), ("2", "down_proj"), ("3", "up_proj")):
+                theirs = theirs.replace(f"experts.*.{part}", f"experts.*.w{number}")
+            found += f"{theirs} {mark} {ours}\n"
+    return found
+
+
+_NORMS = {
+    True: "layers.*.self_attn.kv_a_layernorm = stack.layers.*.self_attention.sublayer.norm\n",
+    False: "layers.*.self_attn.o_norm = stack.layers.*.self_attention.sublayer.norm\n",
+}
+_ATTENTION = "".join(line + "\n" for line in deepseek_v2.ATTENTION.splitlines() if "kv_a_layernorm" not in line)
+
+
+def names(config: KimiLinearConfig) -> str:
+    """The table of names. The norm inside a sub-layer has another one in layers that attend."""
+    norms = [_NORMS[i in (config.full or ())].replace("*", str(i)) for i in range(config.n_layers)]
+    return llama.NAMES + _ATTENTION + MEMORIES + _experts() + "".join(norms)
+
+
+FAMILY = Family(
+    "kimi_linear", "model", {"KimiLinearModel": BODY, "KimiLinearForCausalLM": WORDS}, ours, theirs, names,
+    recipe=KimiLinearConfig,
+    adds="a memory whose channels fade apart in three of four layers; latent attention without positions; experts",
+    small={
+        "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4,
+        "intermediate_size": 8, "num_hidden_layers": 3, "model_max_length": 32, "bos_token_id": None,
+        "eos_token_id": None, "pad_token_id": None, "q_lora_rank": 5, "kv_lora_rank": 6, "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 6, "v_head_dim": 5, "num_experts": 6, "num_expert_group": 2, "topk_group": 1,
+        "num_experts_per_token": 2, "moe_intermediate_size": 7, "routed_scaling_factor": 1.5, "rms_norm_eps": 1e-2,
+        "layer_types": [_OTHER, "full_attention", _OTHER], "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "linear_num_heads": 3, "linear_head_dim": 5, "linear_conv_kernel_dim": 3,
+    },
+    ignored="head_dim qk_head_dim rope_* use_grouped_topk first_k_dense_replace",
+)  # fmt: skip

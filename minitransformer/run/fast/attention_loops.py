@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 
 from .blas import AS_IT_IS, FLIPPED, matrix_product, multiply
-from .loops import compiled, exponentials, f
+from .loops import compiled, copy, exponentials, f
 
 ROWS, TILE = 128, 512
 
@@ -111,7 +111,7 @@ def attend_backward(
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
                 ds = gradients[: (stop - start) * width].reshape(stop - start, width)
                 if stored.size:
-                    e[:] = stored[b, h, start:stop]
+                    copy(stored[b, h, start:stop], e)
                 else:
                     multiply(gemm, AS_IT_IS, FLIPPED, scale, q_rows, k[b, h, first:last], f(0.0), e)
                 multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dout_rows, v[b, h, first:last], f(0.0), ds)
@@ -142,7 +142,8 @@ def attend_backward(
                 multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), e, dout_rows, f(1.0), dv_head[first:last])
                 multiply(gemm, AS_IT_IS, AS_IT_IS, scale, ds, k[b, h, first:last], f(first > 0), dq_rows)
                 multiply(gemm, FLIPPED, AS_IT_IS, scale, ds, q_rows, f(1.0), dk_head[first:last])
-        dk[b, h, :, :], dv[b, h, :, :] = dk_head, dv_head
+        copy(dk_head, dk[b, h])
+        copy(dv_head, dv[b, h])
 
 
 # ----------------------------------------------------------------------------------------------- ready to be called

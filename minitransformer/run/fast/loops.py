@@ -67,6 +67,14 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 @compiled()
+def copy(x, y):
+    """y[:] = x. Numba compiles its own assignment for two seconds, because that contains the text of an error."""
+    for i in range(y.shape[0]):
+        for j in range(y.shape[1]):
+            y[i, j] = x[i, j]
+
+
+@compiled()
 def adam(value, g, m, v, shrink, beta1, beta2, rest1, rest2, rate, grow, eps):
     """rest_i is 1 - β_i, rate is the learning rate over 1 - β_1^t, and grow is 1 / (1 - β_2^t). None of these may be
     computed in float32, which loses the significant digits for β_i near 1. A division takes longer than everything

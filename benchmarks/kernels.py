@@ -15,6 +15,7 @@ import threadpoolctl
 from minitransformer import fast
 from minitransformer import ops as written
 from minitransformer.layers import Cache, Encoder, FeedForward, Parameter
+from minitransformer.run.fast.compiler import compile_first
 from minitransformer.run.fast.row_blocks import numpy_only
 from minitransformer.run.machines.freed_memory import keep_freed_memory
 from minitransformer.training import Accelerate, AdamW, as_written
@@ -106,6 +107,7 @@ Measured = dict[str, Times]
 
 def measure(repetitions: int, say: Callable[[str], None]) -> Measured:
     keep_freed_memory()
+    compile_first()
     textbook, quick = calls(written, as_written), calls(fast.ops, fast.accelerate)
     measured: Measured = {}
     with threadpoolctl.threadpool_limits(1, user_api="blas"):

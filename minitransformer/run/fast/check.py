@@ -29,7 +29,7 @@ from ...core import ops as textbook
 from ...core.arrays.backend import Array, to_device, to_numpy
 from ...core.layers import Module
 from ...core.training import as_written
-from . import attention, decoding, ops, row_blocks
+from . import attention, compiler, decoding, ops, row_blocks
 from . import layers as fast_layers
 from .large_cases import LARGE, to_accelerate
 from .twins import accelerate
@@ -56,6 +56,7 @@ class Form:
 
 def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
     """Run a case in every form available, and compare each with the textbook form."""
+    compiler.compile_first()
     exact = _results(case, seed, device, "float64", as_written)
     sizes, errors = _sizes(exact), []
     for moved in range(3):
@@ -69,6 +70,13 @@ def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
     return [
         _run(case, seed, device, dtype, way, exact, bounds[dtype], taker) for dtype, way, taker in _ways(case, device)
     ]
+
+
+def call_every_loop() -> None:
+    """Run the large cases in float32. They reach every loop, so Numba compiles those that its cache does not have."""
+    for case in LARGE.values():
+        with _shared_out():
+            _results(case, 0, "numpy", "float32", _twin)
 
 
 def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:

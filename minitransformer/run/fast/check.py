@@ -34,8 +34,8 @@ from . import layers as fast_layers
 from .large_cases import LARGE, to_accelerate
 from .twins import accelerate
 
-KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "feed_forward", "gelu", "layer_norm"}
-KERNELS |= {"linear"}  # the functions of this package that compute, or decline
+# The functions of this package that compute, or decline.
+KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "gelu", "layer_norm", "linear"}
 EPS = float(np.finfo(np.float32).eps)
 NAMES = ("as written", "NumPy form", "compiled", "CUDA")
 
@@ -92,7 +92,7 @@ def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:
 
 def _taker(case: Case) -> str:
     """The kernel that a large case is made for, if it can run on this machine."""
-    made_for = {"FeedForward": "feed_forward", "EncoderLayer": "encoder_layer", "Adam": "adam", "AdamW": "adam"}
+    made_for = {"EncoderLayer": "encoder_layer", "Adam": "adam", "AdamW": "adam"}
     from . import layer_loops  # needs Numba
 
     ready = LARGE.get(case.name) is case and layer_loops.ready()

@@ -1,7 +1,8 @@
 """How long one waits before anything happens: python -m benchmarks.first --repetitions 5
 
 Each time is that of a new process, from its start to its end. "Nothing compiled" has an empty cache of Numba. The cases
-take turns. The processor's time does not count the compiler beside the run; on a busy machine it is the better measure.
+take turns; only the compiler has a single one. The processor's time is that of the process alone, without the compiler
+beside it. On a busy machine it is the better measure.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ CASES = {  # what, whether the loops are compiled before, and the arguments of P
     "a training step, all compiled": (True, ["-c", STEP]),
     "a token of a decoder, nothing compiled": (False, ["-c", TOKEN]),
     "a token of a decoder, all compiled": (True, ["-c", TOKEN]),
-    "all loops compiled": (False, ["-c", COMPILE]),
     "import minitransformer": (True, ["-c", "import minitransformer"]),
     "minitransformer --help": (True, ["-m", "minitransformer", "--help"]),
     "minitransformer train lm --help": (True, ["-m", "minitransformer", "train", "lm", "--help"]),
@@ -57,24 +57,21 @@ def measure(repetitions: int) -> dict[str, list[tuple[float, float]]]:
     """For each case, the seconds of every round, and those of the processor."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in CASES}
     with tempfile.TemporaryDirectory() as full:
-        _run([sys.executable, "-c", COMPILE], full)
+        times["the compiler, all loops"] = [_run(["-c", COMPILE], full)]
         for _ in range(repetitions):
             for name, (compiled, arguments) in CASES.items():
                 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:  # the compiler may still write
-                    began, used = time.perf_counter(), _used()
-                    _run([sys.executable, *arguments], full if compiled else empty)
-                    times[name].append((time.perf_counter() - began, _used() - used))
+                    times[name].append(_run(arguments, full if compiled else empty))
     return times
 
 
-def _run(command: list[str], cache: str) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"NUMBA_CACHE_DIR": cache})
-
-
-def _used() -> float:
-    """Seconds of the processor that all processes have taken which have ended so far."""
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
+def _run(arguments: list[str], cache: str) -> tuple[float, float]:
+    """Run Python; return the seconds, and those of the processor."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    environment = os.environ | {"NUMBA_CACHE_DIR": cache}
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,15 +66,16 @@ def test_without_a_folder_for_the_cache_the_run_stays_in_numpy_and_says_so(
         compile_all()
 
 
-@pytest.mark.parametrize(("sent", "ended"), [(b"", [1]), (b".", [])])
-def test_the_compiler_ends_when_the_pipe_closes_without_a_word(
-    sent: bytes, ended: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sent", "wanted"), [(b"", ["end"]), (b".", ["wait", "end"])])
+def test_the_compiler_ends_with_a_killed_run_and_a_minute_after_one_that_is_over(
+    sent: bytes, wanted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statuses: list[int] = []
+    done: list[str] = []
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sent)))
-    monkeypatch.setattr(os, "_exit", statuses.append)
+    monkeypatch.setattr(time, "sleep", lambda seconds: done.append("wait"))
+    monkeypatch.setattr(os, "_exit", lambda status: done.append("end"))
     _end_with_stdin()
-    assert statuses == ended
+    assert done == wanted
 
 
 RUN = """
@@ -106,7 +108,7 @@ def _alive(process: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [True, False])
-def test_the_compiler_ends_with_a_killed_run_and_outlives_one_that_is_over(killed: bool, tmp_path: Path) -> None:
+def test_the_compiler_ends_with_a_run_that_is_killed_alone(killed: bool, tmp_path: Path) -> None:
     began, go_on, ended = (str(tmp_path / name) for name in ("began", "go on", "ended"))
     until = "False" if killed else f"__import__('os').path.exists({began!r})"
     environment = {name: value for name, value in os.environ.items() if name != "MINITRANSFORMER_COMPILE"}

@@ -13,12 +13,13 @@ from . import compiler
 from .check import call_every_loop
 
 PATIENCE = 300  # seconds to wait for another process that compiles
+REST = 60.0  # seconds that the compiler has after the end of a run; the next one begins with what is in the cache then
 
 
 def compile_all(beside: bool = False) -> None:
     """Compile all loops, or wait for another process that does. beside: with lower priority, and not after the end of
-    stdin, which a killed run closes. A byte from there says that the run is over, and the work goes on. Raises OSError
-    if there is no cache, or it cannot be written.
+    stdin, which a killed run closes. A byte from there says that the run is over; then REST seconds are left. Raises
+    OSError if there is no cache, or it cannot be written.
     """
     if beside:
         getattr(os, "nice", abs)(5)  # a quarter of a core that is busy: the compiler must not starve, either
@@ -41,5 +42,6 @@ def compile_all(beside: bool = False) -> None:
 
 
 def _end_with_stdin() -> None:
-    if not sys.stdin.buffer.read(1):
-        os._exit(1)
+    if sys.stdin.buffer.read(1):
+        time.sleep(REST)
+    os._exit(1)

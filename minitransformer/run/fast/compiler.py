@@ -2,7 +2,7 @@
 
 Numba needs some time for all loops, once on each machine. A process of low priority does it, and keeps the machine
 code in Numba's cache. When it has ended, this process takes the loops from there. If the run is killed, that process
-ends too; if the run is over before, it finishes its work.
+ends too; if the run is over before, it has another minute.
 
 The two forms differ by rounding. So a run has the same bits as another only if both begin with the loops. Later runs
 do, and so do ranks, which must not differ from each other. MINITRANSFORMER_COMPILE=first makes every run wait for the
@@ -86,11 +86,11 @@ def _compile_beside() -> None:
     except OSError:  # no process can be started here
         return
 
-    def let_it_finish() -> None:
+    def leave_it_a_minute() -> None:
         with contextlib.suppress(OSError):  # Ctrl-C has ended it, too
             os.write(process.stdin.fileno(), b".")
 
-    atexit.register(let_it_finish)
+    atexit.register(leave_it_a_minute)
     _ready = process.wait() == 0
-    atexit.unregister(let_it_finish)
+    atexit.unregister(leave_it_a_minute)
     process.stdin.close()

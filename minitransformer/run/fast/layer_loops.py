@@ -120,7 +120,7 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, bi
     scale, raised_weights, raised1, raised2 = factors
     gamma1, beta1, gamma2, beta2 = norms
     mask, kept_weights, kept1, kept2 = masks
-    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = saved
+    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts = saved
     source1, total1, out1, source2, active, total2, y = passing
     n_rows = x.shape[0]
 
@@ -148,7 +148,7 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, bi
     while part < n_parts:  # some heads
         attend(
             gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads), keys, values, mask,
-            kept_weights, causal, scale, raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts, stored,
+            kept_weights, causal, scale, raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts,
         )  # fmt: skip
         done(counts, 1)
         part = take(counts, 1)
@@ -201,7 +201,7 @@ def layer_backward(
     n_sequences, n_heads, _ = sizes
     scale, raised_weights, _, _ = factors
     mask, kept_weights, _, _ = masks
-    _, _, q, k, v, merged, _, _, h, totals, shifts, stored = saved
+    _, _, q, k, v, merged, _, _, h, totals, shifts = saved
     _, _, _, _, dsource, _, _, _, dq, dk, dv, _, norm_sums = room
     n_rows, width = dy.shape
 
@@ -218,7 +218,7 @@ def layer_backward(
         attend_backward(
             gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads),
             _heads(k, n_sequences, n_heads), _heads(v, n_sequences, n_heads), mask, kept_weights, causal, scale,
-            raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts, stored,
+            raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts,
             _heads(dsource, n_sequences, n_heads), _heads(dq, n_sequences, n_heads),
             _heads(dk, n_sequences, n_heads), _heads(dv, n_sequences, n_heads),
         )  # fmt: skip
@@ -249,7 +249,7 @@ def _to_the_heads(gemm, rows, kinds, factors, weights, norms, masks, saved, room
     _, _, raised1, raised2 = factors
     gamma1, _, gamma2, _ = norms
     _, _, kept1, kept2 = masks
-    n1, inverse1, _, _, _, _, n2, inverse2, h, _, _, _ = saved
+    n1, inverse1, _, _, _, _, n2, inverse2, h, _, _ = saved
     dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, _, _, _, _, _ = room
     a, b = rows
     slope = np.empty(h.shape[1], np.float32)
@@ -296,7 +296,7 @@ def _to_the_input(gemm, rows, pre, weights, norms, saved, room, norm_sums, dx):
 def _add_to_weights(gemm, columns, units, pre, norms, saved, room, source, gradients):
     """The gradients of some rows of each weight: xᵀ dy, where x is recomputed if only its norm's n was kept."""
     gamma1, beta1, gamma2, beta2 = norms
-    n1, _, _, _, _, merged, n2, _, _, _, _, _ = saved
+    n1, _, _, _, _, merged, n2, _, _, _, _ = saved
     _, dupdate2, dh, active, dsource, _, _, dupdate1, dq, dk, dv, _, _ = room
     a, b = columns
     c, d = units

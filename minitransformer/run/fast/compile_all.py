@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ def compile_all(beside: bool = False) -> None:
     OSError if there is no cache, or it cannot be written.
     """
     if beside:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a word
         getattr(os, "nice", abs)(5)  # a quarter of a core that is busy: the compiler must not starve, either
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     compiler.compile_first()

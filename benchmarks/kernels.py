@@ -14,7 +14,8 @@ import threadpoolctl
 
 from minitransformer import fast
 from minitransformer import ops as written
-from minitransformer.layers import Cache, Encoder, FeedForward, Parameter
+from minitransformer.layers import Cache, Encoder, Parameter
+from minitransformer.run.fast.compiler import compile_first
 from minitransformer.run.fast.row_blocks import numpy_only
 from minitransformer.run.machines.freed_memory import keep_freed_memory
 from minitransformer.training import Accelerate, AdamW, as_written
@@ -44,7 +45,6 @@ def calls(ops: ModuleType, accelerate: Accelerate, dtype: str = "float32") -> di
 
     x, wide, gamma, beta = array(2048, 384), array(2048, 1536), array(384), array(384)
     w1, b1 = array(384, 1536), array(1536)
-    feed_forward = accelerate(FeedForward(384, 1536, "gelu_tanh", rng=rng).to(dtype=dtype))
     logits, targets = array(64 * 24, 10_000), rng.integers(10_000, size=64 * 24)
     short, padded = heads(16, 4, 64, 32), heads(16, 4, 128, 64)
     middle, long = heads(8, 6, 256, 64), heads(1, 8, 1024, 64)
@@ -54,7 +54,6 @@ def calls(ops: ModuleType, accelerate: Accelerate, dtype: str = "float32") -> di
         "layer_norm (2048, 384)": lambda: ops.layer_norm(x, gamma, beta),
         "gelu, exact (2048, 1536)": lambda: ops.gelu(wide),
         "gelu, tanh (2048, 1536)": lambda: ops.gelu(wide, approximate="tanh"),
-        "feed_forward (2048, 384), 1536, tanh": lambda: feed_forward(x),
         "cross_entropy (1536, 10000), smoothing": lambda: ops.cross_entropy(logits, targets, label_smoothing=0.1),
         "attention (16, 4, 64, 32), causal": lambda: ops.attention(*short, causal=True),
         "attention (16, 4, 128, 64), padding": lambda: ops.attention(*padded, mask),
@@ -106,6 +105,7 @@ Measured = dict[str, Times]
 
 def measure(repetitions: int, say: Callable[[str], None]) -> Measured:
     keep_freed_memory()
+    compile_first()
     textbook, quick = calls(written, as_written), calls(fast.ops, fast.accelerate)
     measured: Measured = {}
     with threadpoolctl.threadpool_limits(1, user_api="blas"):

@@ -10,6 +10,7 @@ import threadpoolctl
 from minitransformer.fast import accelerate, ops
 from minitransformer.layers import Cache, FeedForward
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.fast.compiler import compile_first
 from minitransformer.run.machines.freed_memory import keep_freed_memory
 from minitransformer.run.machines.pieces import InPieces
 from minitransformer.training import AdamW, Workers
@@ -64,6 +65,7 @@ class Training(Program):
 
 def load_loops() -> None:
     """Load the compiled loops into memory if Numba is installed. PyTorch loads its own when it is imported."""
+    compile_first()
     model = accelerate(LanguageModel(LanguageModelConfig(3, d_model=4, n_heads=1, d_ff=4, n_layers=1)))
     for activation in ("gelu", "gelu_tanh"):
         accelerate(FeedForward(4, 4, activation))(np.ones((1, 4), np.float32))

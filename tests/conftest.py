@@ -2,7 +2,8 @@
 
 The matrices of the tests are small, and threads of OpenBLAS that wait for each other spin: on a machine that is busy
 with other things as well, two of them made the training of the demo five times slower than one. OpenBLAS reads the
-variable when NumPy is imported, so it is set here, before any test module is.
+variable when NumPy is imported, so it is set here, before any test module is. Runs whose bits are compared begin with
+compiled loops.
 """
 
 import gc
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MINITRANSFORMER_COMPILE", "first")
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 

@@ -6,13 +6,14 @@ import argparse
 import dataclasses
 import difflib
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tqdm import tqdm
 
 from ..core.training import Accelerate, as_written
-from ..run.fast import accelerate
+from ..run.fast import accelerate, compiler
 from . import UsageError
 
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None
@@ -35,7 +36,11 @@ def add_speed(command: argparse.ArgumentParser) -> None:
 
 def speed(options: argparse.Namespace) -> Accelerate:
     """The function that makes a model fast; with --textbook, one that returns the model itself."""
-    return as_written if options.textbook else accelerate
+    if options.textbook:
+        return as_written
+    if options.device == "numpy" and (note := compiler.start()):
+        print(note, file=sys.stderr)
+    return accelerate
 
 
 def progress_bar(what: str, unit: str) -> Callable[[list[Any]], Any]:

@@ -1,4 +1,4 @@
-"""Attention in blocks of queries. The weights are not normalised, and with many keys they are not kept.
+"""Attention in blocks of queries. The weights are neither normalised nor kept.
 
 Let E = exp(scores), let total be its row sums, and weights = E / total. Dividing T_q · T_k weights is expensive, but
 dividing the T_q rows of the output is cheap. So only the rows are divided:
@@ -12,12 +12,10 @@ because sum_l dweights_l weights_l, the softmax's row sum in core/ops/attention.
 sum over d_v instead of T_k terms (Dao et al. 2022, "FlashAttention", section 3.1). This saves one more pass over the
 scores. If attention is causal, a block of queries computes only the keys that one of them may see.
 
-Up to KEPT_KEYS keys, E is kept for backward. Beyond that it is recomputed from q and k, so for long sequences the
-memory grows with T, not with T².
+Backward recomputes E from q and k, so for long sequences the memory grows with T, not with T².
 
 Where Numba is installed, compiled loops do all this (attention_loops.py); this file has the form in NumPy. That form
-saves time where a causal mask lets it skip keys, and memory for long sequences. So a short call that is not causal runs
-as written.
+saves time where a causal mask lets it skip keys, and memory for long sequences. So a short call runs as written.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
 from .row_blocks import BLOCK, compiled, row_sums, takes
 
-KEPT_KEYS = 64
-SHORT = 128  # keys: up to so many, with none to skip, the form in NumPy is slower than the op as written
+SHORT = 128  # keys: up to so many, or half as many if causal, the form in NumPy is slower than the op as written
 _MANY = 1 << 18  # scores from which more threads pay
 
 Place = tuple[slice, slice, slice, int]  # a block: its sequences, heads and queries, and how many keys it sees
@@ -69,7 +66,7 @@ def attention(
         seen = causal_mask(t_q, t_k, "numpy")
         return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
     form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
-    if form is _in_blocks and not causal and t_k <= SHORT:
+    if form is _in_blocks and t_k <= (SHORT // 2 if causal else SHORT):
         return None
     if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:
         return None
@@ -97,9 +94,8 @@ def _in_loops(
     matrices = tuple(map(_as_matrices, (q4, k4, v4)))
     output4 = _heads_like(q4, v4.shape[-1])
     totals, subtracted = np.empty(q4.shape[:-1], np.float32), np.empty(q4.shape[:-1], np.float32)
-    stored = np.empty((*q4.shape[:-1], t_k) if t_k <= KEPT_KEYS and kept is None else (0,) * 4, np.float32)
     given = (*matrices, or_nothing(mask4), or_nothing(kept), bool(causal), np.float32(scale), np.float32(raised))
-    made = (output4, totals, subtracted, stored)
+    made = (output4, totals, subtracted)
     n = q4.shape[0] * q4.shape[1]
 
     def run(loop: Any, *more: Array) -> None:
@@ -127,7 +123,6 @@ def _in_blocks(
     share = share_out if scaled_q[..., 0].size * t_k >= _MANY else _in_turn
     output4 = _heads_like(scaled_q, v4.shape[-1])
     totals = np.empty((*q4.shape[:-1], 1), q4.dtype)
-    stored: dict[tuple[int, ...], Array] = {}
 
     def exponentials(place: Place) -> tuple[Array, Array]:
         """exp(scores) of one block, zero for hidden keys, and the sum of each row."""
@@ -151,8 +146,6 @@ def _in_blocks(
             batch, heads, queries, n_keys = place
             e, total = exponentials(place)
             totals[batch, heads, queries] = np.where(total == 0.0, 1.0, total)
-            if t_k <= KEPT_KEYS:
-                stored[_start(place)] = e
             weights = e if kept is None else e * kept[batch, heads, queries, :n_keys]
             np.matmul(weights, v4[batch, heads, :n_keys], out=output4[batch, heads, queries])
 
@@ -170,7 +163,7 @@ def _in_blocks(
             for place in reversed(part):
                 batch, heads, queries, n_keys = place
                 last = queries.stop == t_q  # the last queries come first, and see all keys
-                e = stored[_start(place)] if stored else exponentials(place)[0]
+                e = exponentials(place)[0]
                 dout_block = dout[batch, heads, queries]
                 dscores = dout_block @ v4[batch, heads, :n_keys].swapaxes(-1, -2)
                 weights = e
@@ -265,11 +258,6 @@ def _parts(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Iterat
     for b in range(0, n_batch, n_sequences):
         for h in range(0, n_heads, step):
             yield places(slice(b, min(b + n_sequences, n_batch)), slice(h, min(h + step, n_heads)))
-
-
-def _start(place: Place) -> tuple[int, ...]:
-    batch, heads, queries, _ = place
-    return batch.start, heads.start, queries.start
 
 
 def _in_turn(work: Callable[[list[Place]], None], parts: list[list[Place]]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 
 from .blas import AS_IT_IS, FLIPPED, matrix_product, multiply
-from .loops import compiled, exponentials, f
+from .loops import compiled, copy, exponentials, f
 
 ROWS, TILE = 128, 512
 
@@ -36,12 +36,12 @@ def _allowed(mask, b, h, i, keys, width):
 
 
 @compiled("reassoc", "nsz")
-def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored):
+def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts):
     """Fill output, and for backward the sum of each row's exponentials and the number subtracted from its scores.
 
     parts: (first, last) of the heads, counted over all sequences; q: (B, H, T_q, d), and similarly k, v and output;
-    mask: boolean, (1 or B, 1 or H, 1 or T_q, T_k); kept: (B, H, T_q, T_k), True where dropout keeps a weight; stored:
-    the same shape, for the exponentials, if backward should not recompute them. For the last three, empty means absent.
+    mask: boolean, (1 or B, 1 or H, 1 or T_q, T_k); kept: (B, H, T_q, T_k), True where dropout keeps a weight. For the
+    last two, empty means absent.
     """
     n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
     scores = np.empty(ROWS * TILE, np.float32)
@@ -56,8 +56,6 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
             for first in range(0, n_keys, TILE):
                 width = min(TILE, n_keys - first)
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
-                if stored.size:  # so few keys that they form one tile
-                    e = stored[b, h, start:stop]
                 multiply(gemm, AS_IT_IS, FLIPPED, scale, q[b, h, start:stop], k[b, h, first : first + width], f(0.0), e)
                 for i in range(stop - start):
                     seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
@@ -89,9 +87,7 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
 
 
 @compiled("reassoc", "nsz")
-def attend_backward(
-    gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored, dout, dq, dk, dv
-):
+def attend_backward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, dout, dq, dk, dv):
     """Fill dq, dk and dv. The weights are recomputed."""
     n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
     scores, gradients = np.empty(ROWS * TILE, np.float32), np.empty(ROWS * TILE, np.float32)
@@ -110,20 +106,16 @@ def attend_backward(
                 last = first + width
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
                 ds = gradients[: (stop - start) * width].reshape(stop - start, width)
-                if stored.size:
-                    e[:] = stored[b, h, start:stop]
-                else:
-                    multiply(gemm, AS_IT_IS, FLIPPED, scale, q_rows, k[b, h, first:last], f(0.0), e)
+                multiply(gemm, AS_IT_IS, FLIPPED, scale, q_rows, k[b, h, first:last], f(0.0), e)
                 multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dout_rows, v[b, h, first:last], f(0.0), ds)
                 for i in range(stop - start):
                     row, drow = e[i], ds[i]
-                    if not stored.size:
-                        seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
-                        some = row[: max(seen, 0)]
-                        if mask.size:
-                            _hide(some, _allowed(mask, b, h, start + i, first, width))
-                        exponentials(some, shifts[b, h, start + i])
-                        row[some.size :] = f(0.0)
+                    seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
+                    some = row[: max(seen, 0)]
+                    if mask.size:
+                        _hide(some, _allowed(mask, b, h, start + i, first, width))
+                    exponentials(some, shifts[b, h, start + i])
+                    row[some.size :] = f(0.0)
                     along, out_row, dout_row = f(0.0), output[b, h, start + i], dout_rows[i]
                     for j in range(out_row.size):
                         along += out_row[j] * dout_row[j]
@@ -142,7 +134,8 @@ def attend_backward(
                 multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), e, dout_rows, f(1.0), dv_head[first:last])
                 multiply(gemm, AS_IT_IS, AS_IT_IS, scale, ds, k[b, h, first:last], f(first > 0), dq_rows)
                 multiply(gemm, FLIPPED, AS_IT_IS, scale, ds, q_rows, f(1.0), dk_head[first:last])
-        dk[b, h, :, :], dv[b, h, :, :] = dk_head, dv_head
+        copy(dk_head, dk[b, h])
+        copy(dv_head, dv[b, h])
 
 
 # ----------------------------------------------------------------------------------------------- ready to be called
@@ -155,7 +148,7 @@ def _arguments(backward: bool) -> tuple[types.Type, ...]:
     flags, rows = types.Array(types.boolean, 4, "C", readonly=True), types.Array(types.float32, 3, "C")
     product, part = types.Tuple((types.int64, types.boolean)), types.UniTuple(types.int64, 2)
     known = (product, part, given, given, given, flags, flags, types.boolean, types.float32, types.float32)
-    made = (filled, rows, rows, types.Array(types.float32, 4, "C"))
+    made = (filled, rows, rows)
     return (*known, *made, given, filled, filled, filled) if backward else (*known, *made)
 
 

@@ -29,13 +29,13 @@ from ...core import ops as textbook
 from ...core.arrays.backend import Array, to_device, to_numpy
 from ...core.layers import Module
 from ...core.training import as_written
-from . import attention, decoding, ops, row_blocks
+from . import attention, compiler, decoding, ops, row_blocks
 from . import layers as fast_layers
 from .large_cases import LARGE, to_accelerate
 from .twins import accelerate
 
-KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "feed_forward", "gelu", "layer_norm"}
-KERNELS |= {"linear"}  # the functions of this package that compute, or decline
+# The functions of this package that compute, or decline.
+KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "gelu", "layer_norm", "linear"}
 EPS = float(np.finfo(np.float32).eps)
 NAMES = ("as written", "NumPy form", "compiled", "CUDA")
 
@@ -56,6 +56,7 @@ class Form:
 
 def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
     """Run a case in every form available, and compare each with the textbook form."""
+    compiler.compile_first()
     exact = _results(case, seed, device, "float64", as_written)
     sizes, errors = _sizes(exact), []
     for moved in range(3):
@@ -71,6 +72,13 @@ def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
     ]
 
 
+def call_every_loop() -> None:
+    """Run the large cases in float32. They reach every loop, so Numba compiles those that its cache does not have."""
+    for case in LARGE.values():
+        with _shared_out():
+            _results(case, 0, "numpy", "float32", _twin)
+
+
 def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:
     """For each run: a dtype, a context to run in, and the kernel that must accept the case, or ""."""
     yield "float64", contextlib.nullcontext(), ""
@@ -84,7 +92,7 @@ def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:
 
 def _taker(case: Case) -> str:
     """The kernel that a large case is made for, if it can run on this machine."""
-    made_for = {"FeedForward": "feed_forward", "EncoderLayer": "encoder_layer", "Adam": "adam", "AdamW": "adam"}
+    made_for = {"EncoderLayer": "encoder_layer", "Adam": "adam", "AdamW": "adam"}
     from . import layer_loops  # needs Numba
 
     ready = LARGE.get(case.name) is case and layer_loops.ready()

@@ -95,15 +95,6 @@ _op("linear of few rows by many weights", (3, 1, 602), (602, 501), (501,))
 _op("linear of one row by many weights", (1, 500), (500, 550))
 
 
-def _feed_forward(activation: str, bias: bool, *shape: int) -> Callable[[Random], Setup]:
-    return lambda r: call(r, ordinary(layers.FeedForward(shape[-1], 130, activation, bias=bias), r), shape)
-
-
-_large("layer", "FeedForward of several blocks", _feed_forward("relu", True, 300, 5))
-_large("layer", "FeedForward of several blocks with gelu", _feed_forward("gelu", True, 300, 5))
-_large("layer", "FeedForward of several blocks with gelu_tanh", _feed_forward("gelu_tanh", False, 300, 5))
-
-
 def _encoder_layer(r: Random, **options: Any) -> Any:
     """With an eps large enough to matter, and a different one in each norm."""
     layer = ordinary(layers.EncoderLayer(12, 3, 20, **options), r)

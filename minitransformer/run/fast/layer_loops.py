@@ -15,12 +15,13 @@ bias, or as the bias plus x, and the gradients of the weights are added in place
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from .attention_loops import attend, attend_backward
 from .attention_loops import ready as ready
 from .blas import AS_IT_IS, FLIPPED, multiply
 from .loops import CURVES as CURVES
-from .loops import activate, compiled, f, layer_norm, layer_norm_backward
+from .loops import activate, compiled, copy, f, layer_norm, layer_norm_backward
 from .phases import counters as counters
 from .phases import done, stretch, take, wait
 
@@ -90,9 +91,10 @@ def _normed(n, gamma, beta, first, last, y):
 
 @compiled()
 def _heads(rows, n_sequences, n_heads):
-    """(N, D) as (B, H, T, d)."""
+    """(N, D) as (B, H, T, d). Numba compiles `transpose` for four seconds."""
     length, d = rows.shape[0] // n_sequences, rows.shape[1] // n_heads
-    return rows.reshape(n_sequences, length, n_heads, d).transpose(0, 2, 1, 3)
+    row = rows.strides[0]
+    return as_strided(rows, (n_sequences, n_heads, length, d), (length * row, d * 4, row, 4))
 
 
 @compiled()
@@ -102,8 +104,7 @@ def _remember(rows, first, buffer, length):
     n_new = rows.shape[0] // n_sequences
     for i in range(first[0], first[1]):
         b, t = i // n_new, i % n_new
-        for h in range(n_heads):
-            buffer[b, h, length + t, :] = rows[i, h * d : (h + 1) * d]
+        copy(rows[i].reshape(n_heads, d), buffer[b, :, length + t])
 
 
 @compiled("reassoc", "nsz")
@@ -119,7 +120,7 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, bi
     scale, raised_weights, raised1, raised2 = factors
     gamma1, beta1, gamma2, beta2 = norms
     mask, kept_weights, kept1, kept2 = masks
-    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = saved
+    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts = saved
     source1, total1, out1, source2, active, total2, y = passing
     n_rows = x.shape[0]
 
@@ -147,7 +148,7 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, bi
     while part < n_parts:  # some heads
         attend(
             gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads), keys, values, mask,
-            kept_weights, causal, scale, raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts, stored,
+            kept_weights, causal, scale, raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts,
         )  # fmt: skip
         done(counts, 1)
         part = take(counts, 1)
@@ -200,7 +201,7 @@ def layer_backward(
     n_sequences, n_heads, _ = sizes
     scale, raised_weights, _, _ = factors
     mask, kept_weights, _, _ = masks
-    _, _, q, k, v, merged, _, _, h, totals, shifts, stored = saved
+    _, _, q, k, v, merged, _, _, h, totals, shifts = saved
     _, _, _, _, dsource, _, _, _, dq, dk, dv, _, norm_sums = room
     n_rows, width = dy.shape
 
@@ -217,7 +218,7 @@ def layer_backward(
         attend_backward(
             gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads),
             _heads(k, n_sequences, n_heads), _heads(v, n_sequences, n_heads), mask, kept_weights, causal, scale,
-            raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts, stored,
+            raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts,
             _heads(dsource, n_sequences, n_heads), _heads(dq, n_sequences, n_heads),
             _heads(dk, n_sequences, n_heads), _heads(dv, n_sequences, n_heads),
         )  # fmt: skip
@@ -248,7 +249,7 @@ def _to_the_heads(gemm, rows, kinds, factors, weights, norms, masks, saved, room
     _, _, raised1, raised2 = factors
     gamma1, _, gamma2, _ = norms
     _, _, kept1, kept2 = masks
-    n1, inverse1, _, _, _, _, n2, inverse2, h, _, _, _ = saved
+    n1, inverse1, _, _, _, _, n2, inverse2, h, _, _ = saved
     dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, _, _, _, _, _ = room
     a, b = rows
     slope = np.empty(h.shape[1], np.float32)
@@ -267,7 +268,7 @@ def _to_the_heads(gemm, rows, kinds, factors, weights, norms, masks, saved, room
         layer_norm_backward(dsource[a:b], n2[a:b], gamma2, inverse2[a:b], dout1[a:b], norm_sums[2], norm_sums[3])
         _add(dtotal2[a:b], dout1[a:b])
     else:
-        dout1[a:b] = dtotal2[a:b]
+        copy(dtotal2[a:b], dout1[a:b])
         multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dh[a:b], weights[INNER], f(1.0), dout1[a:b])
         layer_norm_backward(dout1[a:b], n1[a:b], gamma1, inverse1[a:b], dtotal1[a:b], norm_sums[0], norm_sums[1])
     _dropped(dtotal1[a:b], kept1[a:b], raised1, dupdate1[a:b])
@@ -282,7 +283,7 @@ def _to_the_input(gemm, rows, pre, weights, norms, saved, room, norm_sums, dx):
     a, b = rows
     ds = dsource[a:b] if pre else dx[a:b]
     if not pre:
-        ds[:] = dtotal1[a:b]
+        copy(dtotal1[a:b], ds)
     multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dq[a:b], weights[QUERY], f(not pre), ds)
     multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dk[a:b], weights[KEY], f(1.0), ds)
     multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dv[a:b], weights[VALUE], f(1.0), ds)
@@ -295,7 +296,7 @@ def _to_the_input(gemm, rows, pre, weights, norms, saved, room, norm_sums, dx):
 def _add_to_weights(gemm, columns, units, pre, norms, saved, room, source, gradients):
     """The gradients of some rows of each weight: xᵀ dy, where x is recomputed if only its norm's n was kept."""
     gamma1, beta1, gamma2, beta2 = norms
-    n1, _, _, _, _, merged, n2, _, _, _, _, _ = saved
+    n1, _, _, _, _, merged, n2, _, _, _, _ = saved
     _, dupdate2, dh, active, dsource, _, _, dupdate1, dq, dk, dv, _, _ = room
     a, b = columns
     c, d = units

@@ -20,7 +20,7 @@ from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.boundary import check_gradient
 from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
-from .attention import KEPT_KEYS, mask_fits, mask_of, or_nothing
+from .attention import mask_fits, mask_of, or_nothing
 from .decoding import FEW, LARGE, cached_layer
 from .row_blocks import Learned, compiled, learned_by
 
@@ -140,9 +140,7 @@ def _run(plan: _Plan, x: Array, cache: Any, rng: np.random.Generator | None) -> 
     total1, total2 = (out1, y) if pre else (between, between)
     inverse1, inverse2 = np.empty((2, len(x)), np.float32)
     totals, shifts = np.empty((2, *plan.scores[:3]), np.float32)
-    is_stored = cache is None and not kept[0].size and n_keys <= KEPT_KEYS
-    stored = np.empty(plan.scores if is_stored else (0,) * 4, np.float32)
-    saved = (n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored)
+    saved = (n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts)
     passing = (source1, total1, out1, source2, active, total2, y)
     norms = learned.norms
     if cache is None:  # backward recomputes the norms' outputs, so it needs the γ and β of this call

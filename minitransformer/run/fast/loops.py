@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ SOURCES = (  # the files whose code becomes machine code
     "phases.py",
     "tail.py",
 )
-_STAMP = hashlib.sha256(b"".join(Path(__file__).with_name(name).read_bytes() for name in SOURCES)).hexdigest()
+STAMP = hashlib.sha256(b"".join(Path(__file__).with_name(name).read_bytes() for name in SOURCES)).hexdigest()
 
 # With NUMBA_BOUNDSCHECK=1 Numba checks every index, and the loops check every array whose address they pass on.
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
@@ -59,11 +60,26 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
         except RuntimeError:  # neither this folder nor the user's cache is writeable
             return njit(**options)(loop)
         files = made._cache._cache_file
-        files._source_stamp = _STAMP
-        files._data_name_pattern = files._data_name_pattern.replace("{number", f"{_STAMP[:8]}-{os.getpid()}.{{number")
+        files._source_stamp = STAMP
+        files._data_name_pattern = files._data_name_pattern.replace("{number", f"{STAMP[:8]}-{os.getpid()}.{{number")
         return made
 
     return decorate
+
+
+def done() -> Path | None:
+    """The file that holds STAMP when Numba's cache has all loops for this processor; None if there is no cache."""
+    folder = adam._cache.cache_path
+    machine = repr((sys.version, CHECKED, adam.targetctx.codegen().magic_tuple()))
+    return Path(folder) / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.done" if folder else None
+
+
+@compiled()
+def copy(x, y):
+    """y[:] = x. Numba compiles its own assignment for two seconds, because that contains the text of an error."""
+    for i in range(y.shape[0]):
+        for j in range(y.shape[1]):
+            y[i, j] = x[i, j]
 
 
 @compiled()

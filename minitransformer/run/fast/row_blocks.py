@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array
+from . import compiler
 
 BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit into a core's cache
 _KINDS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -30,21 +31,12 @@ def takes(*arrays: Any) -> bool:
 _use_loops = True
 
 
-@functools.cache
-def _loops() -> Any:
-    try:
-        from . import loops
-    except ImportError:
-        return None
-    return loops
-
-
 def compiled(*arrays: Any) -> Any:
-    """The module loops if Numba is installed and the arrays are contiguous and float32; otherwise None."""
+    """The module loops if it is compiled (compiler.py) and the arrays are contiguous and float32; otherwise None."""
     for x in arrays:
         if x.dtype != _KINDS[0] or not x.flags.c_contiguous:
             return None
-    return _loops() if _use_loops else None
+    return compiler.loops() if _use_loops else None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from ...core.layers.cache import KeyValueCache, no_backward
 from ...core.layers.module import Module, Parameter
 from ...core.training.optimizers import Adam, Optimizer
 from . import adam, cuda, ops
-from .feed_forward import feed_forward
 from .layers import encoder_layer
 
 T = TypeVar("T", bound=Module | Optimizer)
@@ -51,16 +50,6 @@ class Fast:
     def textbook(self) -> Any:
         """The same module with the textbook ops and the same parameters."""
         return _copied(self, _original_of, {})
-
-
-class FeedForward(Fast, layers.FeedForward):
-    """The plain feed-forward network as one kernel; see feed_forward.py."""
-
-    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
-        """See core/layers/feed_forward.py."""
-        plain = type(x) is np.ndarray and _are(layers.Linear, self.inner, self.output)
-        fast = feed_forward(x, self.inner, self.output, self.activation) if plain else None
-        return fast or super().__call__(x, rng)
 
 
 class EncoderLayer(Fast, layers.EncoderLayer):
@@ -134,7 +123,7 @@ class FastAdam(Adam):
             super()._move(p, remembered, rate)
 
 
-_twins: dict[type[Any], type[Any]] = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}
+_twins: dict[type[Any], type[Any]] = {layers.EncoderLayer: EncoderLayer}
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:

@@ -1,0 +1,162 @@
+"""The process that compiles the loops beside a run (run/fast/compiler.py)."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from waiting import wait_until
+
+from minitransformer.run.fast import compiler, loops
+from minitransformer.run.fast.compile_all import _end_with_stdin, compile_all
+from minitransformer.run.fast.row_blocks import compiled
+
+ONE = np.ones(1, np.float32)
+
+
+@pytest.fixture
+def new_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled, and nobody has asked."""
+    monkeypatch.delenv("MINITRANSFORMER_COMPILE")
+    monkeypatch.setattr(compiler, "is_done", lambda: False)
+    monkeypatch.setattr(compiler, "_ready", None)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_run_begins_in_numpy_and_takes_the_loops_when_all_are_compiled(
+    status: int, new_machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = tmp_path / "go on"
+    code = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\nos._exit({status})"
+    monkeypatch.setattr(compiler, "COMPILE", code)
+    assert compiled(ONE) is None
+    assert compiler.start() == compiler.NOTE
+    go_on.touch()
+    for thread in threading.enumerate():
+        if thread.name == "compiler":
+            thread.join()
+    assert compiled(ONE) is (None if status else loops)
+    assert bool(compiler.start()) == bool(status)
+
+
+@pytest.mark.parametrize("name", ["MINITRANSFORMER_COMPILE", "PMI_RANK"])
+def test_ranks_and_who_asks_for_it_wait_for_the_compiler(
+    name: str, new_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_compile_beside", lambda: pytest.fail("it would be a second form"))
+    monkeypatch.setenv(name, {"MINITRANSFORMER_COMPILE": "first"}.get(name, "1"))
+    assert compiler.start() == ""
+    assert compiled(ONE) is loops
+
+
+def test_without_a_folder_for_the_cache_the_run_stays_in_numpy_and_says_so(
+    new_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "done", lambda: None)
+    assert compiled(ONE) is None
+    assert "NUMBA_CACHE_DIR" in compiler.start()
+    with pytest.raises(OSError, match="no folder"):
+        compile_all()
+
+
+@pytest.mark.parametrize(("sent", "wanted"), [(b"", ["end"]), (b".", ["wait", "end"])])
+def test_the_compiler_ends_with_a_killed_run_and_a_minute_after_one_that_is_over(
+    sent: bytes, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sent)))
+    monkeypatch.setattr(time, "sleep", lambda seconds: done.append("wait"))
+    monkeypatch.setattr(os, "_exit", lambda status: done.append("end"))
+    _end_with_stdin()
+    assert done == wanted
+
+
+RUN = """
+import sys, time
+from minitransformer.run.fast import compiler
+compiler.is_done = lambda: False
+compiler.COMPILE = '''
+import os, sys, threading, time
+sys.path[:] = {{}}
+from minitransformer.run.fast.compile_all import _end_with_stdin
+threading.Thread(target=_end_with_stdin, daemon=True).start()
+open({0!r}, "w").write(str(os.getpid()))
+while not os.path.exists({1!r}):
+    time.sleep(0.01)
+open({2!r}, "w")
+'''
+compiler.start()
+while not {3}:
+    time.sleep(0.01)
+"""
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [True, False])
+def test_the_compiler_ends_with_a_run_that_is_killed_alone(killed: bool, tmp_path: Path) -> None:
+    began, go_on, ended = (str(tmp_path / name) for name in ("began", "go on", "ended"))
+    until = "False" if killed else f"__import__('os').path.exists({began!r})"
+    environment = {name: value for name, value in os.environ.items() if name != "MINITRANSFORMER_COMPILE"}
+    run = subprocess.Popen([sys.executable, "-c", RUN.format(began, go_on, ended, until)], env=environment)
+    read: Callable[[], str] = lambda: Path(began).read_text() if os.path.exists(began) else ""  # noqa: E731
+    wait_until(lambda: bool(read()), seconds=120.0)
+    if killed:
+        run.send_signal(signal.SIGKILL)
+    run.wait()
+    if killed:
+        wait_until(lambda: not _alive(int(read())), seconds=120.0)
+    Path(go_on).touch()
+    if not killed:
+        wait_until(lambda: os.path.exists(ended), seconds=120.0)
+    assert os.path.exists(ended) != killed
+
+
+USED = """
+import numpy as np
+from minitransformer import fast, training
+from minitransformer.layers import Cache
+from minitransformer.models import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig
+from minitransformer.models import TransformerConfig
+from minitransformer.run.fast import attention_loops, compiler, decoding_loops, layer_loops, loops
+
+assert compiler.start() == "", "the loops are compiled"
+rng, ids = np.random.default_rng(0), np.random.default_rng(1).integers(0, 9, (2, 12))
+for dropout in (0.0, 0.1):
+    gpt = LanguageModel(LanguageModelConfig(9, d_model=8, n_heads=2, d_ff=16, n_layers=1, dropout=dropout))
+    translator = TransformerConfig(9, 9, 8, 2, 16, 1, 1, dropout=dropout).build(rng)
+    classifier = Classifier(ClassifierConfig(9, 3, d_model=8, n_heads=2, d_ff=16, n_layers=1, dropout=dropout))
+    for model, given in ((gpt, (ids, ids)), (translator, (ids, ids, ids)), (classifier, (ids, ids[:, 0] % 3))):
+        model = fast.accelerate(model)
+        loss, backward = model.loss(*given, rng=rng)
+        backward()
+        fast.accelerate(training.AdamW(model.parameters(), 1e-3)).step()
+cache, model = Cache(1), fast.accelerate(gpt)
+for length in (3, 1, 1):
+    model(ids[:, :length], cache=cache)
+for module in (attention_loops, decoding_loops, layer_loops, loops):
+    for name, loop in vars(module).items():
+        if hasattr(loop, "stats"):
+            assert not loop.stats.cache_misses, (module.__name__, name, loop.signatures)
+"""
+
+
+@pytest.mark.slow
+def test_after_it_has_run_nothing_is_left_to_compile() -> None:
+    for code in ("from minitransformer.run.fast.compile_all import compile_all; compile_all()", USED):
+        environment = {name: value for name, value in os.environ.items() if name != "MINITRANSFORMER_COMPILE"}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -157,7 +157,8 @@ def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatc
     layer, x = encoder_layer(), np.ones((1, 12), np.float32)
     cache, weight = begun(layer), np.ones((12, 30), np.float32)
     for name, call in {
-        "layer": lambda: layer(tokens(), cache=cache),
+        "attention": lambda: layer(tokens(), cache=cache),
+        "network": lambda: layer(tokens(), cache=cache),
         "product": lambda: ops.linear(x, weight),
         "transposed_product": lambda: ops.linear(x, np.ones((30, 12), np.float32).T),
     }.items():
@@ -172,10 +173,10 @@ def test_little_work_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     layer = encoder_layer()
     cache = begun(layer)
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        used = [entered(monkeypatch, decoding_loops, name, 1) for name in ("product", "layer")]
+        used = [entered(monkeypatch, decoding_loops, name, 1) for name in ("product", "attention", "network")]
         ops.linear(x, weight)
         layer(tokens(), cache=cache)
-    assert used == [{threading.get_ident()}] * 2
+    assert used == [{threading.get_ident()}] * 3
 
 
 @pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 1 << 18, 1), (8, 1 << 15, 8), (9, 512, 512), (1, 511, 512)])

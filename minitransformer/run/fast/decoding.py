@@ -6,8 +6,9 @@ of the work takes some rows of a matrix and computes one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-A whole layer is one call of its loop, so no Python runs between its products. The loop is the same for every layer:
-parts.py turns each part of the tree, such as a norm or a turn, into numbers for it.
+A sub-layer is one call of a loop, with its norms and the residual connection, so no Python runs between its products.
+There are two loops, for any attention and for any feed-forward network: parts.py turns each part of the tree, such as
+a norm or a turn, into numbers for them. (One loop for both would be compiled into slower code.)
 """
 
 from __future__ import annotations
@@ -54,20 +55,27 @@ def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None,
     from . import parts  # it reads classes from all of ideas/
 
     residuals = [layer.self_attention] if len(caches) == 1 else [layer.self_attention, layer.cross_attention]
+    attentions: list[tuple[Any, ...]] = []
     try:  # the attention to x last: it changes its cache
-        network, numbers = parts.network(x, layer.feed_forward)
-        given = []
+        network, numbers = parts.network(loops, x, layer.feed_forward)
         for i in reversed(range(len(caches))):
-            arguments, n = parts.attention(x, residuals[i], caches[i], (None, memory)[i], masks[i])
-            given, numbers = [arguments, *given], numbers + n
+            attention, n = parts.attention(loops, x, residuals[i], caches[i], (None, memory)[i], masks[i])
+            attentions, numbers = [attention, *attentions], numbers + n
     except parts.NoForm:
         return None
-    states = np.empty((len(given) + 2, x.shape[0], x.shape[2]), np.float32)
+    states = np.empty((len(attentions) + 2, x.shape[0], x.shape[2]), np.float32)
     states[0] = x[:, 0]
-    counts = loops.counters(loops.PHASES * (len(states) - 1))
-    _share_out(numbers, loops.layer, tuple(given), network, states, counts)
-    parts.keep(caches[0], *given[0][6:8])
+    counts = loops.counters(loops.PHASES * (len(states) - 1)).reshape(len(states) - 1, -1)
+    steps = [*((loops.attention, given) for given in attentions), (loops.network, network)]
+    _share_out(numbers, _in_order, steps, states, counts)
+    parts.keep(caches[0], *attentions[0][6:8])
     return states[-1][:, None]
+
+
+def _in_order(steps: list[Any], states: Array, counts: Array) -> None:
+    """Each thread enters one loop after the other. A loop returns when the threads have written its whole result."""
+    for i, (loop, given) in enumerate(steps):
+        loop(states[i], *given, states[i + 1], counts[i])
 
 
 def _loops_for(*arrays: Array) -> Any:

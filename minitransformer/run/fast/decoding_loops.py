@@ -9,11 +9,10 @@ import numpy as np
 
 from .loops import CURVES as CURVES
 from .loops import activate, compiled, exponentials, f
-from .phases import LINE, done, stretch, take, wait
 from .phases import counters as counters
+from .phases import done, stretch, take, wait
 
 PARTS, PHASES = 8, 7  # parts of a shared phase; phases of the longer sub-layer
-NO_NORM, CENTRED, UNCENTRED = range(3)  # kinds of norm
 
 
 @compiled("reassoc", "nsz")
@@ -101,13 +100,13 @@ def collect(weight, bias, terms, n, first, last, y):
 
 @compiled("reassoc", "nsz")
 def normalize(norm, x, y):
-    """The norm of one vector; y may be x. norm: kind, offset, eps, gain, shift; the gain is offset + γ."""
-    kind, offset, eps, gain, shift = norm
+    """The norm of one vector; y may be x. norm: as in parts.py."""
+    is_there, is_centred, offset, eps, gamma, beta = norm
     mean, total, share = f(0.0), f(0.0), f(1.0) / f(x.size)
-    if kind == NO_NORM:
+    if not is_there:
         y[:] = x
         return
-    if kind == CENTRED:
+    if is_centred:
         for j in range(x.size):
             mean += x[j]
         mean *= share
@@ -115,9 +114,9 @@ def normalize(norm, x, y):
         total += (x[j] - mean) * (x[j] - mean)
     inverse = f(1.0) / math.sqrt(total * share + eps)
     for j in range(x.size):
-        y[j] = (x[j] - mean) * inverse * (offset + gain[j])
-    for j in range(shift.size):
-        y[j] += shift[j]
+        y[j] = (x[j] - mean) * inverse * (offset + gamma[j])
+    for j in range(beta.size):
+        y[j] += beta[j]
 
 
 @compiled("reassoc", "nsz")
@@ -299,13 +298,3 @@ def network(x, norms, weights, biases, gated, curve, room, y, counts):
         part = take(counts, 2)
     wait(counts, 2, PARTS)
     finish(active, weights[2], biases[2], x, norms, terms, y, counts, 3)
-
-
-@compiled("reassoc", "nsz")
-def layer(attentions, network_of, states, counts):
-    """One or two attentions, then a network: see cached_layer in decoding.py. states: (3 or 4, N, D), the last is y."""
-    size = 2 * LINE * PHASES
-    for i in range(len(attentions)):
-        attention(states[i], *attentions[i], states[i + 1], counts[i * size :])
-    i = len(attentions)
-    network(states[i], *network_of, states[i + 1], counts[i * size :])

@@ -1,6 +1,6 @@
 """The parts of a layer as numbers for the loop of decoding.py: what each part of the tree becomes.
 
-    norm        kind, offset, ε, gain, shift
+    norm        whether there is one, whether it subtracts the mean, offset, ε, γ, β; the gain is offset + γ
     turn        a norm, cosines, sines, whether pairs are neighbours
     mix         scale, cap, which keys are seen, a bias of the scores
     map         weight, bias
@@ -31,17 +31,16 @@ from ...ideas.after.scaled_angles import ScaledRotary
 from ...ideas.after.score_bias import Biased
 from ...ideas.after.softcap import SoftCapped
 from ...ideas.after.window import RollingCache, Window
-from . import decoding_loops as loops
 
-_NORMS = {
-    LayerNorm: (loops.CENTRED, 0.0),
-    LayerNormWithoutBias: (loops.CENTRED, 0.0),
-    RMSNorm: (loops.UNCENTRED, 0.0),
-    OffsetRMSNorm: (loops.UNCENTRED, 1.0),
-    PlainRMSNorm: (loops.UNCENTRED, 0.0),
+_NORMS = {  # whether the mean is subtracted, and what the gain adds to γ
+    LayerNorm: (True, 0.0),
+    LayerNormWithoutBias: (True, 0.0),
+    RMSNorm: (False, 0.0),
+    OffsetRMSNorm: (False, 1.0),
+    PlainRMSNorm: (False, 0.0),
 }
 _EMPTY = np.empty(0, np.float32)
-_NO_NORM = (loops.NO_NORM, np.float32(0.0), np.float32(0.0), _EMPTY, _EMPTY)
+_NO_NORM = (False, False, np.float32(0.0), np.float32(0.0), _EMPTY, _EMPTY)
 _tables: dict[str, tuple[Array, Array]] = {}  # cosines and sines of the first positions
 
 
@@ -49,7 +48,7 @@ class NoForm(Exception):
     """A part has no form in the loop."""
 
 
-def network(x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
+def network(loops: Any, x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
     """The loop's arguments for a feed-forward network, and how many numbers it reads."""
     (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
     gated = _kind(part) is GatedFeedForward
@@ -65,7 +64,9 @@ def network(x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
     return (norms, weights, biases, gated, loops.CURVES[part.activation], room), numbers
 
 
-def attention(x: Array, residual: Any, cache: Any, memory: Array | None, mask: Any) -> tuple[tuple[Any, ...], int]:
+def attention(
+    loops: Any, x: Array, residual: Any, cache: Any, memory: Array | None, mask: Any
+) -> tuple[tuple[Any, ...], int]:
     """The loop's arguments for an attention, and how many numbers it reads. The cache gets room for the new token."""
     (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
     is_new, is_late = memory is None, type(cache) is RollingCache
@@ -138,10 +139,10 @@ def _norm(norm: Any, width: int) -> tuple[Any, ...]:
     if norm is None:
         return _NO_NORM
     _require(_kind(norm) in _NORMS and type(norm.eps) in (int, float) and 0.0 < norm.eps < math.inf)
-    kind, offset = _NORMS[_kind(norm)]
+    is_centred, offset = _NORMS[_kind(norm)]
     gain, shift = norm.gamma.value, norm.beta.value if hasattr(norm, "beta") else _EMPTY
     _require(_fits(gain, width) and (shift is _EMPTY or _fits(shift, width)))
-    return kind, np.float32(offset), np.float32(norm.eps), gain, shift
+    return True, is_centred, np.float32(offset), np.float32(norm.eps), gain, shift
 
 
 def _map(part: Any, d_in: int, d_out: int) -> tuple[Array, Array]:

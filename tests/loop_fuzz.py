@@ -15,7 +15,23 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from minitransformer.layers import EncoderLayer, FeedForward, KeyValueCache, Parameter
+from minitransformer.core.layers import Residual
+from minitransformer.ideas import GatedFeedForward
+from minitransformer.ideas.after.grouped import grouped
+from minitransformer.ideas.after.qk_norm import qk_norm
+from minitransformer.ideas.after.sandwich import Normed, OffsetRMSNorm
+from minitransformer.ideas.after.scaled_angles import scaled_turn
+from minitransformer.ideas.after.softcap import SoftCapped
+from minitransformer.ideas.after.window import Window
+from minitransformer.layers import (
+    EncoderLayer,
+    FeedForward,
+    KeyValueCache,
+    LayerNorm,
+    Parameter,
+    RMSNorm,
+    ScaledDotProduct,
+)
 from minitransformer.run.fast import (
     accelerate,
     attention_loops,
@@ -30,7 +46,7 @@ from minitransformer.run.fast import (
 from minitransformer.training import SGD, Adam, AdamW, Workers
 
 Random = np.random.Generator
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
 def size(r: Random, most: int) -> int:
@@ -224,6 +240,32 @@ def cache(r: Random) -> None:
         layer(normal(r, n if r.random() < 0.7 else size(r, 9), size(r, 3), width), causal=True, cache=mine)
 
 
+def parts(r: Random) -> None:
+    """A layer of other parts, token after token; then one with a parameter that was changed."""
+    g, times, d, width = size(r, 3), size(r, 3), 2 * size(r, 5), size(r, 20)
+    norm = (LayerNorm, RMSNorm, OffsetRMSNorm)[int(r.integers(3))]
+    turn: Any = scaled_turn(20.0, None, [None, 2][int(r.integers(2))])
+    turn = qk_norm(d, 0.1, then=turn) if r.integers(2) else turn if r.integers(2) else (None, None)
+    mix: Any = SoftCapped(3.0) if r.integers(2) else ScaledDotProduct(0.5)
+    mix = Window(size(r, 4), mix, int(r.integers(2))) if r.integers(2) else mix
+    network = (FeedForward, GatedFeedForward)[int(r.integers(2))](width, size(r, 30), str(r.choice(ACTIVATIONS)), rng=r)
+    inner: list[Any] = [grouped(width, g * times, g, d, bool(r.integers(2)), rng=r, mix=mix, turn=turn), network]
+    inner = [Normed(part, norm(width)) for part in inner] if r.integers(2) else inner
+    order = str(r.choice(["pre", "post"]))
+    layer: Any = accelerate(EncoderLayer.of(*(Residual(part, norm(width, 0.1), order) for part in inner)))
+    for _, p in layer.parameters():
+        p.value[...] = 0.5 * r.normal(size=p.value.shape)
+    n, mine, theirs = size(r, 9), layer.new_cache(), layer.new_cache()
+    for step in range(size(r, 12)):
+        x = normal(r, n, 1 if step else size(r, 5), width)
+        expected = layer.textbook(x, causal=True, cache=theirs)[0]
+        require_same([layer(x, causal=True, cache=mine)[0]], [expected])
+    parameters = [p for _, p in layer.parameters()]
+    changed(r, parameters[int(r.integers(len(parameters)))], "value")
+    with maybe_refused():
+        layer(normal(r, n, 1, width), causal=True, cache=mine)
+
+
 def optimizer(r: Random) -> None:
     """Steps, beside those of the textbook form; then a value or a gradient that was changed."""
     layer = layer_of(r)
@@ -244,7 +286,7 @@ def optimizer(r: Random) -> None:
         mine.step()
 
 
-DRAWN = (attention, rowwise, products, encoder, network, cache, optimizer)
+DRAWN = (attention, rowwise, products, encoder, network, cache, parts, optimizer)
 _counts: collections.Counter[str] = collections.Counter()
 
 
@@ -260,7 +302,7 @@ def maybe_refused() -> Iterator[None]:
 ENTRIES = {  # the loops that Python calls; the others are called by these
     loops: {"adam", "gelu", "gelu_tanh", "layer_norm", "layer_norm_backward"},
     attention_loops: {"attend", "attend_backward"},
-    decoding_loops: {"product", "transposed_product", "layer"},
+    decoding_loops: {"product", "transposed_product", "attention", "network"},
     layer_loops: {"layer", "layer_backward"},
 }
 

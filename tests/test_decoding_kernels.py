@@ -22,7 +22,7 @@ from waiting import wait_until
 from minitransformer.ideas import GatedFeedForward
 from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention, RMSNorm
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.run.fast import accelerate, decoding, decoding_loops, layers, ops, phases
+from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, twins
 from minitransformer.run.fast.row_blocks import learned_by
 from minitransformer.run.machines import threads
 
@@ -70,9 +70,15 @@ def begun(layer: Any, n_rows: int = 1, width: int = 12) -> KeyValueCache:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the kernel returns, call by call."""
+    """What the kernel returns for each call that it takes."""
     answers: list[Any] = []
-    monkeypatch.setattr(layers, "cached_layer", lambda *given: answers.append(kernel(*given)) or answers[-1])
+
+    def noted(*given: Any, **options: Any) -> Any:
+        y = kernel(*given, **options)
+        answers.extend([] if y is None else [y])
+        return y
+
+    monkeypatch.setattr(twins, "cached_layer", noted)
     return answers
 
 
@@ -151,7 +157,8 @@ def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatc
     layer, x = encoder_layer(), np.ones((1, 12), np.float32)
     cache, weight = begun(layer), np.ones((12, 30), np.float32)
     for name, call in {
-        "layer": lambda: layer(tokens(), cache=cache),
+        "attention": lambda: layer(tokens(), cache=cache),
+        "network": lambda: layer(tokens(), cache=cache),
         "product": lambda: ops.linear(x, weight),
         "transposed_product": lambda: ops.linear(x, np.ones((30, 12), np.float32).T),
     }.items():
@@ -166,10 +173,10 @@ def test_little_work_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     layer = encoder_layer()
     cache = begun(layer)
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        used = [entered(monkeypatch, decoding_loops, name, 1) for name in ("product", "layer")]
+        used = [entered(monkeypatch, decoding_loops, name, 1) for name in ("product", "attention", "network")]
         ops.linear(x, weight)
         layer(tokens(), cache=cache)
-    assert used == [{threading.get_ident()}] * 2
+    assert used == [{threading.get_ident()}] * 3
 
 
 @pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 1 << 18, 1), (8, 1 << 15, 8), (9, 512, 512), (1, 511, 512)])
@@ -201,10 +208,10 @@ def test_a_thread_that_comes_late_changes_nothing() -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("phase", range(6))
+@pytest.mark.parametrize("phase", range(2 * decoding_loops.PHASES - 2))  # a network has two less
 def test_no_phase_of_a_layer_begins_before_all_parts_of_the_last_are_done(phase: int, monkeypatch: Any) -> None:
     """Another thread has taken a part, and is slow."""
-    held, called = phases.counters(7), threading.Event()
+    held, called = phases.counters(2 * decoding_loops.PHASES), threading.Event()
     assert phases.take(held, phase) == 0
 
     def enter(loop: Any, calls: list[tuple[Any, ...]]) -> None:
@@ -557,17 +564,16 @@ def test_a_layer_with_a_part_of_another_class_calls_it(path: str, taken: list[An
     ],
     ids=("post-norm", "another norm", "a gated network", "another activation"),
 )
-def test_other_layers_are_computed_as_ever(options: dict[str, Any], taken: list[Any]) -> None:
+def test_other_parts_have_their_forms(options: dict[str, Any], taken: list[Any]) -> None:
     layer, x = encoder_layer(**options), tokens(2, 6)
     expected = written(layer.textbook, x)
     np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
-    assert all(y is None for y in taken)
+    assert len(taken) == 3
 
 
 def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]) -> None:
     def asked(x: np.ndarray, layer: Any, cache: KeyValueCache) -> np.ndarray | None:
-        learned = learned_by(layer, x)
-        return None if learned is None else kernel(x, layer, learned, cache)
+        return kernel(x, layer, (cache,))
 
     layer = encoder_layer()
     assert asked(tokens(), layer, begun(layer)) is not None
@@ -631,7 +637,7 @@ def test_heads_that_do_not_fit_are_left_to_the_layer(n_heads: int, taken: list[A
     attention.d_k = attention.d_v = 12 // max(n_heads, 1) + n_heads % 2
     with pytest.raises(ValueError, match=r"split_heads|start a new cache for another"):
         layer(tokens(), cache=cache)
-    assert taken == ([None] if n_heads == 6 else [])  # 6 heads fit the layer, but not its cache
+    assert not taken
 
 
 @pytest.mark.parametrize("other", [{"d_k": 1}, {"d_v": 1}, {"d_k": 2, "d_v": 2}])

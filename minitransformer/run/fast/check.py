@@ -96,7 +96,8 @@ def _taker(case: Case) -> str:
     from . import layer_loops  # needs Numba
 
     ready = LARGE.get(case.name) is case and layer_loops.ready()
-    return made_for.get(case.covers, case.covers) if ready else ""
+    taker = "cached_layer" if " on a cache" in case.name else made_for.get(case.covers, case.covers)
+    return taker if ready else ""
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@ of the work takes some rows of a matrix and computes one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-Another kind of part takes some heads, or some hidden units, with their rows of the output matrix. It too computes one
-term (Shoeybi et al. 2019, "Megatron-LM", section 3). A whole layer is one call of its loop, so no Python runs between
-its products.
+A sub-layer is one call of a loop, with its norms and the residual connection, so no Python runs between its products.
+There are two loops, for any attention and for any feed-forward network: parts.py turns each part of the tree, such as
+a norm or a turn, into numbers for them. (One loop for both would be compiled into slower code.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from ...core.arrays.backend import Array
 from ..machines.threads import blas_threads, together
-from .row_blocks import Learned, compiled, takes
+from .row_blocks import compiled
 
 FEW = 8  # rows
 LARGE, LEAST_SIDE = 1 << 18, 256  # least numbers in a matrix (more than a core's cache), and least rows and columns
@@ -42,47 +42,40 @@ def product(x: Array, weight: Array) -> Array:
     return y
 
 
-def cached_layer(x: Array, layer: Any, learned: Learned, cache: Any) -> Array | None:
-    """A pre-norm EncoderLayer on one new token of each sequence; see encoder_layer in layers.py. x, y: (N, 1, D)."""
-    if layer.self_attention.order != "pre" or not cache.length:
-        return None
-    if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
-        return None
-    (n, _, width), n_heads, buffers = x.shape, layer.self_attention.sublayer.n_heads, cache.buffers()
-    loops = _loops_for(*buffers) if takes(x, *buffers) else None
-    activation = layer.feed_forward.sublayer.activation
-    if not loops or activation not in loops.CURVES:
-        return None
-    if any(b.shape != (n, n_heads, b.shape[-2], width // n_heads) for b in buffers):
-        return None
-    weights, norms, n_hidden = learned.weights, learned.norms, learned.n_hidden
+def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None, masks: Any = (None,)) -> Array | None:
+    """An EncoderLayer or DecoderLayer on one new token of each sequence; None if a part has no form in the loop.
 
-    keys, values = cache.make_room(x.reshape(n, n_heads, 1, -1))
-    length = cache.length + 1
-    room: list[tuple[int, ...]] = (
-        [(loops.PARTS, n, width)] * 4 + [(loops.PARTS, n, n_hidden)] + [(n, width)] * 4 + [(n, n_hidden)] * 3
-    )
-    room += [(loops.PARTS, length), (n,)]
-    y = np.empty((n, width), np.float32)
-    _share_out(
-        sum(weight.size for weight in weights) + 2 * n * length * width,
-        loops.layer,
-        np.ascontiguousarray(x[:, 0]),
-        norms[::2],
-        norms[1::2],
-        learned.eps,
-        weights,
-        learned.biases,
-        loops.CURVES[activation],
-        keys,
-        values,
-        cache.length,
-        tuple(np.empty(shape, np.float32) for shape in room),
-        y,
-        loops.counters(7),
-    )
-    cache.length = length
-    return y[:, None]
+    x, y: (N, 1, D). caches, masks: one for each attention; those of a DecoderLayer are its own and that to the memory.
+    """
+    if type(x) is not np.ndarray or x.ndim != 3 or x.shape[1] != 1 or not 0 < x.shape[0] <= FEW:
+        return None
+    loops = _loops_for(np.ascontiguousarray(x))
+    if not loops or not caches[0].length:
+        return None
+    from . import parts  # it reads classes from all of ideas/
+
+    residuals = [layer.self_attention] if len(caches) == 1 else [layer.self_attention, layer.cross_attention]
+    attentions: list[tuple[Any, ...]] = []
+    try:  # the attention to x last: it changes its cache
+        network, numbers = parts.network(loops, x, layer.feed_forward)
+        for i in reversed(range(len(caches))):
+            attention, n = parts.attention(loops, x, residuals[i], caches[i], (None, memory)[i], masks[i])
+            attentions, numbers = [attention, *attentions], numbers + n
+    except parts.NoForm:
+        return None
+    states = np.empty((len(attentions) + 2, x.shape[0], x.shape[2]), np.float32)
+    states[0] = x[:, 0]
+    counts = loops.counters(loops.PHASES * (len(states) - 1)).reshape(len(states) - 1, -1)
+    steps = [*((loops.attention, given) for given in attentions), (loops.network, network)]
+    _share_out(numbers, _in_order, steps, states, counts)
+    parts.keep(caches[0], *attentions[0][6:8])
+    return states[-1][:, None]
+
+
+def _in_order(steps: list[Any], states: Array, counts: Array) -> None:
+    """Each thread enters one loop after the other. A loop returns when the threads have written its whole result."""
+    for i, (loop, given) in enumerate(steps):
+        loop(states[i], *given, states[i + 1], counts[i])
 
 
 def _loops_for(*arrays: Array) -> Any:

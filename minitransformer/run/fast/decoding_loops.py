@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .loops import CURVES as CURVES
-from .loops import activate, compiled, exponentials, f, layer_norm
+from .loops import activate, compiled, exponentials, f
 from .phases import counters as counters
 from .phases import done, stretch, take, wait
 
-PARTS = 8  # parts of a shared phase
+PARTS, PHASES = 8, 7  # parts of a shared phase; phases of the longer sub-layer
 
 
 @compiled("reassoc", "nsz")
@@ -78,14 +80,73 @@ def transposed_product(x, table, y, counts):
 
 
 @compiled("reassoc", "nsz")
-def attend(query, keys, values, scale, row, output):
-    """Attention of one query in one head. query, output: (d,); keys, values: (T or more, d); row: (T,), for scores."""
+def multiply(x, weight, part, terms):
+    """One part of x weight, into terms: (PARTS, N, d_out). `collect` adds the parts up.
+
+    All products of a layer come through these two, so a weight in another form needs these two for its form.
+    """
+    first, last = stretch(weight.shape[0], part, PARTS)
+    set_products(x[:, first:last], weight[first:last], terms[part])
+
+
+@compiled("reassoc", "nsz")
+def collect(weight, bias, terms, n, first, last, y):
+    """y = (x weight + bias)[n, first:last]. An empty bias is none."""
+    y[:] = f(0.0)
+    if bias.size:
+        y[:] = bias[first:last]
+    add_up(terms, n, first, last, y)
+
+
+@compiled("reassoc", "nsz")
+def normalize(norm, x, y):
+    """The norm of one vector; y may be x. norm: as in parts.py."""
+    is_there, is_centred, offset, eps, gamma, beta = norm
+    mean, total, share = f(0.0), f(0.0), f(1.0) / f(x.size)
+    if not is_there:
+        y[:] = x
+        return
+    if is_centred:
+        for j in range(x.size):
+            mean += x[j]
+        mean *= share
+    for j in range(x.size):
+        total += (x[j] - mean) * (x[j] - mean)
+    inverse = f(1.0) / math.sqrt(total * share + eps)
+    for j in range(x.size):
+        y[j] = (x[j] - mean) * inverse * (offset + gamma[j])
+    for j in range(beta.size):
+        y[j] += beta[j]
+
+
+@compiled("reassoc", "nsz")
+def turn(x, cos, sin, interleaved):
+    """Rotate the first pairs of one vector in place, as in ideas/after/rotate.py. cos, sin: one number for a pair."""
+    step, apart = (2, 1) if interleaved else (1, cos.size)
+    for i in range(cos.size):
+        a, b = x[i * step], x[i * step + apart]
+        x[i * step] = a * cos[i] - b * sin[i]
+        x[i * step + apart] = a * sin[i] + b * cos[i]
+
+
+@compiled("reassoc", "nsz")
+def attend(query, keys, values, mix, bias, row, output):
+    """Attention of one query in one head. query, output: (d,); keys, values: (T or more, d); row: (T,), for scores.
+
+    mix: scale; cap, or 0; the query sees no key from `always` up to `first`. bias: (T,), or empty.
+    """
+    scale, cap, always, first = mix
     largest = f(-np.inf)
     for i in range(row.size):
         key, score = keys[i], f(0.0)
         for j in range(query.size):
             score += key[j] * query[j]
-        row[i] = score * scale
+        score *= scale
+        if cap > f(0.0):
+            score = cap * math.tanh(score / cap)
+        if bias.size:
+            score += bias[i]
+        row[i] = f(-np.inf) if always <= i < first else score
         largest = max(largest, row[i])
     total = exponentials(row, largest if largest > f(-np.inf) else f(0.0))  # otherwise all scores are, and stay, -inf
     output[:] = f(0.0)
@@ -99,81 +160,141 @@ def attend(query, keys, values, scale, row, output):
 
 
 @compiled("reassoc", "nsz")
-def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, room, y, counts):
-    """A pre-norm encoder layer on one new token of each sequence: see cached_layer in decoding.py.
-
-    x, y: (N, D); weights: four of the attention (queries, keys, values, output) and two of the feed-forward network;
-    keys, values: (N, H, more than length, D / H), which receive the new ones; room: arrays for intermediate results.
-    """
-    terms_q, terms_k, terms_v, terms, terms_h, inner, q, merged, middle, h, active, slope = room[:12]
-    scores, row_totals = room[12:]
-    n_rows, width, n_heads, d = x.shape[0], x.shape[1], keys.shape[1], keys.shape[3]
-    scale = f(1.0) / f(np.sqrt(d))
-
+def begin(x, norm, inner, counts):
+    """The first phase of a sub-layer: inner = norm(x)."""
     if take(counts, 0) == 0:
-        layer_norm(x, gammas[0], betas[0], eps[0], middle, inner, row_totals)
+        for n in range(x.shape[0]):
+            normalize(norm, x[n], inner[n])
         done(counts, 0)
     wait(counts, 0, 1)
 
+
+@compiled("reassoc", "nsz")
+def finish(active, weight, bias, x, norms, terms, y, counts, phase):
+    """The last two phases: y = norm(x + norm(active weight + bias)), and either norm may be none."""
+    part = take(counts, phase)
+    while part < PARTS:
+        multiply(active, weight, part, terms)
+        done(counts, phase)
+        part = take(counts, phase)
+    wait(counts, phase, PARTS)
+
+    if take(counts, phase + 1) == 0:
+        for n in range(x.shape[0]):
+            collect(weight, bias, terms, n, 0, y.shape[1], y[n])
+            normalize(norms[1], y[n], y[n])
+            for j in range(y.shape[1]):
+                y[n, j] += x[n, j]
+            normalize(norms[2], y[n], y[n])
+        done(counts, phase + 1)
+    wait(counts, phase + 1, 1)
+
+
+@compiled("reassoc", "nsz")
+def attention(x, norms, weights, biases, turns, mix, bias, keys, values, length, is_new, is_late, room, y, counts):
+    """Attention with its norms and the residual connection, for one token of each sequence. x, y: (N, D).
+
+    weights, biases: of queries, keys, values, output. turns: of the queries and of the keys: a norm, cosines and sines,
+    whether pairs are neighbours. keys, values: (N, G, length or more, d), whose last ones are written if is_new. If
+    is_late, keys are kept as they were before their turn. bias: (N or 1, H or 1, length), or empty.
+    """
+    inner, q, merged, terms_q, terms_k, terms_v, terms, turned, scores = room
+    (norm_q, cos_q, sin_q, interleaved), (norm_k, cos_k, sin_k, _) = turns
+    n_rows, n_shared, _, d = keys.shape
+    n_heads, last = q.shape[1] // d, length - 1
+    begin(x, norms[0], inner, counts)
+
     part = take(counts, 1)
     while part < PARTS:  # q, k and v
-        first, last = stretch(width, part, PARTS)
-        set_products(inner[:, first:last], weights[0][first:last], terms_q[part])
-        set_products(inner[:, first:last], weights[1][first:last], terms_k[part])
-        set_products(inner[:, first:last], weights[2][first:last], terms_v[part])
+        multiply(inner, weights[0], part, terms_q)
+        if is_new:
+            multiply(inner, weights[1], part, terms_k)
+            multiply(inner, weights[2], part, terms_v)
         done(counts, 1)
         part = take(counts, 1)
     wait(counts, 1, PARTS)
 
     part = take(counts, 2)
-    while part < PARTS:  # some heads, and their contribution to the output
-        first_head, last_head = stretch(n_heads, part, PARTS)
-        first, last = first_head * d, last_head * d
-        for n in range(n_rows):
-            for head in range(first_head, last_head):
-                here, there = head * d, (head + 1) * d
-                query, key, value = q[n][here:there], keys[n, head, length], values[n, head, length]
-                query[:], key[:], value[:] = biases[0][here:there], biases[1][here:there], biases[2][here:there]
-                add_up(terms_q, n, here, there, query)
-                add_up(terms_k, n, here, there, key)
-                add_up(terms_v, n, here, there, value)
-                attend(query, keys[n, head], values[n, head], scale, scores[part], merged[n][here:there])
-        set_products(merged[:, first:last], weights[3][first:last], terms[part])
+    while part < PARTS:  # each unit is a head of queries, or one of keys and values
+        begun, ended = stretch(n_rows * (n_heads + n_shared), part, PARTS)
+        for unit in range(begun, ended):
+            n, h = unit // (n_heads + n_shared), unit % (n_heads + n_shared)
+            if h < n_heads:
+                query = q[n, h * d : (h + 1) * d]
+                collect(weights[0], biases[0], terms_q, n, h * d, (h + 1) * d, query)
+                normalize(norm_q, query, query)
+                turn(query, cos_q[0], sin_q[0], interleaved)
+            elif is_new:
+                g = h - n_heads
+                key = keys[n, g, last]
+                collect(weights[1], biases[1], terms_k, n, g * d, (g + 1) * d, key)
+                collect(weights[2], biases[2], terms_v, n, g * d, (g + 1) * d, values[n, g, last])
+                if not is_late:
+                    normalize(norm_k, key, key)
+                    turn(key, cos_k[0], sin_k[0], interleaved)
         done(counts, 2)
         part = take(counts, 2)
     wait(counts, 2, PARTS)
 
-    if take(counts, 3) == 0:
-        for n in range(n_rows):
-            for j in range(width):
-                middle[n, j] = x[n, j] + biases[3][j]
-            add_up(terms, n, 0, width, middle[n])
-        layer_norm(middle, gammas[1], betas[1], eps[1], merged, inner, row_totals)
+    part = take(counts, 3)
+    while part < PARTS:
+        begun, ended = stretch(length, part, PARTS)
+        for i in range(begun, ended if is_late else begun):
+            for n in range(n_rows):
+                for g in range(n_shared):
+                    normalize(norm_k, keys[n, g, i], turned[n, g, i])
+                    turn(turned[n, g, i], cos_k[i], sin_k[i], interleaved)
         done(counts, 3)
-    wait(counts, 3, 1)
+        part = take(counts, 3)
+    wait(counts, 3, PARTS)
 
     part = take(counts, 4)
-    while part < PARTS:  # the hidden units
-        first, last = stretch(width, part, PARTS)
-        set_products(inner[:, first:last], weights[4][first:last], terms_h[part])
+    while part < PARTS:
+        begun, ended = stretch(n_rows * n_heads, part, PARTS)
+        for unit in range(begun, ended):
+            n, h = unit // n_heads, unit % n_heads
+            g, here = h * n_shared // n_heads, slice(h * d, (h + 1) * d)
+            added = bias[n % bias.shape[0], h % bias.shape[1]]
+            seen = turned[n, g] if is_late else keys[n, g]
+            attend(q[n, here], seen, values[n, g], mix, added, scores[part], merged[n, here])
         done(counts, 4)
         part = take(counts, 4)
     wait(counts, 4, PARTS)
+    finish(merged, weights[3], biases[3], x, norms, terms, y, counts, 5)
 
-    part = take(counts, 5)
-    while part < PARTS:  # some hidden units, and their contribution to the output
+
+@compiled("reassoc", "nsz")
+def network(x, norms, weights, biases, gated, curve, room, y, counts):
+    """A feed-forward network with its norms and the residual connection. x, y: (N, D).
+
+    weights, biases: of gate, inner and output map; of a network without gates the first one is not used.
+    """
+    inner, terms_g, terms_h, terms, h, gate, active, slope = room
+    begin(x, norms[0], inner, counts)
+
+    part = take(counts, 1)
+    while part < PARTS:
+        if gated:
+            multiply(inner, weights[0], part, terms_g)
+        multiply(inner, weights[1], part, terms_h)
+        done(counts, 1)
+        part = take(counts, 1)
+    wait(counts, 1, PARTS)
+
+    part = take(counts, 2)
+    while part < PARTS:  # some hidden units
         first, last = stretch(h.shape[1], part, PARTS)
-        for n in range(n_rows):
-            h[n][first:last] = biases[4][first:last]
-            add_up(terms_h, n, first, last, h[n][first:last])
-            activate(curve, h[n][first:last], active[n][first:last], slope[n][first:last])
-        set_products(active[:, first:last], weights[5][first:last], terms[part])
-        done(counts, 5)
-        part = take(counts, 5)
-    wait(counts, 5, PARTS)
-
-    if take(counts, 6) == 0:
-        for n in range(n_rows):
-            for j in range(width):
-                y[n, j] = middle[n, j] + biases[5][j]
-            add_up(terms, n, 0, width, y[n])
+        for n in range(x.shape[0]):
+            units, out, here = h[n, first:last], active[n, first:last], slope[n, first:last]
+            collect(weights[1], biases[1], terms_h, n, first, last, units)
+            if gated:
+                collect(weights[0], biases[0], terms_g, n, first, last, gate[n, first:last])
+                activate(curve, gate[n, first:last], out, here)
+                for j in range(out.size):
+                    out[j] *= units[j]
+            else:
+                activate(curve, units, out, here)
+        done(counts, 2)
+        part = take(counts, 2)
+    wait(counts, 2, PARTS)
+    finish(active, weights[2], biases[2], x, norms, terms, y, counts, 3)

@@ -17,8 +17,18 @@ from ...check.verify.catalogue.case import Random, Setup, call, frozen, gain, or
 from ...core import layers
 from ...core import ops as textbook
 from ...core.arrays.backend import Array, Pullback
-from ...core.layers import KeyValueCache
+from ...core.layers import KeyValueCache, Residual, RMSNorm
 from ...core.training import Adam, AdamW, Optimizer
+from ...ideas.after.gated import GatedFeedForward
+from ...ideas.after.grouped import grouped
+from ...ideas.after.qk_norm import qk_norm
+from ...ideas.after.relative_bias import RelativeBias
+from ...ideas.after.rotary import rotary_turn
+from ...ideas.after.sandwich import Normed, OffsetRMSNorm
+from ...ideas.after.scaled_angles import scaled_turn
+from ...ideas.after.score_bias import Biased
+from ...ideas.after.softcap import SoftCapped
+from ...ideas.after.window import Window
 from . import row_blocks
 
 LARGE: dict[str, Case] = {}
@@ -129,18 +139,24 @@ for _order in ("pre", "post"):
 _large("layer", "EncoderLayer with 530 tokens", _whole(1, 530, causal=True, norm_order="pre"))
 
 
-def _cached(n_rows: int, pieces: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
+def _cached(n_rows: int, pieces: tuple[int, ...], make: Any = _encoder_layer, **options: Any) -> Any:
     """The outputs of a layer that reads a sequence piece by piece, on a cache. There is no backward."""
 
     def build(r: Random) -> Setup:
-        layer = _encoder_layer(r, **options)
+        layer = make(r, **options)
+        memory, seen = (
+            (r.normal(size=(n_rows, 5, 12)), r.random((n_rows, 1, 5)) < 0.6) if layer.reads_memory else (0, 0)
+        )
 
-        def read(x: Array) -> tuple[Array, Pullback]:
-            cache, cuts = KeyValueCache(), np.cumsum((0, *pieces))
-            read = [layer(x[:, a:b], causal=True, cache=cache)[0] for a, b in itertools.pairwise(cuts)]
+        def read(x: Array, *memory: Array) -> tuple[Array, Pullback]:
+            cuts, own = np.cumsum((0, *pieces)), layer.new_cache()
+            how: Any = (
+                {"memory_mask": seen, "cache": (own, KeyValueCache())} if memory else {"cache": own, "causal": True}
+            )
+            read = [layer(x[:, a:b], *memory, **how)[0] for a, b in itertools.pairwise(cuts)]
             return np.concatenate(read, axis=1), lambda dy: ()
 
-        return call(r, read, (n_rows, sum(pieces), 12), module=layer)
+        return call(r, read, (n_rows, sum(pieces), 12), *([memory] if layer.reads_memory else []), module=layer)
 
     return build
 
@@ -153,6 +169,32 @@ for _activation in ("relu", "gelu", "gelu_tanh"):
     )
 _large("layer", "EncoderLayer on a cache, piece by piece", _cached(2, (1, 1, 5, 66, 2), norm_order="pre"))
 _large("layer", "EncoderLayer on a cache, in post-norm order", _cached(2, (3, 1, 4), norm_order="post", bias=False))
+
+
+def _llama(r: Random) -> Any:
+    attention = grouped(12, 6, 2, 4, bias=False, turn=rotary_turn(50.0))
+    network = GatedFeedForward(12, 20, bias=False)
+    return ordinary(layers.EncoderLayer.of(*(Residual(f, RMSNorm(12), "pre") for f in (attention, network))), r)
+
+
+def _gemma(r: Random) -> Any:
+    """With a norm after each sub-layer and in each head, a cap, a window whose cache forgets, and a partial turn."""
+    turn = qk_norm(6, then=scaled_turn(50.0, {"kind": "linear", "factor": 3.0}, 4), kind=OffsetRMSNorm)
+    attention = grouped(12, 4, 2, 6, mix=Window(4, SoftCapped(2.0, 0.7)), turn=turn)
+    parts = (Normed(f, OffsetRMSNorm(12)) for f in (attention, GatedFeedForward(12, 20, "gelu_tanh")))
+    return ordinary(layers.EncoderLayer.of(*(Residual(f, OffsetRMSNorm(12), "pre") for f in parts)), r)
+
+
+def _t5(r: Random) -> Any:
+    own = layers.MultiHeadAttention(12, 3, mix=Biased(RelativeBias(3, 4, 6, both_ways=False, std=1.0), 1.0))
+    parts = own, layers.MultiHeadAttention(12, 3), layers.FeedForward(12, 20)
+    return ordinary(layers.DecoderLayer.of(*(Residual(f, RMSNorm(12), "pre") for f in parts)), r)
+
+
+_ONES = (1,) * 7
+_large("layer", "EncoderLayer on a cache, of a Llama", _cached(2, (2, *_ONES), _llama))
+_large("layer", "EncoderLayer on a cache, of a Gemma", _cached(2, (2, *_ONES), _gemma))
+_large("layer", "DecoderLayer on a cache, of a T5", _cached(2, (2, *_ONES), _t5))
 
 
 def _steps(kind: type[Optimizer], **options: Any) -> Callable[[Random], Setup]:

@@ -21,7 +21,7 @@ from ...core.arrays.boundary import check_gradient
 from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
 from .attention import mask_fits, mask_of, or_nothing
-from .decoding import FEW, LARGE, cached_layer
+from .decoding import FEW, LARGE
 from .row_blocks import Learned, compiled, learned_by
 
 # From this number of multiplications on, a layer gets threads of our own. OpenBLAS's threads, which do the rest of a
@@ -41,8 +41,6 @@ def encoder_layer(
     learned = learned_by(layer, x)
     if learned is None:
         return None
-    if cache is not None and mask is None and (y := cached_layer(x, layer, learned, cache)) is not None:
-        return y, None
     plan = _plan(x, layer, learned, mask, causal, cache, rng)
     return None if plan is None else _run(plan, x, cache, rng)
 

@@ -207,8 +207,20 @@ def gelu(x, y, slope):
         slope[i] = cumulative + a * density * f(1.0 / math.sqrt(2.0 * math.pi))
 
 
-CURVES = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
-_GELU, _GELU_TANH = CURVES["gelu"], CURVES["gelu_tanh"]
+@compiled("nsz")
+def silu(x, y, slope):
+    """With the logistic function σ: x σ(x), and the slope σ + x σ (1 - σ). Below -87 σ is 0."""
+    for i in range(x.size):
+        a = x[i]
+        near = f(-87.0) if a < f(-87.0) else a  # NaN stays NaN
+        share = f(1.0) / (f(1.0) + exp(f(-1.0) * (f(87.0) if near > f(87.0) else near)))
+        share = f(0.0) if a < f(-87.0) else share
+        y[i] = a * share
+        slope[i] = share + y[i] * (f(1.0) - share)
+
+
+CURVES = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3}
+_GELU, _GELU_TANH, _SILU = CURVES["gelu"], CURVES["gelu_tanh"], CURVES["silu"]
 
 
 @compiled("reassoc", "nsz")
@@ -218,6 +230,8 @@ def activate(curve, h, y, slope):
         gelu_tanh(h, y, slope)
     elif curve == _GELU:
         gelu(h, y, slope)
+    elif curve == _SILU:
+        silu(h, y, slope)
     else:
         for j in range(h.size):
             y[j] = h[j] if h[j] > f(0.0) or h[j] != h[j] else f(0.0)  # NaN stays NaN

@@ -16,6 +16,7 @@ from ...core.layers.cache import KeyValueCache, no_backward
 from ...core.layers.module import Module, Parameter
 from ...core.training.optimizers import Adam, Optimizer
 from . import adam, cuda, ops
+from .decoding import cached_layer
 from .layers import encoder_layer
 
 T = TypeVar("T", bound=Module | Optimizer)
@@ -53,7 +54,9 @@ class Fast:
 
 
 class EncoderLayer(Fast, layers.EncoderLayer):
-    """A whole layer as one call, if its parts have the usual classes; see layers.py."""
+    """A whole layer as one call, if its parts have the usual classes; see layers.py and decoding.py."""
+
+    original = layers.EncoderLayer
 
     def __call__(
         self,
@@ -65,6 +68,9 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         **how: Any,
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
+        decodes = cache is not None and rng is None and type(causal) is bool and not any(how.values())
+        if decodes and (written := cached_layer(x, self, (cache,), masks=(mask,))) is not None:
+            return written, no_backward
         plain = type(x) is np.ndarray and self._is_plain(cache)
         fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
         if fast is None:
@@ -93,7 +99,7 @@ def _are(kind: Any, *modules: Any) -> bool:
 
 
 def _original_of(kind: type[Any]) -> type[Any]:
-    return next(base for base in kind.__mro__ if issubclass(base, Module) and not issubclass(base, Fast))
+    return vars(kind).get("original", kind)
 
 
 def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
@@ -107,6 +113,28 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
         twin.__class__ = class_of(type(item))
         vars(twin).update({name: _copied(part, class_of, made) for name, part in vars(item).items()})
     return made[id(item)]
+
+
+class DecoderLayer(Fast, layers.DecoderLayer):
+    """A new token on the caches as one call; see decoding.py."""
+
+    original = layers.DecoderLayer
+
+    def __call__(
+        self,
+        x: Array,
+        memory: Array,
+        mask: Array | None = None,
+        memory_mask: Array | None = None,
+        cache: tuple[KeyValueCache, KeyValueCache] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """See core/layers/blocks.py."""
+        if cache is not None and rng is None and memory is not None:
+            written = cached_layer(x, self, cache, memory, (mask, memory_mask))
+            if written is not None:
+                return written, no_backward
+        return super().__call__(x, memory, mask, memory_mask, cache, rng)
 
 
 class FastAdam(Adam):
@@ -123,7 +151,7 @@ class FastAdam(Adam):
             super()._move(p, remembered, rate)
 
 
-_twins: dict[type[Any], type[Any]] = {layers.EncoderLayer: EncoderLayer}
+_twins: dict[type[Any], type[Any]] = {kind.original: kind for kind in (EncoderLayer, DecoderLayer)}
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:
@@ -133,4 +161,6 @@ def _twin_of(kind: type[Any]) -> type[Any]:
     if issubclass(kind, Fast | FastAdam):
         return kind
     bases = (FastAdam if issubclass(kind, Adam) else Fast, kind)
-    return _twins.setdefault(kind, type(kind.__name__, bases, {"__module__": kind.__module__, "__doc__": kind.__doc__}))
+    return _twins.setdefault(
+        kind, type(kind.__name__, bases, {"__module__": kind.__module__, "__doc__": kind.__doc__, "original": kind})
+    )

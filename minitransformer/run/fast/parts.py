@@ -1,0 +1,226 @@
+"""The parts of a layer as numbers for the loop of decoding.py: what each part of the tree becomes.
+
+    norm        whether there is one, whether it subtracts the mean, offset, ε, γ, β; the gain is offset + γ
+    turn        a norm, cosines, sines, whether pairs are neighbours
+    mix         scale, cap, which keys are seen, a bias of the scores
+    map         weight, bias
+    sub-layer   its norms: before it, of its update, of the sum
+
+A part is known by its exact class, because methods of other classes may do more. `NoForm` says that a part has no form
+in the loop, or that its arrays do not fit there: then the layer runs op by op, and an error comes from the op.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core.arrays.backend import Array
+from ...core.layers import FeedForward, KeyValueCache, LayerNorm, Linear, MultiHeadAttention, RMSNorm, ScaledDotProduct
+from ...core.layers.residual import Residual
+from ...ideas.after.gated import GatedFeedForward
+from ...ideas.after.grouped import Grouped
+from ...ideas.after.norm_without_bias.layer import LayerNormWithoutBias
+from ...ideas.after.plain_norm.layer import PlainRMSNorm
+from ...ideas.after.qk_norm import HeadNorm
+from ...ideas.after.rotary import RotaryPositions
+from ...ideas.after.sandwich import Normed, NormedUpdate, OffsetRMSNorm
+from ...ideas.after.scaled_angles import ScaledRotary
+from ...ideas.after.score_bias import Biased
+from ...ideas.after.softcap import SoftCapped
+from ...ideas.after.window import RollingCache, Window
+
+_NORMS = {  # whether the mean is subtracted, and what the gain adds to γ
+    LayerNorm: (True, 0.0),
+    LayerNormWithoutBias: (True, 0.0),
+    RMSNorm: (False, 0.0),
+    OffsetRMSNorm: (False, 1.0),
+    PlainRMSNorm: (False, 0.0),
+}
+_EMPTY = np.empty(0, np.float32)
+_NO_NORM = (False, False, np.float32(0.0), np.float32(0.0), _EMPTY, _EMPTY)
+_tables: dict[str, tuple[Array, Array]] = {}  # cosines and sines of the first positions
+
+
+class NoForm(Exception):
+    """A part has no form in the loop."""
+
+
+def network(loops: Any, x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
+    """The loop's arguments for a feed-forward network, and how many numbers it reads."""
+    (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
+    gated = _kind(part) is GatedFeedForward
+    _require(gated or _kind(part) is FeedForward)
+    _require(isinstance(part.activation, str) and part.activation in loops.CURVES)
+    hidden = _d_out(part.inner)
+    inner = _map(part.inner, width, hidden)
+    maps = (_map(part.gate, width, hidden) if gated else inner, inner, _map(part.output, hidden, width))
+    weights, biases = zip(*maps, strict=True)
+    wide, narrow, terms = (n, hidden), (n, width), loops.PARTS
+    room = _empty(narrow, (terms, *wide), (terms, *wide), (terms, *narrow), wide, wide, wide, wide)
+    numbers = sum(weight.size for weight in weights[not gated :])
+    return (norms, weights, biases, gated, loops.CURVES[part.activation], room), numbers
+
+
+def attention(
+    loops: Any, x: Array, residual: Any, cache: Any, memory: Array | None, mask: Any
+) -> tuple[tuple[Any, ...], int]:
+    """The loop's arguments for an attention, and how many numbers it reads. The cache gets room for the new token."""
+    (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
+    is_new, is_late = memory is None, type(cache) is RollingCache
+    _require(_kind(part) is MultiHeadAttention and type(cache) in (KeyValueCache, RollingCache))
+    _require(cache.memory is memory and cache.length > 0 and part.d_k == part.d_v)
+    h, d, old = part.n_heads, part.d_k, cache.read()[0]
+    _require(type(h) is type(d) is int and d > 0)
+    g = _d_out(part.key) // d
+    _require(h >= g > 0 and h % g == 0)
+    maps = (part.query, width, h * d), (part.key, width, g * d), (part.value, width, g * d), (part.output, h * d, width)
+    weights, biases = zip(*(_map(*given) for given in maps), strict=True)
+    for buffer in cache.buffers():
+        _require(_has(buffer, n, g, buffer.shape[-2], d) and (is_late or buffer.flags.carray))
+    length, start = old.shape[-2] + is_new, cache.length
+    mix, bias, is_grouped = _mix(cache.around(part.mix), length, d)
+    _require(h == g or is_grouped)
+    if mask is not None:
+        _require(not is_late and type(mask) is np.ndarray and mask.dtype == bool and mask.ndim == 3)
+        _require(mask.shape[0] in (1, n) and mask.shape[1:] == (1, length))
+        bias = np.ascontiguousarray(np.where(mask, bias if bias.size else np.float32(0.0), np.float32(-np.inf)))
+    if is_new:
+        first, last = (0, length) if is_late else (start, start + 1)
+        turns = _turn(part.turn_query, d, last - 1, last), _turn(part.turn_key, d, first, last)
+        _require(turns[0][3] == turns[1][3])
+    else:
+        _require(part.turn_query is None)
+        turns = (_turn(None, d, 0, 1),) * 2
+    keys, values = _with_room(cache, np.empty((n, g, 1, d), np.float32)) if is_new else cache.buffers()
+    terms, many = loops.PARTS, (n, h * d)
+    turned = (n, g, length if is_late else 0, d)
+    shared = (terms, n, g * d)
+    room = _empty((n, width), many, many, (terms, *many), shared, shared, (terms, n, width), turned, (terms, length))
+    numbers = sum(weight.size for weight in (weights if is_new else weights[::3])) + 2 * n * g * length * d
+    return (norms, weights, biases, turns, mix, bias, keys, values, length, is_new, is_late, room), numbers
+
+
+def _with_room(cache: Any, row: Array) -> tuple[Array, Array]:
+    """Keys and values with room for a row more."""
+    if type(cache) is not RollingCache:
+        return cache.make_room(row)
+    keys, values = cache.extend(row, row)
+    return np.ascontiguousarray(keys), np.ascontiguousarray(values)
+
+
+def keep(cache: Any, keys: Array, values: Array) -> None:
+    """Count the token that the loop has written into these arrays as one that the cache has read."""
+    if type(cache) is RollingCache:  # it has copied them, and counted the token
+        for kept, new in zip(cache.read(), (keys, values), strict=True):
+            kept[..., -1, :] = new[..., -1, :]
+    else:
+        cache.length += 1
+
+
+def _sublayer(residual: Any, width: int) -> tuple[Any, tuple[Any, ...]]:
+    """A sub-layer, and the norms before it, of its update, and of the sum."""
+    kind, part, before, after, last = _kind(residual), residual.sublayer, None, None, None
+    _require(kind is NormedUpdate or (kind is Residual and residual.order in ("pre", "post")))
+    if kind is NormedUpdate:
+        after = residual.norm
+    elif residual.order == "pre":
+        before = residual.norm
+    else:
+        last = residual.norm
+    if _kind(part) is Normed and after is None:
+        part, after = part.sublayer, part.norm
+    return part, tuple(_norm(norm, width) for norm in (before, after, last))
+
+
+def _norm(norm: Any, width: int) -> tuple[Any, ...]:
+    if norm is None:
+        return _NO_NORM
+    _require(_kind(norm) in _NORMS and type(norm.eps) in (int, float) and 0.0 < norm.eps < math.inf)
+    is_centred, offset = _NORMS[_kind(norm)]
+    gain, shift = norm.gamma.value, norm.beta.value if hasattr(norm, "beta") else _EMPTY
+    _require(_fits(gain, width) and (shift is _EMPTY or _fits(shift, width)))
+    return True, is_centred, np.float32(offset), np.float32(norm.eps), gain, shift
+
+
+def _map(part: Any, d_in: int, d_out: int) -> tuple[Array, Array]:
+    _require(_kind(part) is Linear)
+    weight, bias = part.weight.value, _EMPTY if part.bias is None else part.bias.value
+    _require(_fits(weight, d_in, d_out) and (bias is _EMPTY or _fits(bias, d_out)))
+    return weight, bias
+
+
+def _d_out(part: Any) -> int:
+    _require(_kind(part) is Linear and np.ndim(part.weight.value) == 2)
+    return part.weight.value.shape[1]
+
+
+def _mix(mix: Any, length: int, d: int) -> tuple[tuple[Any, ...], Array, bool]:
+    """Scale, cap, and the range of keys that are not seen; a bias of the scores; whether heads share keys."""
+    first, always, grouped = 0, 0, False
+    while (kind := _kind(mix)) in (Grouped, Window):
+        if kind is Window:
+            _require(not first)
+            first, always = max(0, length - mix.width), mix.always
+        grouped, mix = grouped or kind is Grouped, mix.inner
+    _require(kind in (ScaledDotProduct, SoftCapped, Biased))
+    scale = 1.0 / math.sqrt(d) if mix.scale is None else mix.scale
+    bias = np.empty((1, 1, 0), np.float32)
+    if kind is Biased:
+        bias = mix.bias(1, length, like=_EMPTY)[0].reshape(1, -1, length)
+        _require(bias.dtype == np.float32 and bias.flags.carray)
+    return (np.float32(scale), np.float32(getattr(mix, "cap", 0.0)), always, first), bias, grouped
+
+
+def _turn(turn: Any, d: int, first: int, last: int) -> tuple[Any, ...]:
+    """The turn of vectors at the positions from `first` up to `last`."""
+    norm = _NO_NORM
+    if _kind(turn) is HeadNorm:
+        norm, turn = _norm(turn.norm, d), turn.then
+    if turn is None:
+        none = np.empty((last - first, 0), np.float32)
+        return norm, none, none, False
+    _require(_kind(turn) is RotaryPositions or (_kind(turn) is ScaledRotary and turn.follows is None))
+    cos, sin = _angles(turn, d, last)
+    return norm, cos[first:last], sin[first:last], bool(turn.interleaved)
+
+
+def _angles(turn: Any, d: int, n: int) -> tuple[Array, Array]:
+    """Cosines and sines of at least n positions: the turn of vectors whose pairs are all (1, 0)."""
+    name = f"{d} {vars(turn)}"
+    if name not in _tables or len(_tables[name][0]) < n:
+        width = getattr(turn, "width", None) or d
+        _require(width % 2 == 0 and width <= d)
+        vectors = np.zeros((max(256, 2 * n), d), np.float32)
+        a, b = (slice(i, width, 2) if turn.interleaved else slice(i * width // 2, (i + 1) * width // 2) for i in (0, 1))
+        vectors[:, a] = 1.0
+        turned = turn(vectors)[0]
+        if len(_tables) > 64:
+            _tables.clear()
+        _tables[name] = np.ascontiguousarray(turned[:, a]), np.ascontiguousarray(turned[:, b])
+    return _tables[name]
+
+
+def _kind(part: Any) -> Any:
+    """The class of a part; of a twin, that of its original."""
+    return vars(type(part)).get("original", type(part))
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise NoForm
+
+
+def _fits(x: Any, *shape: int) -> bool:
+    """Whether the loop may read these numbers. It would read past the end of a shorter array."""
+    return _has(x, *shape) and x.flags.carray
+
+
+def _has(x: Any, *shape: int) -> bool:
+    return type(x) is np.ndarray and x.dtype == np.float32 and x.shape == shape
+
+
+def _empty(*shapes: tuple[int, ...]) -> tuple[Array, ...]:
+    return tuple(np.empty(shape, np.float32) for shape in shapes)

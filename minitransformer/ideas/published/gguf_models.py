@@ -53,8 +53,13 @@ class _Changed(Packed):
     def read(self) -> np.ndarray:
         """Its numbers as a folder has them, in float32."""
         stored = super().read()
-        if self.plus:
-            return stored + np.float32(self.plus)
+        return stored + np.float32(self.plus) if self.plus else self._moved(stored)
+
+    def rows(self) -> np.ndarray:
+        """Its packed rows as a folder has them."""
+        return self._moved(super().rows())
+
+    def _moved(self, stored: np.ndarray) -> np.ndarray:
         pairs = stored.reshape(self.n_heads, -1, 2, *stored.shape[1:])
         return pairs.swapaxes(1, 2).reshape(stored.shape)
 

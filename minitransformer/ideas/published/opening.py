@@ -24,7 +24,6 @@ def opened_packed(path: Path, kind: type[M], weights: str = "packed") -> Opened[
         pack(found.model, weights)
         return found
     if weights != "packed" or Path(path).suffix != ".gguf":
-        also = " or ".join(WEIGHTS)
-        raise ValueError(f"only the weights of a .gguf file are packed; {also} packs those of {path}, got {weights!r}")
+        raise ValueError(f"{path} is no .gguf file, whose weights are packed; pack them as {' or '.join(WEIGHTS)}")
     model: Any = pretrained.of_file(Path(path), packed=True)
     return Opened(Path(path), model, tokenizers.of_file(Path(path)), (), True)

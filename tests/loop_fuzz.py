@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from minitransformer.ideas.published import blocks
+from minitransformer.ideas.published import packing
 from minitransformer.ideas.published.packed import PackedWeight, packed_product
 from minitransformer.layers import EncoderLayer, FeedForward, KeyValueCache, Parameter
 from minitransformer.run.fast import (
@@ -138,13 +138,13 @@ def products(r: Random) -> None:
 
 
 def packed_products(r: Random) -> None:
-    kind = str(r.choice([*blocks.KINDS]))
-    width = size(r, 4) * blocks.KINDS[kind].numbers
-    rows = blocks.pack(normal(r, size(r, 40), width - int(kind == "Q8_0")), kind) if kind in blocks.PACKS else None
+    kind = str(r.choice([*packing.KINDS]))
+    width = size(r, 4) * packing.KINDS[kind].numbers
+    rows = packing.pack(normal(r, size(r, 40), width - int(kind == "Q8_0")), kind) if kind in packing.PACKS else None
     if rows is None:
-        rows = np.zeros((size(r, 40), width // blocks.KINDS[kind].numbers, blocks.KINDS[kind].n_bytes), np.uint8)
+        rows = np.zeros((size(r, 40), width // packing.KINDS[kind].numbers, packing.KINDS[kind].n_bytes), np.uint8)
         rows[..., 2:] = r.integers(0, 256, (*rows.shape[:2], 1))
-        for at in blocks.KINDS[kind].scales:
+        for at in packing.KINDS[kind].scales:
             rows[..., at : at + 2] = np.float16(0.5).tobytes()[0], np.float16(0.5).tobytes()[1]
     weight = PackedWeight(rows.reshape(len(rows), -1), kind, width - int(kind == "Q8_0"), across=True)
     x = normal(r, size(r, 12), weight.width)

@@ -15,21 +15,21 @@ from test_gguf import IDS, llama, write_family, write_gguf
 from minitransformer import fast
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.cli import main
-from minitransformer.ideas.published import blocks, pretrained
+from minitransformer.ideas.published import packing, pretrained
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.opening import opened_packed
 from minitransformer.ideas.published.packed import PackedEmbedding, PackedLinear, PackedWeight, pack, packed_product
 from minitransformer.layers import Embedding, Linear
 from minitransformer.models import LanguageModel, LanguageModelConfig, from_pretrained, load, save
 
-KINDS = [*blocks.KINDS]
+KINDS = [*packing.KINDS]
 
 
 def some_rows(kind: str, n: int, width: int, rng: np.random.Generator) -> np.ndarray:
     """Packed rows of any bits, whose scales are ordinary numbers."""
     if kind == "BF16":
-        return blocks.pack(rng.normal(size=(n, width)).astype(np.float32), kind)
-    known = blocks.KINDS[kind]
+        return packing.pack(rng.normal(size=(n, width)).astype(np.float32), kind)
+    known = packing.KINDS[kind]
     found = rng.integers(0, 256, (n, width // known.numbers, known.n_bytes), np.uint8)
     for at in known.scales:
         found[..., at : at + 2] = rng.normal(0, 0.01, (*found.shape[:2], 1)).astype(np.float16).view(np.uint8)
@@ -40,26 +40,26 @@ def some_rows(kind: str, n: int, width: int, rng: np.random.Generator) -> np.nda
 def test_every_kind_is_unpacked_as_their_library_does(kind: str) -> None:
     rows = some_rows(kind, 3, 512, np.random.default_rng(0))
     expected = gguf.dequantize(rows, gguf.GGMLQuantizationType[kind])
-    np.testing.assert_array_equal(blocks.unpack(rows, kind), expected)
-    assert blocks.all_finite(rows, kind)
-    for at in blocks.KINDS[kind].scales or (0,):
+    np.testing.assert_array_equal(packing.unpack(rows, kind), expected)
+    assert packing.all_finite(rows, kind)
+    for at in packing.KINDS[kind].scales or (0,):
         wrong = rows.copy()
         wrong[1, at : at + 2] = (0, 0x7C) if kind != "BF16" else (0x80, 0x7F)  # infinity
-        assert not blocks.all_finite(wrong, kind)
+        assert not packing.all_finite(wrong, kind)
 
 
 def test_eight_bits_are_the_nearest_of_255_steps_and_bfloat16_the_nearest_numbers() -> None:
     x = np.random.default_rng(0).normal(size=(5, 45)).astype(np.float32)
     x[2] = 0.0
-    found = blocks.unpack(blocks.pack(x, "Q8_0"), "Q8_0")
+    found = packing.unpack(packing.pack(x, "Q8_0"), "Q8_0")
     assert found.shape == (5, 64) and not found[:, 45:].any() and not found[2].any()
     steps = np.repeat(abs(np.pad(x, ((0, 0), (0, 19))).reshape(5, 2, 32)).max(axis=-1) / 127.0, 32, axis=1)[:, :45]
     assert (abs(found[:, :45] - x) <= steps * (0.5 + 127 * 2.0**-11) + 1e-12).all()  # half a step, and a rounded scale
     near = np.array([[1.0, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, 1.0 + 2.0**-8 + 2.0**-20, -3.0]], np.float32)
     expected = [1.0, 1.0, 1.0 + 2.0**-6, 1.0 + 2.0**-7, -3.0]  # the second and third lie midway: to the even one
-    assert blocks.unpack(blocks.pack(near, "BF16"), "BF16")[0].tolist() == expected
+    assert packing.unpack(packing.pack(near, "BF16"), "BF16")[0].tolist() == expected
     with pytest.raises(ValueError, match="kind must be one of Q8_0, BF16, got 'Q4_K'"):
-        blocks.pack(x, "Q4_K")
+        packing.pack(x, "Q4_K")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -165,6 +165,6 @@ def test_what_cannot_be_packed_is_said_plainly(tmp_path: Path, capsys: pytest.Ca
         opened_packed(tmp_path, LanguageModel)
     assert main(["generate", "--model", str(tmp_path), "--weights", "packed"]) == 1
     assert "is no .gguf file" in capsys.readouterr().err
-    weight = PackedWeight(blocks.pack(np.ones((2, 32), np.float32), "Q8_0"), "Q8_0", 32, across=True)
+    weight = PackedWeight(packing.pack(np.ones((2, 32), np.float32), "Q8_0"), "Q8_0", 32, across=True)
     np.testing.assert_allclose(packed_product(np.ones((1, 32), np.float32), weight), 32.0, rtol=1e-3)
     assert repr(weight) == "PackedWeight(Q8_0, 68 bytes)"

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...core.arrays.files import check_content
 from ...core.text.tokenizer import load_library
-from . import blocks
+from . import packing
 from .weight_files import Tensor
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
@@ -43,7 +43,7 @@ class Packed(Tensor):
     def rows(self) -> np.ndarray:
         """Its packed rows, (N, n_bytes), mapped into memory: the system reads a page when it is needed."""
         mapped = np.memmap(self.path, np.uint8, "r", self.start, (self.shape[0], self.n_bytes // self.shape[0]))
-        if not blocks.all_finite(mapped, self.kind):
+        if not packing.all_finite(mapped, self.kind):
             raise ValueError(f"{self.path}: a tensor of shape {self.shape} contains NaN or infinity")
         return mapped
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.boundary import check_array, check_range_of_ids
 from ...core.layers import Embedding, Linear, Module, Parameter
-from . import blocks
+from . import packing
 
 M = TypeVar("M", bound=Module)
 WEIGHTS = {"int8": "Q8_0", "bfloat16": "BF16"}
@@ -43,7 +43,7 @@ class PackedWeight(Parameter):
     @property
     def value(self) -> Array:
         """Its numbers, in float32."""
-        numbers = blocks.unpack(self.rows, self.kind)[:, : self.width]
+        numbers = packing.unpack(self.rows, self.kind)[:, : self.width]
         numbers = numbers.T if self.across else numbers
         numbers.flags.writeable = False  # a change would be lost
         self._read = weakref.ref(numbers)
@@ -124,7 +124,7 @@ class PackedEmbedding(_Reads, Embedding):
         """Return (y, backward); backward raises ValueError. ids: (...) integers; y: (..., width)."""
         check_array("PackedEmbedding", "ids", ids)
         check_range_of_ids("PackedEmbedding", "ids", ids, len(self.table.rows))
-        rows = blocks.unpack(self.table.rows[ids.reshape(-1)], self.table.kind)[:, : self.table.width]
+        rows = packing.unpack(self.table.rows[ids.reshape(-1)], self.table.kind)[:, : self.table.width]
         return rows.reshape(*ids.shape, -1), _no_gradient
 
     def unembed(self, x: Array) -> tuple[Array, Pullback]:
@@ -152,7 +152,7 @@ def pack(model: M, weights: str) -> M:
         if type(value) is not np.ndarray or value.dtype != np.float32:
             raise ValueError(f"pack: got {parameter}; convert it first: model.to('numpy', 'float32')")
         rows = value.T if across else value
-        pieces = [blocks.pack(rows[i : i + _PIECE], WEIGHTS[weights]) for i in range(0, len(rows), _PIECE)]
+        pieces = [packing.pack(rows[i : i + _PIECE], WEIGHTS[weights]) for i in range(0, len(rows), _PIECE)]
         _replace(holders, PackedWeight(np.concatenate(pieces), WEIGHTS[weights], rows.shape[1], across))
     return model
 

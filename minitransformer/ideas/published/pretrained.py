@@ -27,7 +27,7 @@ from ...core.layers.unread import Unread
 from ...core.models.folder import fitting
 from ...core.models.transformer import Transformer, TransformerConfig
 from ...core.text.tokenizer import Tokenizers
-from . import blocks, gguf, gguf_models
+from . import gguf, gguf_models, packing
 from .bart import BartConfig
 from .families import EVERY, Family
 from .family import BODY, WORDS, Config, Pretrained, body_of, head_of
@@ -177,7 +177,7 @@ def _kept(layout: Layout, stored: Mapping[str, Tensor]) -> dict[int, PackedWeigh
             not isinstance(place, Place)
             or place.mark not in ("T", "=")
             or not isinstance(tensor, gguf.Packed)
-            or tensor.kind not in blocks.KINDS
+            or tensor.kind not in packing.KINDS
         ):
             continue
         rows, across, first = tensor.rows(), place.mark == "T", 0

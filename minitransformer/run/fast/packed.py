@@ -25,7 +25,7 @@ def packed_product(x: Array, weight: textbook.PackedWeight) -> Array:
     if not (compiled(x) and (loops := _loops())) or weight.kind not in loops.KINDS:
         return textbook.packed_product(x, weight)
     rows, kind, n_out = weight.rows, loops.KINDS[weight.kind], len(weight.rows)
-    whole = textbook.blocks.numbers_in(rows, weight.kind)
+    whole = textbook.packing.numbers_in(rows, weight.kind)
     flat = x.reshape(-1, weight.width)
     if whole > weight.width:
         flat = np.pad(flat, ((0, 0), (0, whole - weight.width)))

@@ -1,14 +1,14 @@
 # mypy: disable-error-code="no-untyped-def"
 """Compiled loops over packed weights: each row is unpacked into the cache, and multiplied from there.
 
-ideas/published/blocks.py explains the bytes; these loops are held to it. A row is unpacked once for all rows of x, so
+ideas/published/packing.py explains the bytes; these loops are held to it. A row is unpacked once for all rows of x, so
 memory is read as packed. Nearly every kind is unpacked by one step, on sixteen bytes side by side:
 
     w = d q + m        q = ((byte >> right & mask) ^ flip) | (other >> other_right & other_mask) << 4
 
 where `other` are the bytes with the upper bits. A signed q is one that counts from 0, and m takes the rest: for eight
 bits q ^ 128 = q + 128 and m = -128 d. Products of these few bits are exact, so the results are, to the last bit, those
-of blocks.py.
+of packing.py.
 """
 
 from __future__ import annotations

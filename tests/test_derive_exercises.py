@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +123,33 @@ def test_derivation_is_an_open_question_with_its_model(capsys, tmp_path):
     assert main(["exam", "derive_softmax", "--answers", "--html", str(tmp_path / "a.html")]) == 0
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "= y_j (dy_j - sum_i dy_i y_i)" in page and page.count("<pre>") == 2
+
+
+def test_derivation_is_a_sheet_with_ruled_lines_and_its_model_apart(capsys, tmp_path):
+    assert main(["worksheet", "derive_softmax", "--student", "A_da"]) == 0
+    sheet = capsys.readouterr().out
+    assert "Name: A\\_da" in sheet and "Find: dx" in sheet and sheet.count("_" * 70) > 8 and "δ" not in sheet
+    path = tmp_path / "a.html"
+    assert main(["worksheet", "derive_softmax", "--answers", "--html", str(path), "--student", "<b>"]) == 0
+    page = path.read_text(encoding="utf-8")
+    exercise = course.derivation("derive_softmax")
+    assert page.count("<article") == 2 and page.count("<math") == 1 + 1 + len(exercise.model) and "<b>&" not in page
+    assert all(hint in page for _, hint in exercise.model) and "dx = <span" in page
+    for refused in ("--form", "--csv", "--grade"):
+        assert main(["worksheet", "derive_softmax", *((refused,) if refused == "--csv" else (refused, "x"))]) == 2
+        assert "derive_softmax: a derivation" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_exercises_in_code_and_on_paper_find_each_other():
+    from minitransformer.school.show.site.notebook import read
+    from minitransformer.school.show.site.places import places
+    from minitransformer.school.show.site.siblings import on_paper
+
+    found: dict[str, set[str]] = {}
+    for place, paper in on_paper(places(read(Path(__file__).parents[1] / "notebooks"))):
+        found.setdefault(paper.name, set()).add(place.exercise.name)
+    assert "matmul_backward" in found["derive_products"] and "rotary_backward" in found["derive_rotation"]
+    assert {"softmax_forward", "softmax_backward"} < found["derive_softmax"]  # of two chapters
+    assert found["derive_rms_norm"] == {"rms_norm_backward"} and found["derive_adam"] == {"adam_step"}
+    assert set(NAMES) - set(found) == {"derive_gate"}  # the code of a gate is no exercise

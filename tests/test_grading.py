@@ -51,7 +51,7 @@ def why_not():
     """Why nothing can be graded here, or "". Trying it takes as long as a hand-in: not for each sandbox."""
     box = sandbox([], SEED)
     try:
-        REQUIRE(box._desk)
+        REQUIRE(box.desk)
     except isolation.Missing as error:
         return str(error)
     finally:
@@ -746,7 +746,7 @@ def test_a_hand_in_finds_python_and_no_copy_of_the_package_wherever_it_lies(monk
         try:
             with sandbox(["softmax_backward"], SEED) as box:
                 code = f"import os, einops, json; print(json.dumps([*os.walk('/')])); os.listdir({str(packages)!r})"
-                command = isolation.command(box._desk, code)
+                command = isolation.command(box.desk, code)
                 done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         finally:
             isolation._files.cache_clear()

@@ -7,12 +7,13 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.arrays.files import write
-from ..school.course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, to_form
+from ..school.course.derive import Derivation, tasks
+from ..school.course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, ruled, to_form
 from ..school.course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
 from . import UsageError
 from .common import progress_bar, unknown
@@ -25,14 +26,14 @@ def add(command: argparse.ArgumentParser) -> None:
         "Print a worksheet with small whole numbers, and blanks for every intermediate result of the forward and "
         "backward pass. The same kind, seed, size and student give the same sheet and key on every machine. "
         "The answers come from the library, and each gradient is compared with finite differences before anything is "
-        "written."
+        "written. A derivation has ruled lines in place of numbers; its answers are a model derivation."
     )
     command.epilog = (
         "Marking: each answer counts one point and must be right to within 0.001. It is compared with the key "
         "and with the result that follows from the student's own earlier numbers, so an early slip costs only its own "
         "marks."
     )
-    command.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    command.add_argument("kind", metavar="KIND", help=f"{', '.join(KINDS)}; or a derivation: {', '.join(tasks())}")
     command.add_argument("--seed", type=int, default=0, help="seed of the numbers (default: 0)")
     command.add_argument("--size", type=int, default=3, help="size of the matrices, 3 to 5 for most kinds (default: 3)")
     command.add_argument("--student", default="", metavar="NAME", help="the student: each name gets its own numbers")
@@ -58,8 +59,11 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.kind in tasks():
+        return _derivation(tasks()[options.kind], options)
     if options.kind not in KINDS:
-        raise UsageError(unknown("worksheet", options.kind, list(KINDS)))
+        known = tasks() if options.kind.startswith("derive") else KINDS
+        raise UsageError(unknown("worksheet", options.kind, list(known)))
     sizes = KINDS[options.kind].sizes
     if options.size not in sizes:
         raise UsageError(f"--size of {options.kind} must be from {sizes[0]} to {sizes[-1]}, got {options.size}")
@@ -97,6 +101,32 @@ def _print(options: argparse.Namespace) -> int:
             print(f"wrote {path}")
     else:
         print(FORMATS["md"](document), end="")
+    return 0
+
+
+def _derivation(exercise: Derivation, options: argparse.Namespace) -> int:
+    for wrong, message in (
+        (options.grade, "a derivation is graded as a hand-in: minitransformer grade FILE"),
+        (options.class_list or options.out, "a derivation is the same for the whole class: print one, and copy it"),
+        (options.form or options.csv, "a derivation has no numbers, and so neither --form nor --csv"),
+    ):
+        if wrong:
+            raise UsageError(f"{exercise.name}: {message}")
+    about = (exercise, tidy_name(options.student), options.answers)
+    formats: dict[str, Callable[..., str | bytes]] = {
+        "html": ruled.to_html,
+        "pdf": ruled.to_pdf,
+        "md": ruled.to_markdown,
+    }
+    written = [(path, make_page(*about)) for name, make_page in formats.items() if (path := getattr(options, name))]
+    for path, content in written:
+        write(path, content)
+    if options.json:
+        print(json.dumps(ruled.as_dict(exercise, options.answers), indent=1, ensure_ascii=False))
+    elif written:
+        print(*(f"wrote {path}" for path, _ in written), sep="\n")
+    else:
+        print(ruled.to_markdown(*about), end="")
     return 0
 
 

@@ -133,6 +133,18 @@ rows = backend.to_device(np.random.default_rng(0).normal(size=(2, 5)), device)
 verify.gradients(ops.softmax, rows)
 
 # %% [markdown]
+# A derivation can be judged as well, as you write it on paper: in indices or in matrices, plain or in LaTeX. Each line is
+# tried with random numbers. This one goes on from $x$, $dy$ and $y$, and one line is wrong. Find it before you read the
+# verdict, mend it, and run the cell again.
+
+# %%
+course.check_derivation("derive_softmax", """
+dx_j = sum_i dy_i ∂y_i/∂x_j
+     = sum_i dy_i y_i (δ_ij + y_j)
+     = y_j (dy_j - sum_i dy_i y_i)
+""")
+
+# %% [markdown]
 # Step through both passes, line by line. Click a number to see where it came from; "predict" covers the next matrix.
 
 # %%

@@ -332,6 +332,7 @@ PAPER = {  # Vaswani et al. 2017, figures 1 and 2. gpt has its norms first: Xion
 }
 
 
+@pytest.mark.few(4, slow=0)
 @pytest.mark.parametrize("name", PAPER)
 def test_the_map_is_the_papers_figure(open_page: Open, tmp_path: Path, name: str) -> None:
     """Linear Q, K and V looked like a chain, and no residual connection was to be seen."""

@@ -23,7 +23,7 @@ from .conftest import Open
 
 pytestmark = pytest.mark.browser
 
-EDITS = [80, pytest.param(500, marks=pytest.mark.sweep)]
+EDITS = [60, pytest.param(500, marks=pytest.mark.sweep)]
 EQUAL = 1e-10  # relative to 1 + |Python's number|
 
 # Type a text into field number `field` of the editor, then read what the page says and what it computed for each title.
@@ -142,6 +142,10 @@ def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
     open_page: Open, made: dict[str, tuple[Recording, Path]], edits: int
 ) -> None:
     rng = np.random.default_rng(2017)
+    if edits < len(made):  # each third page; the sweep edits all of them
+        made = {
+            name: one for i, (name, one) in enumerate(made.items()) if i % 3 == 0 or name in (*REFUSED, "attention")
+        }
     count = {name: 2 * edits // 100 for name in made if name in REFUSED}
     editable = sorted(set(made) - REFUSED)
     count |= dict.fromkeys(editable, (edits - sum(count.values())) // len(editable))

@@ -78,6 +78,7 @@ def test_their_tokenizer_encodes_and_decodes_as_ours(pair: Any) -> None:
     assert batch["input_ids"][1].tolist() == [*row, *[0] * (batch["input_ids"].shape[1] - len(row))]
 
 
+@pytest.mark.few(36, slow=0)
 def test_text_in_and_text_out_in_both_programs(pair: Any) -> None:
     """Greedy texts of four prompts: of the model that was written, read by them, and read by us."""
     model, tokenizer, folder = pair

@@ -31,11 +31,13 @@ def test_there_are_enough_of_them() -> None:
     assert len(FUNCTIONS) + len(FIRST) + len(OWN) >= 80 and len(WRONG) + len(OF_OURS) >= 280
 
 
+@pytest.mark.few(20, slow=0)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
 def test_right_functions_are_accepted(function: Function) -> None:
     verify.gradients(function_of(function), *function.inputs()).assert_ok()
 
 
+@pytest.mark.few(32, slow=0)
 @pytest.mark.parametrize(("function", "wrong"), WRONG, ids=WRONG_NAMES)
 def test_wrong_functions_are_rejected_at_the_worst_entry(function: Function, wrong: int) -> None:
     f = function_of(function, wrong)
@@ -91,6 +93,7 @@ def test_our_ops_are_accepted(case: str) -> None:
     assert_accepted_as(around, case)
 
 
+@pytest.mark.few(110, slow=0)
 @pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
 def test_our_ops_with_mistakes_are_rejected(mistake: Mistake) -> None:
     assert_rejected_as(around, mistake)

@@ -226,7 +226,7 @@ def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades
                 grades.append(Grade(name, "wrong", 0.0, outcome.broken[name]))
             elif exercises is not None and name in exercises:
                 grades.append(Grade(name, "missing", 0.0, _why_missing(name, name in assigned)))
-        grades += _derivations(path.name, data, exercises)
+        grades += _derivations(box, path.name, data, exercises)
         problems = [*outcome.problems, *(f"{name}: {_why_missing(name, True)}" for name in assigned if not grades)]
         return Grades(str(path), tuple(grades), problems=tuple(problems))
     except Stopped:
@@ -235,11 +235,11 @@ def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades
         return Grades(str(path), error=str(error) if isinstance(error, ValueError | OSError) else f"{path}: {error!r}")
 
 
-def _derivations(file: str, data: bytes, exercises: Sequence[str] | None) -> list[Grade]:
+def _derivations(box: Sandbox, file: str, data: bytes, exercises: Sequence[str] | None) -> list[Grade]:
     """The grades of the derivations: of those that count, or of all that were handed in."""
     wanted = [name for name in derive.tasks() if exercises is None or name in exercises]
     found = {name: text for name, text in handed_in.answers(file, data).items() if name in wanted} if wanted else {}
-    marked = handed_in.marks(found)
+    marked = handed_in.marks(found, box.desk)
     grades = []
     for name in wanted:
         if name in marked:

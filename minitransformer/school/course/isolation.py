@@ -16,7 +16,8 @@ import site
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ _LOADED = (
     "mpl_toolkits pylab PIL pillow contourpy cycler dateutil fontTools kiwisolver packaging pyparsing six llvmlite"
 )
 _LIBRARIES = "/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib".split()
-_DESK, FILTER = "/desk", "refused.bpf"
+_DESK, _MORE, FILTER = "/desk", "/more", "refused.bpf"
 _TEMPORARY = 64 * 1024**2  # bytes of /tmp
 _DEVICES = "/dev/null /dev/zero /dev/urandom /dev/random".split()
 _PYTHON = os.path.realpath(sys.executable)
@@ -81,9 +82,12 @@ def python_path() -> list[str]:
     return [folder for folder in dict.fromkeys(map(os.path.realpath, found)) if os.path.isdir(folder)]
 
 
-def command(desk: Path, code: str) -> list[str]:
-    """The command that runs Python code there, in /tmp. `desk` is a folder with modules, and `FILTER` in it."""
-    code = f"import sys; sys.path += {[_DESK, *python_path()]!r}; {code}"
+def command(desk: Path, code: str, packages: Sequence[str] = ()) -> list[str]:
+    """The command that runs Python code there, in /tmp. `desk` is a folder with modules, and `FILTER` in it.
+
+    packages: others that the code may import, none of which is for code of a hand-in.
+    """
+    code = f"import sys; sys.path += {[_DESK, _MORE, *python_path()]!r}; {code}"
     options = ["--die-with-parent", *(f"--unshare-{kind}" for kind in ("pid", "net", "ipc", "uts"))]
     options += (
         ["--unshare-user", "--cap-drop", "ALL"] if other_user() is None else []
@@ -93,6 +97,11 @@ def command(desk: Path, code: str) -> list[str]:
     options += _files()
     for device in _DEVICES:
         options += ["--dev-bind", device, device]
+    options += ["--dir", _MORE]  # others may enter this
+    for package in packages:
+        found = find_spec(package)
+        if found is not None:  # it may be an extra
+            options += ["--ro-bind", os.path.dirname(str(found.origin)), f"{_MORE}/{package}"]
     options += ["--ro-bind", str(desk), _DESK, "--remount-ro", "/", "--chdir", "/tmp"]
     run = [*options, "--", _PYTHON, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if platform.machine() not in _CALLS:

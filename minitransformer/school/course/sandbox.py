@@ -88,11 +88,11 @@ class Sandbox:
     def __init__(self, exercises: Sequence[Exercise], seed: int, limits: Limits) -> None:
         self.seed, self.limits = seed, limits
         self._folder = Path(tempfile.mkdtemp(prefix="grading-"))
-        self._desk = self._folder / "desk"  # which others may enter
-        (self._desk / "marking").mkdir(parents=True)
+        self.desk = self._folder / "desk"  # which others may enter
+        (self.desk / "marking").mkdir(parents=True)
         for name in _FILES:
-            shutil.copyfile(_COURSE / name, self._desk / "marking" / name)
-        (self._desk / isolation.FILTER).write_bytes(isolation.refused_calls())
+            shutil.copyfile(_COURSE / name, self.desk / "marking" / name)
+        (self.desk / isolation.FILTER).write_bytes(isolation.refused_calls())
         self._functions: list[Any] = []
         self._names: list[str] = []  # of the argument that each function is, or is in
         self._exercises = {exercise.name: exercise for exercise in exercises}
@@ -116,7 +116,7 @@ class Sandbox:
 
     def __enter__(self) -> Sandbox:
         try:
-            isolation.require(self._desk)
+            isolation.require(self.desk)
         except isolation.Missing:
             self.__exit__()
             raise
@@ -140,7 +140,7 @@ class Sandbox:
             "memory": self.limits.memory,
             "user": isolation.other_user(),
         }
-        command = isolation.command(self._desk, "from marking.sandbox_runner import main; main()")
+        command = isolation.command(self.desk, "from marking.sandbox_runner import main; main()")
         process = _Process(command, self._stop, self.limits.memory)
         try:
             return self._converse(process, order, data)

@@ -5,18 +5,23 @@ derivation below it. In code, of a notebook or a Python file, the derivation is 
 name of the exercise: derive_softmax = ... It is taken as it stands, so that a backslash of LaTeX needs no care. If an
 exercise is there several times, the last one counts.
 
-No code of the hand-in runs. The texts are marked in a process of its own (`main`), with limits on time and memory.
+No code of the hand-in runs. The texts are marked in a process of its own (`main`), apart from this machine as code is
+(isolation.py), with limits on time and memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+from ....check.derivation import functions, parsing
+from .. import isolation
 from .marking import mark
 from .task import task, tasks
 
@@ -25,6 +30,7 @@ _MEMORY = 4 * 1024**3
 _LONGEST = 50_000  # characters of a derivation; the longest model has about a thousand
 _HEADING = re.compile(r"^[#>*_`\s]*(derive_\w+?)[*_`:.\s]*$", re.MULTILINE)
 _STRING = re.compile(r"^(derive_\w+)\s*=\s*[rR]?(\"{3}|'{3})(.*?)\2", re.MULTILINE | re.DOTALL)
+_PACKAGES = ("minitransformer", "lark", "num2words")  # what `main` imports, besides NumPy and SciPy
 _MAIN = "from minitransformer.school.course.derive.handed_in import main; main()"
 
 
@@ -46,17 +52,14 @@ def answers(file: str, data: bytes) -> dict[str, str]:
     return {name: text for name, text in found.items() if name in tasks()}
 
 
-def marks(found: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """The marks by exercise, as `Marked.as_dict` has them, or at least right, score and message."""
+def marks(found: dict[str, str], desk: Path) -> dict[str, dict[str, Any]]:
+    """The marks by exercise, as `Marked.as_dict` has them, or at least right, score and message. desk: a sandbox's."""
     if not found:
         return {}
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", _MAIN]
+    command = isolation.command(desk, _MAIN, _PACKAGES)
+    order = json.dumps({"user": isolation.other_user(), "texts": found}).encode()
     try:
-        ended = subprocess.run(
-            command, input=json.dumps(found).encode(), capture_output=True, timeout=SECONDS, env=environment
-        )
-        lines = ended.stdout.splitlines()
+        lines = subprocess.run(command, input=order, capture_output=True, timeout=SECONDS).stdout.splitlines()
     except subprocess.TimeoutExpired as stopped:
         lines = (stopped.stdout or b"").splitlines()
     marked = dict(json.loads(line) for line in lines)
@@ -68,8 +71,16 @@ def main() -> None:
     """Mark the derivations of standard input, and print a line of JSON for each."""
     import resource  # not in a browser
 
+    order = json.load(sys.stdin)
+    with contextlib.suppress(ModuleNotFoundError):  # told for each text
+        for load in (tasks, functions.load, parsing.parser):  # another user may not read their files
+            load()
+    if order["user"] is not None:
+        os.setgroups([])
+        os.setgid(order["user"])
+        os.setuid(order["user"])
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    for name, text in json.load(sys.stdin).items():
+    for name, text in order["texts"].items():
         print(json.dumps([name, _marked(name, text)]), flush=True)
 
 

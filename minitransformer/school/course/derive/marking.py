@@ -21,7 +21,7 @@ _TOTALS = {"sum", "mean", "rowsum", "colsum", "rowmean", "tr"}
 _ONLY_START = "What is given stands in the exercise, and nothing can be added. Write `name = ...` for a new name."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Marked:
     """The marks of an answer: `.right`, `.score` from 0 to 1, `.lines` with a verdict each, `.missing`.
 
@@ -70,9 +70,11 @@ class Marked:
     def __str__(self) -> str:
         return "\n".join([self.verdict, *self.remarks, *str(self.report).splitlines()[1:]])  # its first is a summary
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         said = "".join(f"<p>{html.escape(text)}</p>" for text in (self.verdict, *self.remarks))
-        return said + self.report._repr_html_()
+        return said + self.report._repr_html_().partition("</p>")[2]  # without its own summary
 
 
 class _Marker:

@@ -28,10 +28,10 @@ class OpenQuestion:
     def asked(self, seed: int) -> Asked:
         """The question, for any seed."""
         start, solution = (_indented(text) for text in (self.exercise.start, self.exercise.solution()))
-        asked = (
-            f"Find {', '.join(self.exercise.finish)}. Write one step on each line; further steps than these count, too."
+        wanted = (
+            f"Find {', '.join(self.exercise.finish)}. Write one step on each line; there may be more steps than marks."
         )
-        return Asked(f"{self.exercise.statement}\n\n{start}\n\n{asked}", {}, solution, {})
+        return Asked(f"{self.exercise.statement}\n\n{start}\n\n{wanted}", {}, solution, {})
 
 
 def open_questions() -> dict[str, OpenQuestion]:

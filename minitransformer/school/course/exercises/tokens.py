@@ -71,8 +71,8 @@ def tied_embedding_backward(
 ) -> tuple[Array, Array]:
     """A tied embedding, backward.
 
-    One table serves at both ends of a model: embedded = table[ids] at the bottom, logits = hidden tableᵀ at the
-    top. Given dembedded and dlogits, return the gradients of hidden and of the table. (In a model dembedded comes
+    One table of weights serves at both ends of a model: embedded = table[ids] at the bottom, logits = hidden tableᵀ at
+    the top. Given dembedded and dlogits, return the gradients of hidden and of the table. (In a model dembedded comes
     from dhidden, through all the layers between; here it is given.)
 
     ids: (B, T) integers; table, dtable: (V, D); hidden, dhidden, dembedded: (B, T, D); dlogits: (B, T, V).

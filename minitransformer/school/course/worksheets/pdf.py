@@ -18,16 +18,21 @@ from matplotlib.text import Text
 from .layout import GAP, MARGIN, PAGE_HEIGHT, PAGE_WIDTH, SECTION_HEIGHT, Block, Page, wrapped
 
 _FONT = "DejaVu Sans"  # matplotlib includes it, and it has every sign of the formulas
-_GREY, _INK, _ANSWER = "#888888", "#111111", "#0a4a8f"
+GREY, _INK, ANSWER = "#888888", "#111111", "#0a4a8f"
 
 
 def to_pdf(pages: Iterable[Page]) -> bytes:
     """One PDF page for each sheet. Raises ValueError for a name with letters that the font lacks."""
+    return written((page.sheet.student, _figure(page)) for page in pages)
+
+
+def written(pages: Iterable[tuple[str, Figure]]) -> bytes:
+    """A document of pages, each with the name of its student."""
     target = io.BytesIO()
     with rc_context({"pdf.fonttype": 42}), PdfPages(target, metadata={"CreationDate": None}) as document:
-        for page in pages:
-            _check_letters(page.sheet.student)
-            document.savefig(_figure(page))
+        for student, figure in pages:
+            _check_letters(student)
+            document.savefig(figure)
     return target.getvalue()
 
 
@@ -42,7 +47,7 @@ def _check_letters(name: str) -> None:
         raise ValueError(f"the PDF's font has no {missing[0]!r}, which the name {name!r} contains; write HTML instead")
 
 
-class _Paper:
+class Paper:
     """A page with its origin at the top left, in millimetres."""
 
     def __init__(self) -> None:
@@ -63,17 +68,17 @@ class _Paper:
 
 
 def _figure(page: Page) -> Figure:
-    paper, sheet, right = _Paper(), page.sheet, PAGE_WIDTH - MARGIN
+    paper, sheet, right = Paper(), page.sheet, PAGE_WIDTH - MARGIN
     y = MARGIN + 5.0
     paper.text(MARGIN, y, page.title, 15.0, weight="bold")
-    paper.text(right, y, sheet.label, 8.5, ha="right", color=_GREY)
+    paper.text(right, y, sheet.label, 8.5, ha="right", color=GREY)
     y += 8.0
     if page.key:
         paper.text(MARGIN, y, f"for {sheet.student}" if sheet.student else "", 10.0)
     else:
         paper.text(MARGIN, y, f"Name: {sheet.student}", 10.0)
         if not sheet.student:
-            paper.line([MARGIN + 13.0, MARGIN + 80.0], [y + 0.8] * 2, 0.5, _GREY)
+            paper.line([MARGIN + 13.0, MARGIN + 80.0], [y + 0.8] * 2, 0.5, GREY)
     y += 4.0
     for note in sheet.task.notes:
         for text in wrapped(note):
@@ -92,7 +97,7 @@ def _figure(page: Page) -> Figure:
     return paper.figure
 
 
-def _draw(paper: _Paper, x: float, y: float, block: Block, scale: float) -> None:
+def _draw(paper: Paper, x: float, y: float, block: Block, scale: float) -> None:
     paper.text(x, y + 4.0 * scale, block.caption, 9.0 * scale)
     top = y + 6.0 * scale
     width, height = block.cell[0] * scale, block.cell[1] * scale
@@ -100,9 +105,9 @@ def _draw(paper: _Paper, x: float, y: float, block: Block, scale: float) -> None
     for i, texts in enumerate(block.cells):
         for j, text in enumerate(texts):
             place = (x + j * width, top + i * height, width, height)
-            paper.box(*place, edgecolor=_GREY, facecolor="#f1f1f1", fill=is_given)
+            paper.box(*place, edgecolor=GREY, facecolor="#f1f1f1", fill=is_given)
             centre = (x + (j + 0.5) * width, top + (i + 0.5) * height + 1.2 * scale)
-            paper.text(*centre, text, 9.5 * scale, ha="center", color=_INK if is_given else _ANSWER)
+            paper.text(*centre, text, 9.5 * scale, ha="center", color=_INK if is_given else ANSWER)
     if block.unit:
         middle = top + len(block.cells) * height / 2.0 + 1.2 * scale
         paper.text(x + len(block.cells[0]) * width + 1.5 * scale, middle, f"· {block.unit}", 9.5 * scale)

@@ -12,7 +12,7 @@ def to_markdown(sheet: Sheet, key: bool = False) -> str:
     """The sheet, with blanks or with the answers."""
     title = sheet.task.title + (": answers" if key else "")
     name = sheet.student or ("" if key else "_" * 30)
-    parts = [f"# {title}", f"{sheet.label}", *([f"Name: {_escaped(name) if sheet.student else name}"] if name else [])]
+    parts = [f"# {title}", f"{sheet.label}", *([f"Name: {escaped(name) if sheet.student else name}"] if name else [])]
     parts += ["\n".join(f"- {note}" for note in sheet.task.notes), "## Given"]
     parts += [_matrix(sheet, given, True) for given in sheet.task.given]
     for heading, steps in (("## Forward", sheet.forward_steps), ("## Backward", sheet.backward_steps)):
@@ -33,6 +33,6 @@ def _matrix(sheet: Sheet, item: Given | Step, filled: bool) -> str:
     return f"**{heading}**\n\n" + "\n".join(lines)
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
     """A name as plain text, without markup."""
     return "".join("\\" + letter if letter in "\\`*_{}[]()#+-.!|<>~&" else letter for letter in name)

@@ -67,7 +67,7 @@ def build(
         write_chapters(site, [*chapters, *ideas], siblings)
         write_questions(site, chapters)
         write_exercises(site, found, siblings)
-        write_derivations(site, chapters)
+        write_derivations(site, chapters, found)
         write_code(site, seen, siblings, source / "notebooks" / "gpt2.py")
         write_families(site)
         write_reference(site)

@@ -9,22 +9,26 @@ from ...course.derive.marking import start_formulas
 from .exercises import FILES, SCRIPTS
 from .frame import Site, template
 from .notebook import Chapter
-from .siblings import in_turn
+from .places import Place
+from .siblings import in_turn, linked, on_paper
 
 _SYMBOLS = (  # what a key shows and puts in, and its name
-    ("∂", "partial derivative"), ("∑", "sum"), ("δ", "delta"), ("_", "subscript"), ("^", "power"), ("ᵀ", "transpose"),
+    ("∂", "partial derivative"), ("∑", "sum"), ("δ", "delta"), ("_", "subscript"), ("=", "equals"), ("(", "bracket"),
+    (")", "end of bracket"), ("/", "divided by"), ("-", "minus"), ("^", "power"), ("ᵀ", "transpose"),
     ("⊙", "entry by entry"), ("√", "root"), ("σ", "sigma"), ("γ", "gamma"), ("β", "beta"), ("μ", "mu"),
     ("ε", "epsilon"), ("θ", "theta"), ("Φ", "capital phi"), ("φ", "phi"), ("≤", "at most"),
 )  # fmt: skip
 
 
-def write_derivations(site: Site, chapters: list[Chapter]) -> None:
-    """Write a page for each exercise."""
+def write_derivations(site: Site, chapters: list[Chapter], found: list[Place]) -> None:
+    """Write a page for each exercise. found: those in code."""
+    pairs = on_paper(found)
     addresses = [(f"exercises/{name}.html", exercise.title) for name, exercise in tasks().items()]
     for exercise, (path, _) in zip(tasks().values(), addresses, strict=True):
         (chapter,) = (each for each in chapters if each.number == exercise.chapter)
         link = f'<a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a>'
-        body = _page(exercise, link, in_turn(addresses, path), site)
+        codes = [(f"exercises/{code.exercise.name}.html", code.title) for code, paper in pairs if paper is exercise]
+        body = _page(exercise, link + linked(codes, " · In code:"), in_turn(addresses, path), site)
         site.page(path, exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{exercise.title} (on paper)", exercise.statement)
 

@@ -36,6 +36,7 @@ whenShown(() => {
     const ended = await python.run({ derivation: name, text, quiet }, (output) => {
       if (editor.area.value !== text) return; // it has changed meanwhile
       show(output);
+      if (!quiet) (list.querySelector("[data-verdict=wrong], [data-verdict=unreadable]") ?? verdict).scrollIntoView({ block: "nearest" });
       kept.set(`checked:${name}`, JSON.stringify({ code: text, output }));
     });
     if (!ended.problem) return;

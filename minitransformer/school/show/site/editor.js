@@ -22,7 +22,7 @@ const editors = new Map(); // of this page, by the names under which their texts
 // Turn <pre> into an editor. name: under which its text is kept, unless it is the original one. paint: colours the text.
 function edit(pre, label, name, onRun, paint = coloured) {
   const original = pre.textContent;
-  const area = make("textarea", { "aria-label": label, spellcheck: "false", autocapitalize: "off", autocomplete: "off", rows: "1" });
+  const area = make("textarea", { "aria-label": label, spellcheck: "false", autocapitalize: "off", autocomplete: "off", autocorrect: "off", rows: "1" });
   const shown = make("pre", { "aria-hidden": "true" });
   const box = make("div", { class: "editor" }, shown, area);
   const editor = { area, original, name, onchange: () => {} };

@@ -13,7 +13,7 @@ from ...course.exercise import Exercise
 from . import markdown, statement
 from .frame import Site, template
 from .places import Place
-from .siblings import Siblings, in_turn, listed, module_of
+from .siblings import Siblings, in_turn, linked, listed, module_of, on_paper
 
 FILES = (
     '<button type="button" class="save" hidden>Save my work</button>\n'
@@ -35,10 +35,12 @@ SCRIPTS = ("python.js", "editor.js", "progress.js", "derive.js")
 def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
     """Write a page for each exercise, and the list of all."""
     addresses = [(f"exercises/{place.exercise.name}.html", place.title) for place in found]
+    papers = on_paper(found)
     for place, (path, _) in zip(found, addresses, strict=True):
         links = siblings.links([module_of(place.exercise.name)], leave_out=path)
         del links["Chapter"]  # its own is above
-        body = _page(place, listed(links) + in_turn(addresses, path), site)
+        same = [(f"exercises/{paper.name}.html", paper.title) for code, paper in papers if code is place]
+        body = _page(place, linked(same, " · On paper:"), listed(links) + in_turn(addresses, path), site)
         site.page(path, place.exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{place.exercise.title} (exercise)", markdown.shown(place.exercise.statement))
     groups = ""
@@ -72,7 +74,7 @@ def progress(found: list[Place]) -> str:
     return f'<p id="progress" data-exercises="{data}" hidden></p>\n'
 
 
-def _page(place: Place, near: str, site: Site) -> str:
+def _page(place: Place, paper: str, near: str, site: Site) -> str:
     exercise = place.exercise
     chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
     given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
@@ -89,7 +91,7 @@ def _page(place: Place, near: str, site: Site) -> str:
     return template(
         "exercise",
         name=exercise.name,
-        chapter=chapter,
+        chapter=chapter + paper,
         title=html.escape(place.title),
         statement=statement.to_html(exercise.statement, names),
         letters=_letters(exercise.statement),

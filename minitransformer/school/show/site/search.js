@@ -7,6 +7,7 @@
   const PAUSE = 150; // milliseconds without a key before the results are shown and counted aloud
   const AROUND = 90; // characters of a text on each side of a word that was found
   const WHOLE = 20; // points for the words in a row
+  const NAMED = 5.9; // points of a thing that has exactly this name: after the chapters, before the rest
   const KINDS = { chapters: 1.5, exercises: 1.3, steppers: 1.3 }; // by how much points of titles count more
   const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll(/[_\p{Pd}]/gu, " "); // multi-head is multi head
   const rows = INDEX.map(([address, title, text, names, code]) => ({
@@ -25,7 +26,7 @@
       const rarity = new Map(words.map((word) => [word, Math.log(1 + rows.length / (1 + rows.filter((row) => says(row, word)).length))]));
       const judged = rows.map((row) => {
         const has = words.filter((word) => says(row, word));
-        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word || row.address.endsWith(`#${word}`) ? 9 : row.head.includes(word) ? 4 * (KINDS[row.address.split("/")[0]] ?? 1) : row.body.includes(word) ? 1 : 0.5), 0);
+        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word || row.address.endsWith(`#${word}`) ? NAMED : row.head.includes(word) ? 4 * (KINDS[row.address.split("/")[0]] ?? 1) : row.body.includes(word) ? 1 : 0.5), 0);
         if (whole && (row.body.includes(whole) || row.head.includes(whole))) points += WHOLE;
         return { row, n: has.length, points, weight: has.reduce((sum, word) => sum + rarity.get(word), 0) };
       });

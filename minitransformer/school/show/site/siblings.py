@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ...course.derive import Derivation, tasks
+from ...course.exercise import docstring
 from ..stepper.examples import EXAMPLES
 from .modules import address_of, public_names
 from .notebook import Chapter
@@ -47,6 +49,36 @@ def module_of(exercise: str) -> str:
     names = {_WORDS.sub("_", name).lower(): module for module, name in reversed(public_names())}
     found = [name for name in names if re.search(rf"(?:^|_){name}(?:_|$)", exercise)]
     return names[max(found, key=len)] if found else ""
+
+
+def on_paper(found: Sequence[Place]) -> list[tuple[Place, Derivation]]:
+    """The pairs of an exercise in code and one on paper that are about the same.
+
+    Both are of one chapter or about one module, and what the one is about has every word of the other's name.
+    """
+    papers = [(one, module_of(name), _stems(name.removeprefix("derive_"))) for name, one in tasks().items()]
+    codes = [(place, module_of(place.exercise.name), _stems(_told(place))) for place in found]
+    return [
+        (place, one)
+        for one, module, wanted in papers
+        for place, other, told in codes
+        if wanted <= told and (place.chapter.number == one.chapter or module == other != "")
+    ]
+
+
+def _told(place: Place) -> str:
+    return f"{place.exercise.name} {docstring(place.exercise.reference)}"
+
+
+def _stems(text: str) -> set[str]:
+    """How its words begin: "rotary" and "rotation" are one word here."""
+    return {word[:4] for word in re.findall("[a-z]+", text.lower())}
+
+
+def linked(pages: Iterable[Link], lead: str) -> str:
+    """Links of a page in a folder of the site, with words before them; "" if there are none."""
+    links = ", ".join(f'<a href="../{to}">{titled(text)}</a>' for to, text in pages)
+    return f"{lead} {links}" if links else ""
 
 
 @dataclass

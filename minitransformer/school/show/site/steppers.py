@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ....check import docstrings
 from ....check.verify.gradients import Progress
 from ....core.arrays.files import write
 from ....core.text import english
+from ...course.derive import tasks
 from ..sheet import workbook
 from ..stepper.examples import EXAMPLES
 from ..stepper.recording import Recording
@@ -19,7 +21,7 @@ from ..stepper.sentences import sentence_of
 from ..viewer.command import view_text
 from .frame import Site
 from .live import FIRST
-from .modules import file_of, shown_modules
+from .modules import address_of, file_of, shown_modules
 from .siblings import Link, Siblings, titled
 
 VIEWED = " ".join(english(FIRST))  # what the demo's model translates
@@ -61,13 +63,14 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     """
     seen, cards = Seen(), {"The paper": "", "Before and after it": ""}
     files = {file_of(module): module for module in shown_modules()}
+    derived = {file_of(module): address_of(module) for module in docstrings.modules() if module in files.values()}
     for name, example in progress(list(EXAMPLES.items())):
         recording = example.record(verify=True)
         address = f"steppers/{name}.html"
         module = _ABOUT.get(name) or next((files[c.file] for c in recording.calls if c.file in files), "")
         siblings.steppers.setdefault(module, []).append(name)
         links = [*_BACK, *_turns(name), *_elsewhere(siblings, module), *_sheet(site, name, recording)]
-        recording.to_html(site.made(address), links=links)
+        recording.to_html(site.made(address), links=links, derive=_derivations(recording, derived))
         seen.add(name, recording)
         site.index(address, f"{example.title} (stepper)", name)
         kind = list(cards)[any("/ideas/" in call.file for call in recording.calls)]
@@ -97,6 +100,14 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     )
     site.page("steppers/index.html", "Steppers", body)
     return seen
+
+
+def _derivations(recording: Recording, derived: dict[str, str]) -> dict[int, str]:
+    """Where each call's backward pass is derived: in an exercise of its name, or in the docstring of its file."""
+    forward = [call for call in recording.calls if not call.backward]
+    found = {call.index: (f"derive_{call.name}", derived.get(call.file)) for call in forward}
+    pages = {i: f"exercises/{name}.html" if name in tasks() else page for i, (name, page) in found.items()}
+    return {i: f"../{page}" for i, page in pages.items() if page}
 
 
 def _sheet(site: Site, name: str, recording: Recording) -> list[Link]:

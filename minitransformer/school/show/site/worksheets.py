@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ....core.arrays.files import write
 from ...course import examination
-from ...course.worksheets import KINDS, make, page, to_html
+from ...course.derive import tasks
+from ...course.worksheets import KINDS, make, page, ruled, to_html
 from .frame import Site, template
 
 MOST = 200  # students
@@ -58,6 +60,7 @@ def _write_ready(site: Site) -> str:
         end = "-answers" if answers else ""
         for kind, about in KINDS.items():
             made[f"{kind}{end}"] = document(kind, 0, about.sizes[0], _READY, answers).html
+        made |= {f"{name}{end}": ruled.to_html(one, answers=answers) for name, one in tasks().items()}
         for seed in _SEEDS:
             questions = examination.chosen(range(1, 13), 12, seed)
             paper = examination.paper(questions, seed, answers)
@@ -66,7 +69,9 @@ def _write_ready(site: Site) -> str:
             made[f"concepts-{seed}{end}"] = examination.to_html(concepts)
     for name, text in made.items():
         write(site.made(f"sheets/{name}.html"), text.replace("<title>", _HEAD, 1).replace("<body>", _BACK, 1))
-    return "".join(f'<li><a href="../sheets/{name}.html">{name.replace("-", " ")}</a></li>\n' for name in sorted(made))
+    return "".join(
+        f'<li><a href="../sheets/{name}.html">{re.sub("[-_]", " ", name)}</a></li>\n' for name in sorted(made)
+    )
 
 
 @dataclass(frozen=True)

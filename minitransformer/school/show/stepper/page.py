@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ....check.verify.gradients import Progress
 from .. import font
@@ -31,6 +31,7 @@ def to_html(
     start: int | None = None,
     progress: Progress = iter,
     links: Sequence[tuple[str, str]] = (),
+    derive: Mapping[int, str] | None = None,
 ) -> str:
     """The page as a text, also written to `path` if given.
 
@@ -40,6 +41,7 @@ def to_html(
     row per token, else those of the recording. memory: those of the tokens that a cross-attention reads, if there are
     more or fewer. told: a sentence about what the rows are, above all steps. start: the index of the step to begin at.
     progress: as in verify.gradients, for the mistakes. links: (address, text) of pages of the site that has this page.
+    derive: by the index of a call, the address where its backward pass is derived, to which each of its lines links.
     Raises ValueError for an unknown bug, and if the recorded call gives other numbers when run again.
     """
     data = page_data(recording, tokens or recording.tokens, memory) | {
@@ -47,6 +49,7 @@ def to_html(
         "start": start,
         "about": recording.about,
     }
+    data |= {"derive": derive} if derive else {}
     data["followed"] = followed(recording, data)
     data["bugs"] = bugs_data(recording, bugs, data, progress)
     name = recording.calls[0].name

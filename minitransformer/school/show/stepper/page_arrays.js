@@ -24,8 +24,12 @@ class Recording {
     this.decoded = new Map();
   }
 
+  call(s) {
+    return this.calls[this.steps[s].call];
+  }
+
   label(s) {
-    return this.calls[this.steps[s].call].label;
+    return this.call(s).label;
   }
 
   // What a step is called: the page counts its stops; other lines, and all if it shows all, by their place in the run.
@@ -43,7 +47,7 @@ class Recording {
   }
 
   backward(s) {
-    return this.calls[this.steps[s].call].backward;
+    return this.call(s).backward;
   }
 
   // The names of the boxes of the map around a step, from the outermost on; a group has none.
@@ -87,7 +91,7 @@ class Recording {
   }
 
   source(s) {
-    const call = this.calls[this.steps[s].call];
+    const call = this.call(s);
     const other = this.bug && !this.secret && this.bug.sources[call.label];
     return this.data.sources[typeof other !== "number" ? call.source : other];
   }

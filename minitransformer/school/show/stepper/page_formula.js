@@ -90,7 +90,7 @@ const isParameter = ({ name }) => /^d?(weight|bias)$/.test(name); // of a linear
 // The linear layer, which calls the linear map, writes W as well.
 function isElsewhere(recording, place, at) {
   if (!place || at === undefined || !isParameter(recording.steps[place[0]].bound[place[1]])) return false;
-  const [own, here] = [place[0], at].map((s) => recording.calls[recording.steps[s].call].forward);
+  const [own, here] = [place[0], at].map((s) => recording.call(s).forward);
   return own !== here && !/^[Ll]inear(#|$)/.test(recording.calls[here].label);
 }
 
@@ -126,7 +126,7 @@ const named = (recording, text) =>
 
 // The formulas of this function, forward and backward, each a link to its step.
 function showFormulas(recording, s) {
-  const { forward } = recording.calls[recording.steps[s].call];
+  const { forward } = recording.call(s);
   const rows = new Map(); // by line: its step, of several the last until now
   const inside = recording.steps.filter(({ call }) => recording.calls[call].forward === forward);
   const all = !inside.some(({ stop }, i) => stop && i > 0); // of a function that is one step elsewhere, every line

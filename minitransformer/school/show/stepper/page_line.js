@@ -1,7 +1,7 @@
 // One step on the page: its line of code, its formula, what it bound and read, and where each number comes from.
 
 function showCode(recording, s, covered) {
-  const call = recording.calls[recording.steps[s].call];
+  const call = recording.call(s);
   byId("pass").textContent = call.backward ? "backward" : "forward";
   for (const id of ["pass", "listing", "formulas"]) byId(id).classList.toggle("backward", call.backward);
   const labels = recording.crumbs(s);
@@ -11,7 +11,9 @@ function showCode(recording, s, covered) {
   const line = recording.line(s);
   byId("formula").replaceChildren(formulaOf(line));
   fit(byId("formula"));
-  byId("sentence").replaceChildren(...sentenceOf(recording, s, line, covered));
+  const address = call.backward && !line.entry && data.derive?.[call.forward];
+  const link = address ? [" ", make("a", { href: address }, "Derive this line")] : [];
+  byId("sentence").replaceChildren(...sentenceOf(recording, s, line, covered), ...link);
   showFormulas(recording, s);
   showListing(recording, s, line);
   scrollToLine();
@@ -20,7 +22,7 @@ function showCode(recording, s, covered) {
 function showListing(recording, s, line) {
   const box = byId("listing");
   const source = recording.source(s);
-  const right = recording.data.sources[recording.calls[recording.steps[s].call].source];
+  const right = recording.data.sources[recording.call(s).source];
   const indent = source.lines[0].match(/^ */)[0].length;
   const rows = [];
   let number = source.first - 1;
@@ -161,7 +163,7 @@ function operandsOf(recording, s) {
 function othersOf(recording, s) {
   const shown = new Set([...operandsOf(recording, s), ...recording.results(s)].map(String));
   const found = new Map();
-  const calls = [recording.steps[s].call, recording.calls[recording.steps[s].call].forward];
+  const calls = [recording.steps[s].call, recording.call(s).forward];
   for (let i = 0; i < s; i++) {
     if (calls.includes(recording.steps[i].call))
       recording.steps[i].bound.forEach((bound, b) => found.set(bound.name, [i, b]));
@@ -278,7 +280,7 @@ function light(recording, place, flat, mark) {
 
 // What a screen reader says at a step.
 function spoken(recording, s, covered) {
-  const call = recording.calls[recording.steps[s].call];
+  const call = recording.call(s);
   const shapes = recording.results(s).map(([from, b]) => {
     return `${nameOf(recording, [from, b]).textContent} is ${shapeText(recording.recorded(from, b).shape).replaceAll("×", "by")}`;
   });

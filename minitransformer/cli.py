@@ -9,8 +9,10 @@ import argparse
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from . import __version__
 from .commands import COMMANDS, Parser, UsageError
@@ -23,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         try:
-            return _run(_options(sys.argv[1:] if arguments is None else arguments))
+            with warnings.catch_warnings():
+                warnings.showwarning = _say  # type: ignore[assignment]
+                return _run(_options(sys.argv[1:] if arguments is None else arguments))
         finally:
             sys.stdout.flush()  # here, where an error can still be handled, and not at Python's end
     except UsageError as error:
@@ -64,6 +68,10 @@ def _run(options: argparse.Namespace) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from error
     return options.run(options)
+
+
+def _say(message: Warning | str, *where: Any) -> None:
+    print(f"minitransformer: {message}", file=sys.stderr)  # without the line of code that warned
 
 
 def _fail(message: str, status: int) -> int:

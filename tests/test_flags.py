@@ -158,7 +158,10 @@ CALLS = {
     "published.ModernBertConfig": lambda: (
         lambda **flag: published.TextEncoder(PUBLIC["published.ModernBertConfig"](7, **SIZES, **flag))
     ),
-    "published.T5EncoderConfig": lambda: config(PUBLIC["published.T5EncoderConfig"], 7, 7),
+    **{
+        f"published.{name}": lambda name=name: config(PUBLIC[f"published.{name}"], 7, 7)
+        for name in ("T5EncoderConfig", "T5ReaderConfig", "BartReaderConfig")
+    },
     "published.TextEncoderConfig": lambda: (
         lambda **flag: published.TextEncoder(published.TextEncoderConfig(7, **SIZES, **flag))
     ),

@@ -10,6 +10,7 @@ import pytest
 from minitransformer.cli import main
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.family import CLASSES, ENCODER, head_of
+from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.heads import ANSWERS, REPLACED, TOKENS, HeadConfig, LastReal
 from minitransformer.models import load, save, save_pretrained
 from minitransformer.run.cost import describe
@@ -17,12 +18,13 @@ from minitransformer.run.cost import describe
 IDS = np.array([[3, 1, 4, 1, 5], [2, 7, 0, 0, 0]])
 MASK = IDS != 0
 KINDS = [("gpt2", CLASSES), ("llama", ANSWERS), ("bert", TOKENS), ("electra", REPLACED), ("t5", ENCODER)]
+KINDS += [("bart", CLASSES), ("t5", ANSWERS)]  # on both sides
 each_kind = pytest.mark.parametrize("name, head", KINDS, ids=[f"{name} {head}" for name, head in KINDS])
 
 
 def made(name: str, head: str, n: int = 3):
     family = FAMILIES[name]
-    config = family.example(ENCODER if name == "t5" else None)[0]
+    config = family.ours(Fields(family.small), head, {})
     config = config if head == ENCODER else HeadConfig.of(config, head, {ANSWERS: 2, REPLACED: 1}.get(head, n))
     return config.build(np.random.default_rng(0)).to(dtype="float64")
 

@@ -148,7 +148,9 @@ def test_tokenizer_of_a_file(writer: Path) -> None:
         ("gpt-2", ["Ġ12", "34"]),
         ("smollm", ["Ġ", "1", "2", "3", "4"]),
         ("llama-bpe", ["Ġ", "12", "3", "4"]),
+        ("dbrx", ["Ġ", "12", "3", "4"]),
         ("qwen2", ["Ġ", "1", "2", "3", "4"]),
+        ("qwen35", ["Ġ", "1", "2", "3", "4"]),
     ],
 )
 def test_ways_of_splitting(tmp_path: Path, splitting: str, expected: list[str]) -> None:
@@ -208,7 +210,10 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
     [
         ({"model": "bert"}, "tokenizer.ggml.model must be 'gpt2'.* or 'llama'.* got 'bert'"),
         ({"model": "llama"}, "each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores"),
-        ({"pre": "deepseek"}, "tokenizer.ggml.pre must be one of gpt-2, smollm, llama-bpe, qwen2, got 'deepseek'"),
+        (
+            {"pre": "deepseek"},
+            "tokenizer.ggml.pre must be one of gpt-2, olmo, smollm, .*llama-bpe, .*qwen2, qwen35, got 'deepseek'",
+        ),
         ({"pre": None}, "got 'None'"),
         ({"tokens": None}, "tokenizer.ggml.tokens must be a list of texts"),
         ({"tokens": [1, 2]}, "tokenizer.ggml.tokens must be a list of texts"),

@@ -29,8 +29,10 @@ from ...core.layers import (
     Parameter,
 )
 from ...core.models.transformer import Transformer, TransformerParts
-from .family import BODY, WORDS, Family, Stored
+from . import twice_read
+from .family import BODY, CLASSES, WORDS, Family, Stored
 from .fields import Fields, written
+from .heads import ANSWERS
 from .position_tables import HalvesPositions, OffsetPositions, in_halves
 
 FIELDS = """
@@ -110,6 +112,13 @@ class BartConfig:
         )
 
 
+@dataclass(frozen=True)
+class BartReaderConfig(twice_read.ReadByBoth, BartConfig):
+    """Sizes of a BART that reads a text with both sides, as the body of a head."""
+
+    start: int = 2
+
+
 class BiasedOutput(Module):
     """logits = x tableᵀ + logit_bias. x: (..., width); logits: (..., vocabulary); logit_bias: (vocabulary,), zeros."""
 
@@ -135,7 +144,7 @@ class BiasedOutput(Module):
         return self.tokens.unembed_cost(batch, length)
 
 
-def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartConfig:
+def _ours(fields: Fields, head: str, stored: Stored, particular: dict[str, Any]) -> BartConfig:
     fields.same("encoder_attention_heads", "decoder_attention_heads")
     fields.same("encoder_ffn_dim", "decoder_ffn_dim")
     fields.only(normalize_before=particular.get("norm_order") == "pre", add_bias_logits=False)
@@ -145,7 +154,10 @@ def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartCon
     fields.only(num_hidden_layers=found["n_encoder_layers"])
     if particular["positions"] == "halves":
         _check_positions(stored, found["d_model"])
-    return BartConfig(
+    kind: Any = BartConfig
+    if head in (CLASSES, ANSWERS):
+        kind, found["start"] = BartReaderConfig, fields.get("decoder_start_token_id", 2) or 0
+    return kind(
         **found,
         **particular,
         target_vocabulary=fields.size("decoder_vocab_size", found["source_vocabulary"]),
@@ -175,7 +187,7 @@ def _theirs(config: BartConfig) -> dict[str, Any]:
         "is_encoder_decoder": True,
         "pad_token_id": 0,
         "forced_eos_token_id": None,
-        "decoder_start_token_id": 0,
+        "decoder_start_token_id": getattr(config, "start", 0),
     }
 
 
@@ -241,7 +253,7 @@ def marian_names(config: BartConfig) -> str:
     """The table of names of a Marian."""
     tables = SHARED if config.share_embeddings else APART
     encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
-    return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
+    return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY + twice_read.NAMES
 
 
 _SMALL = {
@@ -251,25 +263,29 @@ _SMALL = {
 }  # fmt: skip
 
 
-def _family(model_type: str, words: str, particular: dict[str, Any], adds: str, **more: Any) -> Family:
+def _family(
+    model_type: str, words: str, particular: dict[str, Any], adds: str, readers: Any = None, **more: Any
+) -> Family:
     body = words.replace("ForConditionalGeneration", "Model").replace("MTModel", "Model")
     return Family(
         model_type,
         "model",
-        {body: BODY, words: WORDS},
-        lambda fields, head, stored: _ours(fields, stored, particular),
+        {body: BODY, words: WORDS} | (readers or {}),
+        lambda fields, head, stored: _ours(fields, head, stored, particular),
         recipe=BartConfig,
         adds=adds,
         small=_SMALL,
+        heads=twice_read.LAST_MAP,
         ignored="is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
         **{"theirs": _theirs, "names": names} | more,
     )
 
 
 _BIASED = "a bias of the logits"
+_READERS = {"BartForSequenceClassification": CLASSES, "BartForQuestionAnswering": ANSWERS}
 _WORDS = "ForConditionalGeneration"
 FAMILIES = (
-    _family("bart", f"Bart{_WORDS}", _OF_BART, f"learned positions, a norm after the embedding, {_BIASED}"),
+    _family("bart", f"Bart{_WORDS}", _OF_BART, f"learned positions, a norm after the embedding, {_BIASED}", _READERS),
     _family("mbart", f"MBart{_WORDS}", _OF_MBART, f"as BART; pre-norm order, {_BIASED}"),
     _family("pegasus", f"Pegasus{_WORDS}", _OF_PEGASUS, f"pre-norm order, {_BIASED}", computed=_positions),
     _family("marian", "MarianMTModel", _OF_MARIAN, _BIASED, theirs=_marian_theirs, names=marian_names),

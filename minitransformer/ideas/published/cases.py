@@ -16,7 +16,8 @@ from ...core import models
 from ...core.arrays.backend import Array, Pullback
 from .bart import BartConfig
 from .families import FAMILIES, RECIPES
-from .family import CLASSES, ENCODER
+from .family import CLASSES
+from .fields import Fields
 from .gpt_neox import GptNeoxConfig
 from .heads import ANSWERS, REPLACED, TOKENS, HeadConfig
 from .image_text import ImageTextConfig
@@ -124,7 +125,7 @@ def _with_head(what: str, name: str, head: str, **changes: Any) -> None:
     """A head on the body of a family's small model, on two texts, one of them padded on the left."""
 
     def build(r: Random) -> Setup:
-        body = replace(FAMILIES[name].example(ENCODER if name == "t5" else None)[0], **changes)
+        body = replace(FAMILIES[name].ours(Fields(FAMILIES[name].small), head, {}), **changes)
         model = ordinary(HeadConfig.of(body, head, {ANSWERS: 2, REPLACED: 1}.get(head, 3)).build(r), r)
         ids, wanted = np.array([[1, 5, 5, 2], [0, 0, 4, 1]]), np.array([[-100, 1, 0, 1], [-100, -100, 0, 1]])
         wanted = {ANSWERS: np.array([[1, 2], [2, -100]]), CLASSES: np.array([2, 0])}.get(head, wanted)
@@ -137,6 +138,8 @@ _with_head("TokenClassifier", "bert", TOKENS)
 _with_head("TokenClassifier of a decoder", "gpt2", TOKENS)
 _with_head("TokenClassifier of T5's encoder", "t5", TOKENS)
 _with_head("AnswerFinder", "llama", ANSWERS)
+_with_head("AnswerFinder of both sides", "t5", ANSWERS)
+_with_head("Classifier of both sides", "bart", CLASSES)
 _with_head("AnswerFinder with a map before its head", "modernbert", ANSWERS)
 _with_head("ReplacedTokenFinder", "electra", REPLACED)
 _with_head("Classifier by the last real token", "gpt2", CLASSES)

@@ -6,12 +6,13 @@ serve training, and are not read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..after.routing import SigmoidRouting
 from . import deepseek_v2
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 
 
@@ -70,10 +71,18 @@ def theirs(config: DeepseekV3Config) -> dict[str, Any]:
     return {**deepseek_v2.written_sizes(config), **how, "num_nextn_predict_layers": 0}
 
 
+def _is_v3(metadata: Mapping[str, Any]) -> bool:
+    return metadata.get("deepseek2.expert_gating_func") == deepseek_v2.SIGMOID
+
+
 FAMILY = Family(
     "deepseek_v3", "model", classes("DeepseekV3", WRITERS), ours, theirs, deepseek_v2.NAMES,
     recipe=DeepseekV3Config,
     adds="as DeepSeek-V2; gates of sigmoids, and a bias that only chooses",
     small=deepseek_v2.SMALL | {"num_key_value_heads": 2},
-    ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha quantization_config",
+    ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha",
+    for_training=lambda config: f"layers.{config.n_layers}.*",
+    in_gguf=InGguf(
+        deepseek_v2.GGUF, deepseek_v2.in_gguf, "deepseek2", when=_is_v3, joined=deepseek_v2.joined
+    ),
 )  # fmt: skip

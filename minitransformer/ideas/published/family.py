@@ -14,7 +14,7 @@ from ...core.models.classifier import Classifier
 from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
 from .fields import Fields
-from .heads import ANSWERS, HEADS, REPLACED, TOKENS, CausalEncoder, HeadConfig, Headed
+from .heads import ANSWERS, HEADS, REPLACED, TOKENS, HeadConfig, Headed
 from .image_text import ImageTextModel
 from .images import ImageClassifier, ImageEncoder
 from .names import Layout, Place, Stack, layout, lines
@@ -35,6 +35,9 @@ Pretrained = (
 # The tensors of a file by their names, without the prefix of the body.
 Stored: TypeAlias = Mapping[str, Tensor | Place | Stack]
 
+# change(numbers, config, name) returns the numbers of a .gguf file as a folder has them; name: in the file.
+Change: TypeAlias = Callable[..., np.ndarray]
+
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
 ENCODER = "encoder"  # of an encoder-decoder, alone
 READERS = {"ForTokenClassification": TOKENS, "ForQuestionAnswering": ANSWERS}  # how their classes end
@@ -53,12 +56,29 @@ class InGguf:
     """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
 
     more(metadata, stored, config) returns further fields of config.json, from these and from the other fields.
-    architecture: its name there, if that is not its model_type.
+    architecture: its name there, if that is not its model_type. when(metadata): whether a file of that name is this
+    family's, where several have the name. changes: marks of its own; joined(tensors, config) puts several together.
     """
 
     names: str
     more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
     architecture: str = ""
+    when: Callable[[Mapping[str, Any]], bool] = lambda metadata: False
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    joined: Callable[[dict[str, Tensor], Mapping[str, Any]], dict[str, Tensor]] = lambda found, config: found
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A model of texts and more, whose part for texts is of a family: its model_type and its class.
+
+    rest: patterns of its other tensors. defaults: fields of the part's config.json that published ones leave out.
+    """
+
+    model_type: str
+    architecture: str
+    rest: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +92,8 @@ class Family:
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
     names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier. ignored: fields
     of config.json that change nothing in its models. computed(config): tensors of its files that we compute; they are
-    written. in_gguf: how it lies in a .gguf file, if that is read. reads: what its models read.
+    written. in_gguf: how it lies in a .gguf file, if that is read. reads: what its models read. whole: the model of
+    more than texts that its models are a part of. for_training(config): patterns of tensors that serve training alone.
     """
 
     model_type: str
@@ -91,6 +112,8 @@ class Family:
     adds: str = field(kw_only=True)
     small: Mapping[str, Any] = field(kw_only=True)
     reads: str = field(default="texts", kw_only=True)
+    whole: Whole | None = field(default=None, kw_only=True)
+    for_training: Callable[[Any], str] = field(default=lambda config: "", kw_only=True)
 
     def example(self, head: str | None = None) -> tuple[Config, str]:
         """The config of a small model, and its head, by default the one that predicts tokens."""
@@ -153,11 +176,9 @@ def body_of(config: Config) -> Config:
 
 
 def _as_named(model: Pretrained) -> dict[str, Parameter]:
-    """The parameters by their names in tables: a decoder that is read as a whole has those of a LanguageModel."""
+    """The parameters by their names in tables: what is read as a whole has those of the model that writes."""
     parameters = dict(model.parameters())
-    if not isinstance(getattr(model, "encoder", None), CausalEncoder):
-        return parameters
-    plain = {"embed.tokens": "tokens", "encoder": "stack"}
+    plain = getattr(getattr(model, "encoder", None), "names_in_tables", {})
 
     def renamed(name: str) -> str:
         of_ours = next((old for old in plain if name.startswith(f"{old}.")), "")

@@ -21,7 +21,7 @@ from ..after.sandwich import Normed, OffsetRMSNorm
 from ..after.softcap import CappedOutput
 from . import gemma2, llama
 from .decoder import decoder, within
-from .family import Family, InGguf, Stored
+from .family import Family, InGguf, Stored, Whole
 from .fields import Fields, written
 from .layer_kinds import FULL, SLIDING, full_every, local_base, of_kind, written_kinds
 
@@ -133,5 +133,10 @@ FAMILY = Family(
         "final_logit_softcapping": 2.5, "layer_types": [SLIDING, FULL], "rope_parameters": _TURNS,
     },
     ignored="attn_logit_softcapping sliding_window_size",
+    whole=Whole(
+        "gemma3", "Gemma3ForConditionalGeneration",
+        "*vision_tower.* *multi_modal_projector.*",
+        {"vocab_size": 262208, "num_attention_heads": 8, "max_position_embeddings": 131072},
+    ),
     in_gguf=InGguf(GGUF, in_gguf, "gemma3"),
 )  # fmt: skip

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -54,6 +54,33 @@ class Packed(Tensor):
         if not np.isfinite(numbers).all():
             raise ValueError(f"{self.path}: a tensor of shape {self.shape} contains NaN or infinity")
         return numbers
+
+
+@dataclass(frozen=True)
+class Changed(Tensor):
+    """A tensor that a folder stores in another way. change(numbers of each of `of`) returns what a folder has."""
+
+    of: tuple[Packed, ...]
+    change: Callable[..., np.ndarray]
+    moves: bool = False  # only rows change their places
+
+    def read(self) -> np.ndarray:
+        """Its numbers as a folder has them, in float32."""
+        with np.errstate(all="ignore"):
+            found = np.asarray(self.change(*(packed.read() for packed in self.of)), np.float32).reshape(self.shape)
+        if not np.isfinite(found).all():
+            raise ValueError(f"{self.path}: {self.name} cannot be made of what {self.of[0].name} holds")
+        return found
+
+
+def packed_rows(tensor: Tensor) -> tuple[np.ndarray, str, int] | None:
+    """The packed rows of a matrix as a folder has them, their kind and width; None where they cannot stay packed."""
+    source = tensor.of[0] if isinstance(tensor, Changed) and tensor.moves else tensor
+    if not isinstance(source, Packed) or source.kind not in packing.KINDS or len(source.shape) != 2:
+        return None
+    rows = source.rows()
+    moved = tensor.change(rows).reshape(rows.shape) if isinstance(tensor, Changed) else rows
+    return moved, source.kind, source.shape[1]
 
 
 @dataclass(frozen=True)

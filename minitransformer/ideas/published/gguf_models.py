@@ -6,6 +6,13 @@ written as in names.py. The marks:
     =       stored unchanged
     halves  the rows of each head are in another order, see below
     plus1   γ of a norm that multiplies by 1 + γ, stored as 1 + γ
+    log     a logarithm, of which the file has -exp
+    taps    a short convolution, stored without its axis of length 1
+    flat    a vector, stored as a matrix
+    row     a matrix of one row, stored as a vector
+
+A family may have marks of its own; a + joins several. Where a name in a folder has one * more, the file has one tensor
+of all experts. A name in the file may be that of one tensor, as `blk.*.ssm_dt.bias` is; so is then that in the folder.
 
 llama.cpp rotates neighbouring numbers of a Llama's head; the models in folders rotate each number of the first half
 with one of the second. So the program that writes GGUF (convert_hf_to_gguf.py) moves the rows of each head's queries
@@ -18,19 +25,21 @@ and keys:
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from .angles import part_of
 from .families import FAMILIES, Family
+from .family import Change
 from .fields import Fields
-from .gguf import File, Packed
+from .gguf import Changed, File, Packed
 from .names import lines
 from .unknown import UNKNOWN, missing
+from .weight_files import Tensor
 
 _FIELDS = """
 embedding_length      size  hidden_size
@@ -43,33 +52,30 @@ _FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.
 _IGNORED = "*.vocab_size"  # the table of tokens shows it
 
 
-@dataclass(frozen=True)
-class _Changed(Packed):
-    """A tensor that a folder stores in another way. n_heads: if its rows are moved; plus: what is added to it."""
-
-    n_heads: int = 0
-    plus: float = 0.0
-
-    def read(self) -> np.ndarray:
-        """Its numbers as a folder has them, in float32."""
-        stored = super().read()
-        return stored + np.float32(self.plus) if self.plus else self._moved(stored)
-
-    def rows(self) -> np.ndarray:
-        """Its packed rows as a folder has them."""
-        return self._moved(super().rows())
-
-    def _moved(self, stored: np.ndarray) -> np.ndarray:
-        pairs = stored.reshape(self.n_heads, -1, 2, *stored.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(stored.shape)
+def _paired(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.ndarray:
+    """The rows of each head in our order."""
+    n_heads = config["num_attention_heads" if ".attn_q." in name else "num_key_value_heads"]
+    if len(numbers) % (2 * n_heads):
+        raise ValueError(f"{name} has {len(numbers)} rows, not {n_heads} heads of even width")
+    return numbers.reshape(n_heads, -1, 2, *numbers.shape[1:]).swapaxes(1, 2)
 
 
-def _family(kind: Any) -> Family:
+_CHANGES: dict[str, Change] = {
+    "halves": _paired,
+    "plus1": lambda numbers, config, name: numbers - np.float32(1.0),
+    "log": lambda numbers, config, name: np.log(-numbers),
+}
+
+
+def _family(kind: Any, metadata: Mapping[str, Any]) -> Family:
     """The family of an architecture. Raises ValueError, which says what is missing, for another."""
-    known = {each.in_gguf.architecture or name: each for name, each in FAMILIES.items() if each.in_gguf}
+    known: dict[str, list[Family]] = {}
+    for name, each in FAMILIES.items():
+        if each.in_gguf:
+            known.setdefault(each.in_gguf.architecture or name, []).append(each)
     if isinstance(kind, str) and kind in known:
-        return known[kind]
-    name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # qwen3moe, qwen3_moe
+        return max(known[kind], key=lambda each: bool(each.in_gguf and each.in_gguf.when(metadata)))
+    name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # gptoss, gpt_oss
     why = f"as a folder of Hugging Face's, {name} opens" if name in FAMILIES else missing(name)
     raise ValueError(
         f"general.architecture must be one of {', '.join(known)} in a .gguf file, got {str(kind)[:60]!r}; {why}"
@@ -83,19 +89,19 @@ def _plain(name: Any) -> str:
 def document(file: File) -> dict[str, Any]:
     """The config.json of a file's metadata. Raises ValueError for a model that no family has."""
     kind = file.metadata.get("general.architecture")
-    family = _family(kind)
+    family = _family(kind, file.metadata)
     fields = Fields({name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")})
-    if fields.get(f"{kind}.expert_count"):
-        raise ValueError(f"{kind}.expert_count: a mixture of experts is not supported")
+    if fields.document.get(f"{kind}.expert_count") == 0:
+        fields.asked |= {f"{kind}.expert_count", f"{kind}.expert_used_count"}
     rows = (line.split() for line in _FIELDS.strip().splitlines())
     config: dict[str, Any] = {theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows}
+    if (extra := f"{kind}.nextn_predict_layers") in file.metadata:  # they serve training, and are not read
+        config["num_hidden_layers"] -= 0 if fields.get(extra) == 0 else fields.size(extra)
     if config["num_attention_heads"] > config["hidden_size"]:
         raise ValueError(f"{kind}.attention.head_count must be at most {kind}.embedding_length")
     n_heads = config["num_attention_heads"]
-    config["num_key_value_heads"] = fields.size(f"{kind}.attention.head_count_kv", n_heads)
+    config["num_key_value_heads"] = _key_heads(fields, f"{kind}.attention.head_count_kv", n_heads)
     width = fields.size(f"{kind}.attention.key_length", config["hidden_size"] // n_heads)
-    if fields.size(f"{kind}.attention.value_length", width) != width:
-        raise ValueError(f"{kind}.attention.value_length must be the width {width} of a head")
     table = file.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise ValueError("token_embd.weight must be the matrix (vocabulary, width) of tokens")
@@ -111,21 +117,36 @@ def document(file: File) -> dict[str, Any]:
     assert family.in_gguf is not None
     config |= _angles(fields, str(kind), file.tensors, width)
     config |= family.in_gguf.more(fields, file.tensors, config)
+    if "v_head_dim" not in config and fields.size(f"{kind}.attention.value_length", width) != width:
+        raise ValueError(f"{kind}.attention.value_length must be the width {width} of a head")
     fields.nothing_else(_IGNORED, "the metadata")
     return config
+
+
+def _key_heads(fields: Fields, name: str, default: int) -> int:
+    """The heads of keys: one number, or one for each layer, which is 0 where a layer does not attend."""
+    found = fields.get(name)
+    if not isinstance(found, np.ndarray):
+        return fields.size(name, default)
+    sizes = set(found[found > 0].tolist())
+    if len(sizes) != 1:
+        raise ValueError(f"{name} must be the same number in all layers that attend")
+    return int(sizes.pop())
 
 
 def _angles(fields: Fields, kind: str, stored: Mapping[str, Packed], width: int) -> dict[str, Any]:
     """What config.json says about scaled angles, and about how much of a head of this width is rotated.
 
-    Unless they are scaled linearly, a file has no kind of angles, but the factors of the pairs: one tensor for every
-    text, or one for short and one for long texts. So what was Llama 3's comes as LongRoPE's. Raises ValueError for
-    another scaling that stands in the metadata.
+    Unless they are scaled linearly or by YaRN, a file has no kind of angles, but the factors of the pairs: one tensor
+    for every text, or one for short and one for long texts. So what was Llama 3's comes as LongRoPE's. Raises
+    ValueError for another scaling that stands in the metadata.
     """
     rope = f"{kind}.rope"
     found: dict[str, Any] = {"partial_rotary_factor": part_of(fields.size(f"{rope}.dimension_count", width), width)}
     if fields.get(f"{rope}.scaling.type") == "linear":
         return found | {"rope_scaling": {"rope_type": "linear", "factor": fields.positive(f"{rope}.scaling.factor")}}
+    if fields.get(f"{rope}.scaling.type") == "yarn":
+        return found | {"rope_scaling": {"rope_type": "yarn", **_yarn(fields, f"{rope}.scaling")}}
     short, long = (stored.get(name) or stored.get(_FACTORS[0]) for name in _FACTORS[1:])
     if fields.get(f"{rope}.scaling.type") != "longrope" or short is None:
         fields.only(**{f"{rope}.scaling.type": "none"})
@@ -141,30 +162,75 @@ def _angles(fields: Fields, kind: str, stored: Mapping[str, Packed], width: int)
     return found | ({} if trained is None else {"original_max_position_embeddings": trained})
 
 
-def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed]:
+def _yarn(fields: Fields, scaling: str) -> dict[str, Any]:
+    """YaRN's numbers. A file without the factor of cosines and sines has the usual one."""
+    fields.only(**{f"{scaling}.yarn_ext_factor": 1.0, f"{scaling}.attn_factor": 1.0})
+    found: dict[str, Any] = {
+        "factor": fields.positive(f"{scaling}.factor"),
+        "original_max_position_embeddings": fields.size(f"{scaling}.original_context_length"),
+    }
+    names = {"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow", "attention_factor": "yarn_attn_factor"}
+    there = {ours: f"{scaling}.{name}" for ours, name in names.items() if fields.get(f"{scaling}.{name}") is not None}
+    return found | {ours: fields.positive(name) for ours, name in there.items()}
+
+
+def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of a file under the names of a folder. config: its config.json. Unknown names stay as they are."""
     family = FAMILIES[config["model_type"]]
     assert family.in_gguf is not None
     of_folder = {theirs: (mark, ours) for theirs, mark, ours in lines(family.in_gguf.names)}
-    found: dict[str, Packed] = {}
+    changes = {**_CHANGES, **family.in_gguf.changes}
+    found: dict[str, Tensor] = {}
+    extra = any(name.endswith(".nextn_predict_layers") for name in file.metadata)
     for name, packed in file.tensors.items():
         if name in _FACTORS:
             continue  # they are in config
-        place, leaf = name.rpartition(".")[::2]
-        number = re.match(r"blk\.(\d+)\.", place)
-        mark, ours = of_folder.get(re.sub(r"^blk\.\d+\.", "blk.*.", place), ("=", ""))
-        theirs = name
+        number = re.match(r"blk\.(\d+)\.", name)
+        if extra and number and int(number[1]) >= config["num_hidden_layers"]:
+            continue
+        pattern = re.sub(r"^blk\.\d+\.", "blk.*.", name)
+        place, leaf = pattern.rpartition(".")[::2]
+        mark, ours = of_folder.get(pattern) or of_folder.get(place, ("=", ""))
+        theirs = (ours if pattern in of_folder else f"{ours}.{leaf}") if ours else name
+        theirs = theirs.replace("*", number[1], 1) if number else theirs
         if ours:
-            theirs = f"{family.prefix}.{ours}" if ours[0] != "/" else ours[1:]
-            theirs = f"{theirs.replace('*', number[1] if number else '')}.{leaf}"
-        if theirs in found:
-            raise ValueError(f"two tensors have names for the same tensor {theirs}")
-        found[theirs] = dataclasses.replace(packed, name=theirs)
-        if mark == "halves":
-            n_heads = config["num_attention_heads" if place.endswith("attn_q") else "num_key_value_heads"]
-            if packed.shape[0] % (2 * n_heads):
-                raise ValueError(f"{name} has {packed.shape[0]} rows, not {n_heads} heads of even width")
-            found[theirs] = _Changed(**vars(found[theirs]), n_heads=n_heads)
-        elif mark == "plus1":
-            found[theirs] = _Changed(**vars(found[theirs]), plus=-1.0)
-    return found
+            theirs = f"{family.prefix}.{theirs}" if theirs[0] != "/" else theirs[1:]
+        for each, part in _experts(theirs, packed):
+            if each in found:
+                raise ValueError(f"two tensors have names for the same tensor {each}")
+            found[each] = _in_folder(each, part, mark, changes, config)
+    return family.in_gguf.joined(found, config)
+
+
+def _experts(theirs: str, packed: Packed) -> Iterator[tuple[str, Packed]]:
+    """A tensor, or where its name in a folder has a * left, that of each expert, which lie one after the other."""
+    if "*" not in theirs:
+        yield theirs, packed
+        return
+    step = packed.n_bytes // packed.shape[0]
+    for i in range(packed.shape[0]):
+        part = {"shape": packed.shape[1:] or (1,), "start": packed.start + i * step, "n_bytes": step}
+        yield theirs.replace("*", str(i)), dataclasses.replace(packed, **part)  # type: ignore[arg-type]
+
+
+def _in_folder(
+    theirs: str, packed: Packed, mark: str, changes: Mapping[str, Change], config: Mapping[str, Any]
+) -> Tensor:
+    """A tensor as a folder has it, under its name there."""
+    shape, marks = packed.shape, mark.split("+")
+    if "taps" in marks:
+        shape = (*shape[:-1], 1, shape[-1])
+    if "row" in marks:
+        shape = (1, math.prod(shape))
+    if "flat" in marks:
+        shape = (math.prod(shape),)
+    if not (steps := [changes[each] for each in marks if each in changes]):
+        return dataclasses.replace(packed, name=theirs, shape=shape)
+
+    def change(numbers: np.ndarray) -> np.ndarray:
+        for step in steps:
+            numbers = step(numbers, config, packed.name)
+        return numbers
+
+    moves = marks == ["halves"]
+    return Changed(theirs, packed.path, packed.dtype, shape, packed.start, (packed,), change, moves)

@@ -6,6 +6,7 @@ suits another (Yang et al. 2022, "Tensor Programs V").
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..after.factors import ScaledOutput, ScaledUpdate
 from ..after.gated import GatedFeedForward
 from . import llama
 from .decoder import decoder
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
 
 
@@ -80,10 +81,27 @@ NAMES = llama.NAMES + "/lm_head  =  output.tokens\n"
 SMALL = llama.SMALL | {
     "embedding_multiplier": 3.0, "attention_multiplier": 0.6, "residual_multiplier": 0.4, "logits_scaling": 1.7,
 }  # fmt: skip
+_IN_GGUF = {
+    "embedding_multiplier": "embedding_scale", "attention_multiplier": "attention.scale",
+    "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
+}  # fmt: skip
+
+
+def factors_in_gguf(fields: Fields, kind: str) -> dict[str, Any]:
+    """The factors. kind: of the file."""
+    return {ours: fields.positive(f"{kind}.{theirs}", 1.0) for ours, theirs in _IN_GGUF.items()}
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The factors, and which maps have biases."""
+    fields.get("granite.rope.scaling.finetuned")  # says how the model was trained
+    return factors_in_gguf(fields, "granite") | llama.biases_in_gguf(fields, stored, config)
+
 
 FAMILY = Family(
     "granite", "model", {"GraniteModel": BODY, "GraniteForCausalLM": WORDS}, ours, theirs, NAMES,
     recipe=GraniteConfig,
     adds="as Llama; constant factors on token vectors, scores, updates and logits",
     small=SMALL,
+    in_gguf=InGguf(llama.GGUF.replace("TURNED", "halves"), in_gguf),
 )  # fmt: skip

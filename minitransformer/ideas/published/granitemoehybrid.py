@@ -6,6 +6,7 @@ The state spaces are those of Mamba-2 (Dao and Gu 2024), the experts those of De
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..after.mamba2 import Mamba2
 from ..after.routing import SharedExperts
 from . import granite, llama
 from .decoder import decoder_of
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
 from .layer_kinds import full_layers, two_kinds
 
@@ -144,6 +145,13 @@ layers.*.shared_mlp.output_linear  T     stack.layers.*.feed_forward.sublayer.sh
 layers.*.block_sparse_moe.router.layer         T   stack.layers.*.feed_forward.sublayer.routed.router
 layers.*.block_sparse_moe.input_linear.weight  T   stack.layers.*.feed_forward.sublayer.routed.experts.*.gate|inner
 layers.*.block_sparse_moe.output_linear.weight T   stack.layers.*.feed_forward.sublayer.routed.experts.*.output
+layers.*.shared_mlp.gate_proj                  |T  stack.layers.*.feed_forward.sublayer.gate
+layers.*.shared_mlp.up_proj                    |T  stack.layers.*.feed_forward.sublayer.inner
+layers.*.shared_mlp.gate_proj                  |T  stack.layers.*.feed_forward.sublayer.shared.gate
+layers.*.shared_mlp.up_proj                    |T  stack.layers.*.feed_forward.sublayer.shared.inner
+layers.*.block_sparse_moe.experts.*.gate_proj  |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.gate
+layers.*.block_sparse_moe.experts.*.up_proj    |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.inner
+layers.*.block_sparse_moe.experts.*.down_proj  |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.output
 layers.*.block_sparse_moe.router               |T  stack.layers.*.feed_forward.sublayer.routed.router
 layers.*.block_sparse_moe.experts.gate_up_proj |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.gate|inner
 layers.*.block_sparse_moe.experts.down_proj    |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.output
@@ -152,6 +160,59 @@ norm                               =     stack.final_norm
 /lm_head                           =     output.tokens
 /lm_head                           ~     tokens
 """
+
+GGUF = """
+token_embd               =         embed_tokens
+output_norm              =         norm
+output                   =         /lm_head
+blk.*.attn_norm          =         layers.*.input_layernorm
+blk.*.attn_q             halves    layers.*.self_attn.q_proj
+blk.*.attn_k             halves    layers.*.self_attn.k_proj
+blk.*.attn_v             =         layers.*.self_attn.v_proj
+blk.*.attn_output        =         layers.*.self_attn.o_proj
+blk.*.ssm_in             =         layers.*.mamba.in_proj
+blk.*.ssm_conv1d.weight  taps      layers.*.mamba.conv1d.weight
+blk.*.ssm_conv1d.bias    =         layers.*.mamba.conv1d.bias
+blk.*.ssm_a              flat+log  layers.*.mamba.A_log
+blk.*.ssm_dt.bias        =         layers.*.mamba.dt_bias
+blk.*.ssm_d              flat      layers.*.mamba.D
+blk.*.ssm_norm           flat      layers.*.mamba.norm
+blk.*.ssm_out            =         layers.*.mamba.out_proj
+blk.*.ffn_norm           =         layers.*.post_attention_layernorm
+blk.*.ffn_gate           =         layers.*.shared_mlp.gate_proj
+blk.*.ffn_up             =         layers.*.shared_mlp.up_proj
+blk.*.ffn_down           =         layers.*.shared_mlp.output_linear
+blk.*.ffn_gate_shexp     =         layers.*.shared_mlp.gate_proj
+blk.*.ffn_up_shexp       =         layers.*.shared_mlp.up_proj
+blk.*.ffn_down_shexp     =         layers.*.shared_mlp.output_linear
+blk.*.ffn_gate_inp       =         layers.*.block_sparse_moe.router.layer
+blk.*.ffn_gate_exps      =         layers.*.block_sparse_moe.experts.*.gate_proj
+blk.*.ffn_up_exps        =         layers.*.block_sparse_moe.experts.*.up_proj
+blk.*.ffn_down_exps      =         layers.*.block_sparse_moe.experts.*.down_proj
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The factors, the states and the experts: a layer without heads of keys has states."""
+
+    def size(name: str, default: int | None = None) -> int:
+        return fields.size(f"granitehybrid.{name}", default)
+
+    n_experts = 0 if "blk.0.ffn_gate_inp.weight" not in stored else size("expert_count")
+    heads = fields.get("granitehybrid.attention.head_count_kv")
+    return granite.factors_in_gguf(fields, "granitehybrid") | {
+        "mamba_n_heads": size("ssm.time_step_rank"), "mamba_d_state": size("ssm.state_size"),
+        "mamba_n_groups": size("ssm.group_count"), "mamba_d_conv": size("ssm.conv_kernel"),
+        "mamba_expand": size("ssm.inner_size") // config["hidden_size"], "num_local_experts": n_experts,
+        "mamba_conv_bias": any(name.endswith("ssm_conv1d.bias") for name in stored),
+        "mamba_proj_bias": any(name.endswith("ssm_in.bias") for name in stored),
+        "attention_bias": any(name.endswith("attn_q.bias") for name in stored),
+        "shared_intermediate_size": size("expert_shared_feed_forward_length", config["intermediate_size"]),
+        "num_experts_per_tok": size("expert_used_count", 2) if n_experts else 2,
+        "layer_types": ["full_attention" if n else _OTHER for n in np.broadcast_to(heads, config["num_hidden_layers"])],
+        "position_embedding_type": "rope" if fields.get("granitehybrid.rope.scaling.finetuned") else None,
+    }  # fmt: skip
+
 
 SMALL = granite.SMALL | {
     "num_hidden_layers": 3, "layer_types": [_OTHER, "full_attention", _OTHER], "rms_norm_eps": 1e-2,
@@ -166,4 +227,5 @@ FAMILY = Family(
     adds="state spaces (Mamba-2) in most layers; experts beside a network of all tokens; constant factors",
     small=SMALL,
     ignored="mamba_chunk_size",
+    in_gguf=InGguf(GGUF, in_gguf, "granitehybrid"),
 )  # fmt: skip

@@ -17,7 +17,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Prediction(Module):
 
     _activation: Any = FeedForward._activation
 
-    def __init__(self, dense: Linear, activation: str, norm: Any = None) -> None:
+    def __init__(self, dense: Linear, activation: Any, norm: Any = None) -> None:
         self.dense, self.activation, self.norm = dense, activation, norm
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
@@ -124,6 +124,8 @@ class Pooled(Module):
 
 class CausalEncoder(Encoder):
     """A stack in which no token sees those after it."""
+
+    names_in_tables: ClassVar[dict[str, str]] = {"embed.tokens": "tokens", "encoder": "stack"}
 
     def __call__(self, x: Array, **how: Any) -> tuple[Array, Pullback]:  # type: ignore[override]
         """Return (y, backward); backward(dy) returns dx."""

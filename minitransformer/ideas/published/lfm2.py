@@ -6,6 +6,7 @@ shared heads of keys, norms of queries and keys of each head, rotary positions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,9 @@ from ..after.grouped import grouped
 from ..after.qk_norm import qk_norm
 from . import llama
 from .decoder import decoder_of
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields
-from .layer_kinds import full_layers, two_kinds
+from .layer_kinds import FULL, full_layers, two_kinds
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,39 @@ embedding_norm                 =     stack.final_norm
 /lm_head                       ~     tokens
 """
 
+GGUF = """
+token_embd               =     embed_tokens
+token_embd_norm          =     embedding_norm
+output                   =     /lm_head
+blk.*.attn_norm          =     layers.*.operator_norm
+blk.*.attn_q             =     layers.*.self_attn.q_proj
+blk.*.attn_k             =     layers.*.self_attn.k_proj
+blk.*.attn_v             =     layers.*.self_attn.v_proj
+blk.*.attn_output        =     layers.*.self_attn.out_proj
+blk.*.attn_q_norm        =     layers.*.self_attn.q_layernorm
+blk.*.attn_k_norm        =     layers.*.self_attn.k_layernorm
+blk.*.shortconv.in_proj  =     layers.*.conv.in_proj
+blk.*.shortconv.conv     taps  layers.*.conv.conv
+blk.*.shortconv.out_proj =     layers.*.conv.out_proj
+blk.*.ffn_norm           =     layers.*.ffn_norm
+blk.*.ffn_gate           =     layers.*.feed_forward.w1
+blk.*.ffn_up             =     layers.*.feed_forward.w3
+blk.*.ffn_down           =     layers.*.feed_forward.w2
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The convolutions: a layer without heads of keys has one. The width of the networks is the final one."""
+    n_layers, heads = config["num_hidden_layers"], fields.get("lfm2.attention.head_count_kv")
+    return {
+        "norm_eps": config["rms_norm_eps"],
+        "block_auto_adjust_ff_dim": False,
+        "conv_L_cache": fields.size("lfm2.shortconv.l_cache"),
+        "conv_bias": any(name.endswith("shortconv.in_proj.bias") for name in stored),
+        "layer_types": [FULL if n else "conv" for n in np.broadcast_to(heads, n_layers)],
+    }
+
+
 SMALL = {name: value for name, value in llama.SMALL.items() if name != "head_dim"} | {
     "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "norm_eps": 1e-2,
     "hidden_size": 24, "block_multiple_of": 5, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
@@ -117,5 +151,6 @@ FAMILY = Family(
     recipe=Lfm2Config,
     adds="a short convolution between two gates in most layers, attention in the others",
     small=SMALL,
+    in_gguf=InGguf(GGUF, in_gguf),
     ignored="use_pos_enc conv_dim conv_dim_out conv_use_xavier_init",
 )  # fmt: skip

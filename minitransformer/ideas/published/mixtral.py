@@ -6,6 +6,7 @@ the k largest scores.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 
 
@@ -73,6 +74,22 @@ layers.*.mlp.experts.down_proj        |T  stack.layers.*.feed_forward.sublayer.e
 """
 )
 
+GGUF = (
+    llama.GGUF.replace("TURNED", "halves")
+    + """
+blk.*.ffn_gate_inp   =  layers.*.block_sparse_moe.gate
+blk.*.ffn_gate_exps  =  layers.*.block_sparse_moe.experts.*.w1
+blk.*.ffn_up_exps    =  layers.*.block_sparse_moe.experts.*.w3
+blk.*.ffn_down_exps  =  layers.*.block_sparse_moe.experts.*.w2
+"""
+)
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The experts. A file says nothing of a window."""
+    found = {"num_local_experts": "llama.expert_count", "num_experts_per_tok": "llama.expert_used_count"}
+    return {name: fields.size(theirs) for name, theirs in found.items()} | {"sliding_window": None}
+
 
 FAMILY = Family(
     "mixtral", "model", classes("Mixtral", WRITERS), ours, theirs, NAMES,
@@ -80,4 +97,5 @@ FAMILY = Family(
     adds="as Mistral; experts, of which each token uses the best k",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2},
     ignored="router_jitter_noise",
+    in_gguf=InGguf(GGUF, in_gguf, "llama", when=lambda metadata: bool(metadata.get("llama.expert_count"))),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ..after.gated import GatedFeedForward
 from ..after.sandwich import Normed, NormedUpdate
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 
 
@@ -75,10 +75,28 @@ norm                                   =  stack.final_norm
 /lm_head                               ~  tokens
 """
 
+GGUF = """
+token_embd                 =  embed_tokens
+output_norm                =  norm
+output                     =  /lm_head
+blk.*.attn_q               =  layers.*.self_attn.q_proj
+blk.*.attn_k               =  layers.*.self_attn.k_proj
+blk.*.attn_v               =  layers.*.self_attn.v_proj
+blk.*.attn_output          =  layers.*.self_attn.o_proj
+blk.*.attn_q_norm          =  layers.*.self_attn.q_norm
+blk.*.attn_k_norm          =  layers.*.self_attn.k_norm
+blk.*.post_attention_norm  =  layers.*.post_attention_layernorm
+blk.*.ffn_gate             =  layers.*.mlp.gate_proj
+blk.*.ffn_up               =  layers.*.mlp.up_proj
+blk.*.ffn_down             =  layers.*.mlp.down_proj
+blk.*.post_ffw_norm        =  layers.*.post_feedforward_layernorm
+"""
+
 
 FAMILY = Family(
     "olmo2", "model", classes("Olmo2", WRITERS), ours, theirs, NAMES,
     recipe=Olmo2Config,
     adds="as Llama; norms after each sub-layer, and of the queries and keys of all heads together",
     small=llama.SMALL,
+    in_gguf=InGguf(GGUF, lambda fields, stored, config: {}),
 )  # fmt: skip

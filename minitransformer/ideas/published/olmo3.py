@@ -5,6 +5,7 @@ For long texts YaRN scales the angles of the fourth, which sees everything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..after.rotary import rotary_turn
 from ..after.sandwich import Normed, NormedUpdate
 from . import llama, olmo2
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import FULL, SLIDING, full_every, local_base, of_kind, written_kinds
 
@@ -83,6 +84,18 @@ def theirs(config: Olmo3Config) -> dict[str, Any]:
     return {**written_kinds(config, llama.written_sizes(config)), **own}
 
 
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The windows. llama.cpp scales the angles of full layers alone, too."""
+    found: dict[str, Any] = {
+        "sliding_window": fields.size(_WINDOW),
+        "rope_local_base_freq": fields.positive("olmo2.rope.freq_base_swa", config["rope_theta"]),
+    }
+    if (pattern := fields.get(f"{_WINDOW}_pattern")) is not None:
+        found["layer_types"] = [SLIDING if windowed else FULL for windowed in pattern]
+    return found
+
+
+_WINDOW = "olmo2.attention.sliding_window"
 _YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 8}
 _TURNS = {FULL: _YARN, SLIDING: {"rope_type": "default", "rope_theta": 50.0}}
 FAMILY = Family(
@@ -90,4 +103,5 @@ FAMILY = Family(
     recipe=Olmo3Config,
     adds="as OLMo 2; a window in three of four layers, YaRN's angles in the fourth",
     small=llama.SMALL | {"sliding_window": 3, "layer_types": [SLIDING, FULL], "rope_parameters": _TURNS},
+    in_gguf=InGguf(olmo2.GGUF, in_gguf, "olmo2", when=lambda metadata: bool(metadata.get(_WINDOW))),
 )  # fmt: skip

@@ -6,6 +6,7 @@ norm over all heads together, before the rotation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,11 @@ from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts, TopK
 from ..after.routing import SoftmaxRouting
 from ..after.sandwich import Normed
-from . import llama
+from . import llama, qwen3
 from .decoder import decoder, within
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
-from .qwen3_moe import ROUTED
+from .qwen3_moe import ROUTED, ROUTED_IN_GGUF
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,17 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 )
 
 
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The experts. llama.cpp does not let their gates sum to one."""
+    found = {"num_experts": "olmoe.expert_count", "num_experts_per_tok": "olmoe.expert_used_count"}
+    return {name: fields.size(theirs) for name, theirs in found.items()} | {"norm_topk_prob": False}
+
+
 FAMILY = Family(
     "olmoe", "model", {"OlmoeModel": BODY, "OlmoeForCausalLM": WORDS}, ours, theirs, NAMES,
     recipe=OlmoeConfig,
     adds="as Llama; experts whose gates do not sum to one, norms of the queries and keys of all heads together",
     small={name: value for name, value in llama.SMALL.items() if name != "head_dim"}
     | {"num_experts": 3, "num_experts_per_tok": 2},
+    in_gguf=InGguf(qwen3.GGUF + ROUTED_IN_GGUF, in_gguf),
 )  # fmt: skip

@@ -27,7 +27,7 @@ from ...core.layers.unread import Unread
 from ...core.models.folder import fitting
 from ...core.models.transformer import Transformer, TransformerConfig
 from ...core.text.tokenizer import Tokenizers
-from . import gguf, gguf_models, packing
+from . import fp8, gguf, gguf_models, text_part
 from .bart import BartConfig
 from .families import EVERY, Family
 from .family import BODY, WORDS, Config, Pretrained, body_of, head_of
@@ -37,7 +37,7 @@ from .names import Layout, Place
 from .packed import PackedWeight, put
 from .tokenizers import TARGET_TOKENIZER, TOKENIZER
 from .unknown import missing
-from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
+from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors, write_bfloat16
 
 _MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
 
@@ -64,16 +64,21 @@ def is_folder(path: Path) -> bool:
 
 
 def of_folder(folder: Path) -> Pretrained:
-    """The model in a folder, with the head that its config names. float16 and bfloat16 become float32.
+    """The model in a folder, with the head that its config names. float16, bfloat16 and fp8 become float32.
 
     A body without a head uses its table of tokens as the head; `hidden` and `encode` need no head. Raises
     FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
     something we do not have, or where a tensor is missing, unknown or of another shape.
     """
-    document = read_object(folder / CONFIG)
+    whole = read_object(folder / CONFIG)
     with naming(folder / CONFIG):
+        document, block = fp8.without(text_part.config_of_text(whole))
+        block = block or fp8.without(whole)[1]
         family, head = _family(document)
-    return _filled(family, head, document, _named(tensors(folder), family.before_body(head)), folder, folder / CONFIG)
+    found = text_part.tensors_of_text(tensors(folder), whole)
+    with naming(folder):
+        found = fp8.unpacked(found, block)
+    return _filled(family, head, document, _named(found, family.before_body(head)), folder, folder / CONFIG)
 
 
 def of_file(path: Path, packed: bool = False) -> Pretrained:
@@ -119,6 +124,7 @@ def _filled(
     """The model. folder, about: where its tensors and its config are; errors name them."""
     with naming(about):
         config = family.read(Fields(document), head, stored)
+        stored = text_part.without_training(family, body_of(config), stored)
         _check_sizes(body_of(config), n_numbers(stored), len(stored))
         model = family.build(config, head, Unread())
     layout = family.layout(model).as_in(stored)
@@ -172,18 +178,15 @@ def _kept(layout: Layout, stored: Mapping[str, Tensor]) -> dict[int, PackedWeigh
     """The matrices of a file that stay packed, by the ids of our parameters: each has some rows of theirs."""
     found: dict[int, PackedWeight] = {}
     for place in layout.places:
-        tensor = stored[place.theirs]
-        if (
-            not isinstance(place, Place)
-            or place.mark not in ("T", "=")
-            or not isinstance(tensor, gguf.Packed)
-            or tensor.kind not in packing.KINDS
-        ):
+        packed = (
+            gguf.packed_rows(stored[place.theirs]) if isinstance(place, Place) and place.mark in ("T", "=") else None
+        )
+        if packed is None or (place.mark == "=" and len(place.ours) > 1):
             continue
-        rows, across, first = tensor.rows(), place.mark == "T", 0
-        for _, parameter in place.ours if across or len(place.ours) == 1 else ():
+        (rows, kind, width), across, first = packed, place.mark == "T", 0
+        for _, parameter in place.ours:
             last = first + (parameter.value.shape[-1] if across else len(rows))
-            found[id(parameter)] = PackedWeight(rows[first:last], tensor.kind, tensor.shape[1], across)
+            found[id(parameter)] = PackedWeight(rows[first:last], kind, width, across)
             first = last
     return found
 
@@ -205,8 +208,9 @@ def save_pretrained(
 
     tokenizer: the model's, written beside it; without one, nobody can use the model on text. Of a pair for source and
     target, the second goes into the folder target_tokenizer. fields: further entries of config.json, such as
-    eos_token_id=2. The features of the paper's Transformer are written in another order, all sines before all cosines:
-    the same model, up to rounding.
+    eos_token_id=2; dtype="bfloat16" writes the tensors so, too, which changes nothing in those that were read so. The
+    features of the paper's Transformer are written in another order, all sines before all cosines: the same model, up
+    to rounding.
 
     Raises ValueError for a model that fits no family, for example because its norms are in another order than GPT-2's,
     or that has too few tokens for the tokenizer, and TypeError for anything else.
@@ -228,7 +232,10 @@ def save_pretrained(
             continue
         document |= _written(tokenizer, model, document, folder) | fields
         folder.mkdir(parents=True, exist_ok=True)
-        write_arrays(folder / WEIGHTS, arrays, {"format": "pt"})
+        if document["dtype"] == "bfloat16":
+            write_bfloat16(folder / WEIGHTS, arrays)
+        else:
+            write_arrays(folder / WEIGHTS, arrays, {"format": "pt"})
         write(folder / CONFIG, json.dumps(document, indent=1) + "\n")
         if head == WORDS:
             ends = {name: document[name] for name in _SPECIAL_IDS if document.get(name) is not None}

@@ -6,6 +6,7 @@ rotates a quarter of each head, and lets its output through a gate; all norms bu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..after.qk_norm import qk_norm
 from ..after.sandwich import OffsetRMSNorm
 from . import llama
 from .decoder import decoder_of
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, WORDS, Change, Family, InGguf, Stored, Whole
 from .fields import Fields, written
 from .layer_kinds import full_layers, two_kinds
 
@@ -137,6 +138,72 @@ norm                                   =     stack.final_norm
 /lm_head                               ~     tokens
 """
 
+OF_BOTH_IN_GGUF = """
+token_embd                 =      embed_tokens
+output_norm                plus1  norm
+output                     =      /lm_head
+blk.*.attn_norm            plus1  layers.*.input_layernorm
+blk.*.attn_q               =      layers.*.self_attn.q_proj
+blk.*.attn_k               =      layers.*.self_attn.k_proj
+blk.*.attn_v               =      layers.*.self_attn.v_proj
+blk.*.attn_output          =      layers.*.self_attn.o_proj
+blk.*.attn_q_norm          plus1  layers.*.self_attn.q_norm
+blk.*.attn_k_norm          plus1  layers.*.self_attn.k_norm
+blk.*.attn_qkv             tiled  layers.*.linear_attn.in_proj_qkv
+blk.*.attn_gate            tiled  layers.*.linear_attn.in_proj_z
+blk.*.ssm_conv1d           tiled+taps layers.*.linear_attn.conv1d
+blk.*.ssm_a                tiled+log layers.*.linear_attn.A_log
+blk.*.ssm_dt.bias          tiled  layers.*.linear_attn.dt_bias
+blk.*.ssm_norm             =      layers.*.linear_attn.norm
+blk.*.ssm_out              columns layers.*.linear_attn.out_proj
+blk.*.post_attention_norm  plus1  layers.*.post_attention_layernorm
+blk.*.ffn_gate             =      layers.*.mlp.gate_proj
+blk.*.ffn_up               =      layers.*.mlp.up_proj
+blk.*.ffn_down             =      layers.*.mlp.down_proj
+"""
+GGUF = (
+    OF_BOTH_IN_GGUF
+    + """
+blk.*.ssm_beta             tiled  layers.*.linear_attn.in_proj_b
+blk.*.ssm_alpha            tiled  layers.*.linear_attn.in_proj_a
+"""
+)
+
+
+def _grouped(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.ndarray:
+    """Rows of values, by heads of keys. llama.cpp has the first of each head of keys, then the second of each, ..."""
+    n_keys = config["linear_num_key_heads"]
+    first = 2 * n_keys * config["linear_key_head_dim"] if "qkv" in name or "conv1d" in name else 0
+    values = numbers[first:].reshape(config["linear_num_value_heads"] // n_keys, n_keys, -1, *numbers.shape[1:])
+    return np.concatenate([numbers[:first], values.swapaxes(0, 1).reshape(numbers[first:].shape)])
+
+
+_CHANGES: dict[str, Change] = {
+    "tiled": _grouped,
+    "columns": lambda numbers, config, name: _grouped(numbers.T, config, name).T,
+}
+
+
+def memory_in_gguf(fields: Fields, kind: str, n_layers: int) -> dict[str, Any]:
+    """The fields of a memory. kind: of the file."""
+    n_values, inner = fields.size(f"{kind}.ssm.time_step_rank"), fields.size(f"{kind}.ssm.inner_size")
+    every = fields.size(f"{kind}.full_attention_interval", 4)
+    return {
+        "linear_num_value_heads": n_values,
+        "linear_num_key_heads": fields.size(f"{kind}.ssm.group_count"),
+        "linear_key_head_dim": fields.size(f"{kind}.ssm.state_size"),
+        "linear_value_head_dim": inner // n_values,
+        "linear_conv_kernel_dim": fields.size(f"{kind}.ssm.conv_kernel"),
+        "layer_types": two_kinds(n_layers, _OTHER, range(every - 1, n_layers, every)),
+    }
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The memory. A text has the same position along all axes of an image."""
+    fields.get("qwen35.rope.dimension_sections")
+    return memory_in_gguf(fields, "qwen35", config["num_hidden_layers"])
+
+
 SMALL = llama.SMALL | {
     "head_dim": 8, "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 5,
@@ -149,5 +216,8 @@ FAMILY = Family(
     recipe=Qwen35Config,
     adds="a memory by the gated delta rule in three of four layers; attention with a gate, a quarter of it rotated",
     small=SMALL,
+    for_training=lambda config: "mtp.*",
+    whole=Whole("qwen3_5", "Qwen3_5ForConditionalGeneration", "model.visual.* visual.*"),
+    in_gguf=InGguf(GGUF, in_gguf, "qwen35", changes=_CHANGES),
     ignored="full_attention_interval mtp_*",
 )  # fmt: skip

@@ -5,6 +5,7 @@ Of `k` experts the gates are their shares of a softmax over all, rescaled to sum
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..after.qk_norm import qk_norm
 from ..after.routing import SoftmaxRouting
 from . import llama, qwen3
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 
 
@@ -111,6 +112,24 @@ layers.*.mlp.experts.*.down_proj          T  stack.layers.*.feed_forward.sublaye
 layers.*.mlp.experts.gate_up_proj        |T  stack.layers.*.feed_forward.sublayer.experts.*.gate|inner
 layers.*.mlp.experts.down_proj           |T  stack.layers.*.feed_forward.sublayer.experts.*.output
 """
+ROUTED_IN_GGUF = """
+blk.*.ffn_gate_inp   =  layers.*.mlp.gate
+blk.*.ffn_gate_exps  =  layers.*.mlp.experts.*.gate_proj
+blk.*.ffn_up_exps    =  layers.*.mlp.experts.*.up_proj
+blk.*.ffn_down_exps  =  layers.*.mlp.experts.*.down_proj
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The experts. llama.cpp lets the gates of the chosen ones sum to one."""
+    return {
+        "num_experts": fields.size("qwen3moe.expert_count"),
+        "num_experts_per_tok": fields.size("qwen3moe.expert_used_count"),
+        "moe_intermediate_size": fields.size("qwen3moe.expert_feed_forward_length"),
+        "norm_topk_prob": True,
+        "attention_bias": "blk.0.attn_output.bias" in stored,
+    }
+
 
 FAMILY = Family(
     "qwen3_moe", "model", classes("Qwen3Moe", WRITERS), ours, theirs, qwen3.NAMES + ROUTED,
@@ -121,4 +140,5 @@ FAMILY = Family(
         "moe_intermediate_size": 7, "num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": True,
     },
     ignored="max_window_layers layer_types",
+    in_gguf=InGguf(qwen3.GGUF + ROUTED_IN_GGUF, in_gguf, "qwen3moe"),
 )  # fmt: skip

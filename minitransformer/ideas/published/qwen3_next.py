@@ -6,6 +6,7 @@ memory are fused, head of keys by head of keys.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..after.experts import MixtureOfExperts, TopK
 from ..after.output_gate import OpenedFeedForward
 from ..after.routing import SharedExperts, SoftmaxRouting
 from . import qwen3_5, qwen3_moe
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 
 
@@ -73,6 +74,8 @@ _PLAIN = "".join(line + "\n" for line in qwen3_5.NAMES.splitlines() if "in_proj"
 _EXPERTS = """
 layers.*.linear_attn.in_proj_qkvz         THEADS  stack.layers.*.self_attention.sublayer.query|key|value|gate
 layers.*.linear_attn.in_proj_ba           THEADS  stack.layers.*.self_attention.sublayer.rate|step
+layers.*.linear_attn.in_proj_qkv         |T       stack.layers.*.self_attention.sublayer.query|key|value
+layers.*.linear_attn.in_proj_z           |T       stack.layers.*.self_attention.sublayer.gate
 layers.*.mlp.shared_expert.gate_proj      T       stack.layers.*.feed_forward.sublayer.shared.gate
 layers.*.mlp.shared_expert.up_proj        T       stack.layers.*.feed_forward.sublayer.shared.inner
 layers.*.mlp.shared_expert.down_proj      T       stack.layers.*.feed_forward.sublayer.shared.output
@@ -86,6 +89,32 @@ def names(config: Qwen3NextConfig) -> str:
     return _PLAIN + fused + qwen3_moe.ROUTED.replace("sublayer.", "sublayer.routed.")
 
 
+_ORDERED = qwen3_5.OF_BOTH_IN_GGUF.replace("tiled+", "").replace("tiled", "=").replace("columns", "=")
+GGUF = (
+    _ORDERED  # values are in the order of a folder
+    + qwen3_moe.ROUTED_IN_GGUF
+    + """
+blk.*.ssm_in              =    layers.*.linear_attn.in_proj_qkvz
+blk.*.ssm_ba              =    layers.*.linear_attn.in_proj_ba
+blk.*.ffn_gate_shexp      =    layers.*.mlp.shared_expert.gate_proj
+blk.*.ffn_up_shexp        =    layers.*.mlp.shared_expert.up_proj
+blk.*.ffn_down_shexp      =    layers.*.mlp.shared_expert.down_proj
+blk.*.ffn_gate_inp_shexp  row  layers.*.mlp.shared_expert_gate
+"""
+)
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The memory and the experts. llama.cpp lets the gates of the chosen ones sum to one."""
+    return qwen3_5.memory_in_gguf(fields, "qwen3next", config["num_hidden_layers"]) | {
+        "num_experts": fields.size("qwen3next.expert_count"),
+        "num_experts_per_tok": fields.size("qwen3next.expert_used_count"),
+        "moe_intermediate_size": fields.size("qwen3next.expert_feed_forward_length"),
+        "shared_expert_intermediate_size": fields.size("qwen3next.expert_shared_feed_forward_length"),
+        "norm_topk_prob": True,
+    }
+
+
 FAMILY = Family(
     "qwen3_next", "model", classes("Qwen3Next", WRITERS), ours, theirs, names,
     recipe=Qwen3NextConfig,
@@ -95,4 +124,6 @@ FAMILY = Family(
         "mlp_only_layers": [1],
     },
     ignored="full_attention_interval mtp_*",
+    for_training=lambda config: "mtp.*",
+    in_gguf=InGguf(GGUF, in_gguf, "qwen3next"),
 )  # fmt: skip

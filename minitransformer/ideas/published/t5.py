@@ -32,9 +32,10 @@ from ...core.models.transformer import Transformer, TransformerParts
 from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
-from .family import BODY, ENCODER, WORDS, Family, Stored, classes
+from . import twice_read
+from .family import BODY, CLASSES, ENCODER, WORDS, Family, Stored, classes
 from .fields import ACTIVATIONS, Fields, their_activation, written
-from .heads import TOKENS
+from .heads import ANSWERS, TOKENS
 from .text_encoder import TextEncoder
 
 FIELDS = """
@@ -136,6 +137,13 @@ class T5EncoderConfig(T5Config):
         return EncoderOnlyParts(parts.embed_source, parts.encoder, MeanPool())
 
 
+@dataclass(frozen=True)
+class T5ReaderConfig(twice_read.ReadByBoth, T5Config):
+    """Sizes of a T5 that reads a text with both sides, as the body of a head."""
+
+    start: int = 0
+
+
 class ScaledOutput(Module):
     """logits = (x · scale) tableᵀ. x: (..., width); logits: (..., vocabulary)."""
 
@@ -179,7 +187,9 @@ def _sizes(fields: Fields, head: str, stored: Stored, feed_forward: str, scale_l
     if fields.get("dense_act_fn") is not None:  # it goes before what feed_forward_proj says
         activation = fields.activation("dense_act_fn", "relu")
     table, output = stored.get("shared.weight"), stored.get("lm_head.weight")
-    kind = T5EncoderConfig if head in (ENCODER, TOKENS) else T5Config
+    kind: Any = T5EncoderConfig if head in (ENCODER, TOKENS) else T5Config
+    if head in (CLASSES, ANSWERS):
+        kind, found["start"] = T5ReaderConfig, fields.get("decoder_start_token_id") or 0
     return kind(
         **found,
         target_vocabulary=found["source_vocabulary"],
@@ -200,7 +210,7 @@ def theirs(config: T5Config) -> dict[str, Any]:
         "is_encoder_decoder": True,
         "pad_token_id": 0,
         "eos_token_id": 1,
-        "decoder_start_token_id": 0,
+        "decoder_start_token_id": getattr(config, "start", 0),
     }
 
 
@@ -248,7 +258,7 @@ def names(config: T5Config) -> str:
     side = LAYERS + (GATED if config.gated else PLAIN)
     encoder = side.replace("SIDE", "encoder").replace("FF", "1")
     decoder = side.replace("SIDE", "decoder").replace("FF", "2")
-    return NAMES + encoder + decoder + MEMORY
+    return NAMES + encoder + decoder + MEMORY + twice_read.NAMES
 
 
 _SMALL = {
@@ -258,8 +268,12 @@ _SMALL = {
 }  # fmt: skip
 _ENDS = {
     "Model": BODY, "ForConditionalGeneration": WORDS, "EncoderModel": ENCODER, "ForTokenClassification": TOKENS,
+    "ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS,
 }  # fmt: skip
-_OF_HEADS: dict[str, Any] = {"heads": {TOKENS: "classifier"}, "prefixes": {TOKENS: "transformer"}}
+_OF_HEADS: dict[str, Any] = {
+    "heads": {TOKENS: "classifier"} | twice_read.LAST_MAP,
+    "prefixes": {TOKENS: "transformer", CLASSES: "transformer"},
+}
 FAMILIES = (
     Family(
         "t5", "", classes("T5", _ENDS), ours, theirs, names,

@@ -34,6 +34,10 @@ _LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_EACH_ALONE = _LLAMA_3.replace("{1,3}", "")  # each digit
+_WITH_MARKS = _EACH_ALONE.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}", r"[^\s\p{L}\p{M}")
+_LIKE_GPT_2, _EACH_DIGIT, _LIKE_LLAMA_3 = ("gpt-2", "olmo"), ("smollm", "refact"), ("llama-bpe", "lfm2")
+_SPLITS = dict.fromkeys((*_LIKE_LLAMA_3, "dbrx", "smaug-bpe"), _LLAMA_3) | {"qwen2": _EACH_ALONE, "qwen35": _WITH_MARKS}
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # kinds of tokens
 
 
@@ -202,7 +206,7 @@ def of_file(path: Path) -> tuple[PublishedTokenizer]:
         model = (_pieces if found.get("tokenizer.ggml.model") == "llama" else _byte_pairs)(found, names, library)
         at = {short: found.get(f"tokenizer.ggml.{name}_token_id") for short, name in _IN_GGUF.items()}
         special = {short: names[i] for short, i in at.items() if type(i) is int and 0 <= i < len(names)}
-        unsaid = found.get("tokenizer.ggml.model") == "llama" or found.get("tokenizer.ggml.pre") == "llama-bpe"
+        unsaid = found.get("tokenizer.ggml.model") == "llama" or str(found.get("tokenizer.ggml.pre")) in _LIKE_LLAMA_3
         if found.get("tokenizer.ggml.add_bos_token", unsaid):
             if "bos_token" not in special:
                 raise ValueError("tokenizer.ggml.bos_token_id must be the id of a token")
@@ -221,35 +225,29 @@ _IN_GGUF = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad
 
 def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
     """Byte-pair encoding on bytes (Radford et al. 2019, GPT-2, section 2.2), split as the file says."""
-    kind, splitting = found.get("tokenizer.ggml.model"), found.get("tokenizer.ggml.pre")
+    kind, splitting = found.get("tokenizer.ggml.model"), str(found.get("tokenizer.ggml.pre"))
     if kind != "gpt2":
         raise ValueError(
             "tokenizer.ggml.model must be 'gpt2', byte-pair encoding on bytes, or 'llama', SentencePiece's pieces; "
             f"got {str(kind)[:40]!r}"
         )
     split = library.pre_tokenizers
-    ways = {
-        "gpt-2": [split.ByteLevel(add_prefix_space=False)],
-        "smollm": [split.Digits(individual_digits=True), split.ByteLevel(add_prefix_space=False)],
-        "llama-bpe": [
-            split.Split(library.Regex(_LLAMA_3), "isolated"),
-            split.ByteLevel(add_prefix_space=False, use_regex=False),
-        ],
-        "qwen2": [
-            split.Split(library.Regex(_LLAMA_3.replace("{1,3}", "")), "isolated"),  # each digit alone
-            split.ByteLevel(add_prefix_space=False, use_regex=False),
-        ],
-    }
-    if not isinstance(splitting, str) or splitting not in ways:
-        raise ValueError(f"tokenizer.ggml.pre must be one of {', '.join(ways)}, got {str(splitting)[:40]!r}")
+    before, on_bytes = [], split.ByteLevel(add_prefix_space=False, use_regex=splitting not in _SPLITS)
+    if splitting in _SPLITS:
+        before = [split.Split(library.Regex(_SPLITS[splitting]), "isolated")]
+    elif splitting in _EACH_DIGIT:
+        before = [split.Digits(individual_digits=True)]
+    elif splitting not in _LIKE_GPT_2:
+        ways = ", ".join((*_LIKE_GPT_2, *_EACH_DIGIT, *_SPLITS))
+        raise ValueError(f"tokenizer.ggml.pre must be one of {ways}, got {splitting[:40]!r}")
     merges = [tuple(merge.split(" ")) for merge in _texts(found, "tokenizer.ggml.merges")]
     ids, kinds = _ids_and_kinds(found, names)
     for merge in merges:  # the library would stop the whole program
         if len(merge) != 2 or not ids.keys() >= {*merge, "".join(merge)}:
             raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not merge two tokens into a third")
-    pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting == "llama-bpe")
+    pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting in _LIKE_LLAMA_3)
     model = library.Tokenizer(pairs)
-    model.pre_tokenizer, model.decoder = split.Sequence(ways[splitting]), library.decoders.ByteLevel()
+    model.pre_tokenizer, model.decoder = split.Sequence([*before, on_bytes]), library.decoders.ByteLevel()
     return _with_whole_tokens(model, names, kinds, library)
 
 

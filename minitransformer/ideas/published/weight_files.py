@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.files import check_content, read_json
+from ...core.arrays.files import check_content, read_json, write
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -94,6 +94,25 @@ def of_file(path: Path) -> dict[str, Tensor]:
         for name, entry in header.items()
         if name != "__metadata__"
     }
+
+
+def write_bfloat16(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as bfloat16, each number as the nearest, of two the even one. Those that were read so stay the same.
+
+    NumPy has no such type, so the library cannot write one. Raises ValueError where a number is too large.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    content, end = [], 0
+    for name, array in arrays.items():
+        bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+        halves = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
+        if ((halves & 0x7F80) == 0x7F80).any():
+            raise ValueError(f"{name} has a number that is too large for bfloat16, or not finite")
+        content.append(halves.tobytes())
+        header[name] = {"dtype": "BF16", "shape": list(array.shape), "data_offsets": [end, end := end + halves.nbytes]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    write(path, len(text).to_bytes(8, "little") + text + b"".join(content))
 
 
 def _of_shards(folder: Path) -> dict[str, Tensor]:

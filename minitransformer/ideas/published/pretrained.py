@@ -178,12 +178,11 @@ def _kept(layout: Layout, stored: Mapping[str, Tensor]) -> dict[int, PackedWeigh
     """The matrices of a file that stay packed, by the ids of our parameters: each has some rows of theirs."""
     found: dict[int, PackedWeight] = {}
     for place in layout.places:
-        packed = (
-            gguf.packed_rows(stored[place.theirs]) if isinstance(place, Place) and place.mark in ("T", "=") else None
-        )
-        if packed is None or (place.mark == "=" and len(place.ours) > 1):
+        mark = place.mark if isinstance(place, Place) and (place.mark == "T" or len(place.ours) == 1) else ""
+        packed = gguf.packed_rows(stored[place.theirs]) if mark in ("T", "=") else None
+        if packed is None:
             continue
-        (rows, kind, width), across, first = packed, place.mark == "T", 0
+        (rows, kind, width), across, first = packed, mark == "T", 0
         for _, parameter in place.ours:
             last = first + (parameter.value.shape[-1] if across else len(rows))
             found[id(parameter)] = PackedWeight(rows[first:last], kind, width, across)

@@ -47,6 +47,26 @@ def calls_of(name: str) -> list[tuple[Any, dict[str, Any]]]:
     return calls if len(placed) == len(setup.inputs) else [*calls, (placed, options)]
 
 
+@pytest.mark.slow
+def test_another_function_is_not_called_a_mistake() -> None:
+    """BatchNorm was said to be a LayerNorm over the wrong axis, though nobody had told that it is one."""
+
+    def batch_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> Any:
+        deviation = np.sqrt(x.var(axis=0) + 1e-5)
+        normalized = (x - x.mean(axis=0)) / deviation
+        return gamma * normalized + beta, lambda dy: (
+            gamma * (dy - dy.mean(axis=0)) / deviation,
+            (dy * normalized).sum(axis=0),
+            dy.sum(axis=0),
+        )
+
+    inputs = draw(5, 3), draw(3, seed=1), draw(3, seed=2)
+    with pytest.raises(AssertionError, match="It does what no known mistake of any op does"):
+        verify.check_gradients(batch_norm, *inputs)
+    with pytest.raises(AssertionError, match="as in BatchNorm"):
+        verify.check_gradients(batch_norm, *inputs, op="layer_norm")
+
+
 CASED = sorted({case.covers for case in verify.CASES.values() if case.kind == "op"} & known_ops().keys())
 
 

@@ -1,15 +1,11 @@
 """A window on both sides: against rows computed one by one, and its mistakes."""
 
 import numpy as np
-import pytest
 
-from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.ideas.after.both_sides import BothSides
 from minitransformer.ops import attention
-from minitransformer.verify import CASES
 
 Q, K, V = np.random.default_rng(3).normal(size=(3, 6, 4))
-OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("ideas.after.both_sides.")]
 
 
 def test_each_query_sees_its_neighbours_that_are_real():
@@ -22,14 +18,3 @@ def test_each_query_sees_its_neighbours_that_are_real():
 
 def test_alone_at_radius_0():
     np.testing.assert_allclose(BothSides(0)(Q, K, V)[0], V, rtol=1e-12)
-
-
-@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
-def test_each_mistake_shows_where_it_says(mistake):
-    for case in mistake.cases:
-        with mistake.applied():
-            assert not CASES[case].run().ok, case
-
-
-def test_the_mistakes_were_found():
-    assert len(OURS) == 2

@@ -111,7 +111,7 @@ def test_trials_differ_and_repeat(exercise: Exercise) -> None:
 # Right and wrong.
 
 
-FIFTY_SEEDS = [range(3), pytest.param(range(3, 50), marks=pytest.mark.slow)]
+FIFTY_SEEDS = [range(3), pytest.param(range(3, 50), marks=pytest.mark.sweep)]
 
 
 @each_exercise
@@ -122,7 +122,7 @@ def test_the_reference_is_right_on_fifty_seeds(exercise: Exercise, seeds: range)
         assert result.right and result.score == 1.0 and result.mistake is None, f"seed {seed}\n{result}"
 
 
-@pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2, 3, 4], marks=pytest.mark.slow)], ids=["1", "4 more"])
+@pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2, 3, 4], marks=pytest.mark.sweep)], ids=["1", "4 more"])
 @each_exercise
 def test_every_known_mistake_is_named(exercise: Exercise, seeds: list[int]) -> None:
     for mistake, seed in itertools.product(exercise.mistakes, seeds):
@@ -834,7 +834,7 @@ def edited(name: str, edits: list[list[str]]) -> Callable[..., Any]:
     return scope[name]
 
 
-@pytest.mark.parametrize("seeds", [[0], pytest.param(range(1, 20), marks=pytest.mark.slow)], ids=["1", "19 more"])
+@pytest.mark.parametrize("seeds", [[0], pytest.param(range(1, 20), marks=pytest.mark.sweep)], ids=["1", "19 more"])
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in answers()))
 def test_answers_are_judged_alike_on_every_seed(name: str, seeds: list[int]) -> None:
     """Every seed includes the extreme cases, so that no wrong answer passes by luck."""

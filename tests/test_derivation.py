@@ -108,7 +108,9 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "given x\ny = x^(10^(10^(10^10)))": "not finite",
     "given A: (n, m), A: (m, n)": "given or defined before",
     "given x: (n)\ny = " + "(" * 50 + "x" + ")" * 50: "50 deep",
-    "given x: (n)\ny_i = x_{i+1}": "subscript",
+    "given A: (n, n)\ny_i = A_{i,ij+1}": "'ij+1' cannot be read; write it like x_{i+1}",
+    "given x: (n)\ny_i = y_{i+1} + y_{i-1} + x_i": "a recurrence goes one way",
+    "given x: (n)\ny_{n-i} = x_i": "cannot be defined; write y_i",
     "given A: (n, n)\nB = A^2": "two meanings",
     "given a, b, c\ny = a / (b c)\ny = a / b c": "two readings",
     "given x: (n), s\ny_i = x_i / n s": "two readings",
@@ -187,6 +189,18 @@ def test_hole_is_closed(name: str) -> None:
     assert (refused.verdict == "unreadable") == (name in ASKED), str(report)
 
 
+RATIONAL = ("dx = 2 A x dz", "∂z/∂x_i = 2 sum_j A_ij x_j", "y_i = 2 x_i/z\n∂y_i/∂x_j = 2 δ_ij/z - 2 x_i/z^2 ∂z/∂x_j")
+
+
+@pytest.mark.parametrize("claim", RATIONAL)
+def test_gradient_of_a_rational_function_is_exact(claim: str) -> None:
+    start = "given A: (n, n) symmetric, x: (n), dz\nz = x^T A x\n"
+    assert verify.derivation(start + claim).ok
+    before, last = claim.rsplit(" 2 ", 1)
+    almost = verify.derivation(f"{start}{before} 2.00000000000001 {last}")
+    assert not almost.ok and "almost equal" in almost.lines[-1].message, str(almost)
+
+
 def test_differentials_are_read_where_those_of_what_is_given_are_given_too() -> None:
     start = "given x: (n), A: (n, n), dx: (n)\nf = x^T A x\n"
     assert verify.derivation(start + "df = x^T (A + A^T) dx").ok
@@ -194,9 +208,51 @@ def test_differentials_are_read_where_those_of_what_is_given_are_given_too() -> 
     assert "differential" in str(verify.derivation("given x: (n)\nL = x^T x\ndL = 2 x^T dx"))
 
 
-def test_vectors_that_turn_are_told() -> None:
-    report = verify.derivation("given W: (k, m), z: (m), dy: (k)\ny = W z\ndz = dy W")
-    assert report.ok and "where y is defined, they are columns" in str(report)
+LAYER = "given W: (k, m), z: (m), u: (k), b: (k), dy: (k)\n"
+TURNS = {  # a line that takes a column for a row, and the repair; or a text that is right as books write it
+    "cs.stackexchange.com/questions/30785": ("y = W z\ndz = dy W", "Is it Wᵀ dy, not dy W?"),
+    "a product that is a row": ("y = W z\ndz = 2/2 dy^T W", "Is it (2 / 2 dyᵀ W)ᵀ, not 2 / 2 dyᵀ W?"),
+    "rows, and a column": ("y = z W^T\ndz = W^T dy", "Is it dy W, not Wᵀ dy?"),
+    "a name that is a row": ("y = W z\nr = y^T W\ns = r z\nq = r + z", ""),
+    "both in one line": ("y = W z\nL = u^T y\n∂L/∂z = (∂L/∂y)^T W", "Is it Wᵀ ∂L/∂y, not (∂L/∂y)ᵀ W?"),
+    "math.stackexchange.com/questions/838320": ("f = u^T W W^T u\n∂f/∂u = u^T (W W^T + (W W^T)^T)", None),
+    "github.com/mml-book/mml-book.github.io/issues/465": ("f = u^T b\n∂f/∂u = b^T", None),
+    "by a column, datascience.stackexchange.com/questions/76545": ("y = W z\ndz = W^T dy", None),
+    "a row of derivatives, CS224n, gradient notes": (
+        "y = W z + b\nh = tanh(y)\ns = u^T h\nδ = ∂s/∂y\n∂s/∂W = δ^T z^T\n∂s/∂z = δ W",
+        None,
+    ),
+    "vectors of NumPy have no direction": ("y = W @ z\ndz = dy @ W", None),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_column_does_not_equal_a_row(name: str) -> None:
+    text, repair = TURNS[name]
+    report = verify.derivation(LAYER + text)
+    assert report.ok == (repair is None), str(report)
+    if repair is not None:
+        last = report.lines[-1]
+        assert report.first_wrong == last.number and "a row" in last.message and last.repair == repair, str(report)
+
+
+def test_definitions_are_taken_as_given_and_unusual_ones_are_told() -> None:
+    start = "given S: (T, n), dA: (T, n)\nA_ij = exp(S_ij) / sum_k exp(S_kj)\nμ_i = mean_j S_ij\n"
+    report = verify.derivation(start + "v_i = 1/(n - 1) sum_j (S_ij - μ_i)^2\nm_i = mean_j (S_ij - μ_i)^2\n2 m = m + m")
+    assert report.ok and str(report).endswith("Definitions are taken as given: lines 2, 3, 4, 5.")
+    assert [line.message[:22] for line in report.lines[1:5]] == [
+        "Its columns sum to one",
+        "",
+        "This variance is divid",
+        "",
+    ]
+
+
+def test_delta_that_is_the_derivative_of_nothing_is_told() -> None:
+    start = "given X: (N, d), W: (d, h), V: (h, C), T: (N, C)\nz = X W\na = tanh(z)\ny = a V\nL = sum((y - T)^2)\n"
+    report = verify.derivation(start + "δ_2 = 2 (y - T)\nδ_1 = (1 - tanh^2(y)) ⊙ δ_2\nδ_0 = (1 - tanh^2(z)) ⊙ δ_2 V^T")
+    told = [line.message for line in report.lines[5:]]
+    assert told == ["", "δ_1 is not the derivative of L by a name above. Is that meant?", ""]
 
 
 def test_line_that_follows_from_a_wrong_one_is_not_blamed() -> None:

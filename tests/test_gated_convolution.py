@@ -1,15 +1,11 @@
 """The convolution between two gates: against its formula, number by number; its cache; its mistakes."""
 
 import numpy as np
-import pytest
 
-from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.ideas.after.gated_convolution import GatedConvolution
-from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(2, 7, 4))
-OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.gated_convolution.")]
 
 
 def drawn(kernel=3):
@@ -46,12 +42,3 @@ def test_padding_on_the_left_learns_nothing():
     np.testing.assert_allclose(y[:, 2:], layer(X[:, 2:])[0], rtol=1e-11)
     dx = backward(RNG.normal(size=y.shape))
     assert not dx[:, :2].any() and dx[:, 2:].all()
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
-def test_each_mistake_shows_where_it_says(mistake):
-    assert mistake.cases and len(OURS) == 4
-    for case in mistake.cases:
-        with mistake.applied():
-            assert CASES[case].run().ok == (mistake.caught_by == "values"), case

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.ideas.after.gated_delta_net import DeltaCache
 from minitransformer.ideas.after.mamba2 import Mamba2, softplus
-from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(3)
-OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.mamba2.")]
 
 
 def test_softplus_does_not_overflow():
@@ -67,12 +64,3 @@ def test_the_cache_has_the_size_of_its_formula_however_long_the_text():
         layer(RNG.normal(size=(2, length, 6)), cache=cache)
         sizes = cache.state.size, cache.convolution.state.size
         assert sizes == (2 * 4 * 3 * 2, 2 * (3 - 1) * (4 * 2 + 2 * 2 * 3)) and cache.length in (1, 8, 48)
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
-def test_each_mistake_shows_where_it_says(mistake):
-    assert mistake.cases and len(OURS) >= 8
-    for case in mistake.cases:
-        with mistake.applied():
-            assert CASES[case].run().ok == (mistake.caught_by == "values"), case

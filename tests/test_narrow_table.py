@@ -1,15 +1,11 @@
 """A narrow table of tokens: against the formulas written out, and its mistakes."""
 
 import numpy as np
-import pytest
 
-from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.ideas.after.narrow_table import ProjectedEmbedding, ThenProjected
 from minitransformer.layers import LayerNorm
-from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(3)
-OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("ideas.after.narrow_table.")]
 
 
 def test_vectors_and_logits_are_those_of_the_formulas():
@@ -25,14 +21,3 @@ def test_the_end_of_a_stack():
     for inside, normed in ((None, x), (norm, norm(x)[0])):
         end = ThenProjected(inside, 4, 3, RNG).to(dtype="float64")
         np.testing.assert_allclose(end(x)[0], normed @ end.projection.weight.value, rtol=1e-12)
-
-
-@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
-def test_each_mistake_shows_where_it_says(mistake):
-    for case in mistake.cases:
-        with mistake.applied():
-            assert not CASES[case].run().ok, case
-
-
-def test_the_mistakes_were_found():
-    assert len(OURS) == 4

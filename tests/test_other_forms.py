@@ -71,7 +71,7 @@ def test_our_ops_as_pairs_are_accepted(case: verify.Case) -> None:
 OF_OURS = [mistake for mistake in WRONG_OPS if mistake.name != "softmax-nan-where-all-is-masked"]
 
 
-@pytest.mark.few(3, slow=60)
+@pytest.mark.few(3, slow=30)
 @pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
 def test_our_ops_with_mistakes_as_pairs_are_rejected(mistake: Mistake) -> None:
     setup = verify.CASES[mistake.cases[0]].build(np.random.default_rng(1))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.ideas.after.output_gate import (
     Columns,
     GatedAttention,
@@ -13,11 +12,9 @@ from minitransformer.ideas.after.output_gate import (
     sigmoid,
 )
 from minitransformer.layers import Linear, MultiHeadAttention
-from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(2, 5, 6))
-OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.output_gate.")]
 
 
 def test_sigmoid():
@@ -59,12 +56,3 @@ def test_widths_that_differ_are_refused():
     attention.output = Unchanged(6)
     with pytest.raises(ValueError, match=r"GatedAttention: heads, gate and the last map .* got \(6, 5, 6\)"):
         GatedAttention(attention, Linear(6, 5), Linear(6, 6))
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
-def test_each_mistake_shows_where_it_says(mistake):
-    assert mistake.cases and len(OURS) >= 6
-    for case in mistake.cases:
-        with mistake.applied():
-            assert CASES[case].run().ok == (mistake.caught_by == "values"), case

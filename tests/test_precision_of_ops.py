@@ -610,7 +610,7 @@ def test_every_case(case: str, dtype: str) -> None:
     hold_case(case, dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.few(0, slow=60)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", WHOLE)
 def test_inputs_of_other_sizes(case: str, dtype: str) -> None:

@@ -122,8 +122,9 @@ def test_tokenizer_of_a_folder(encoder: Path, tmp_path: Path) -> None:
     assert tokenizer.decode([2, 9, 6, 10, 3, 0]) == "the cats"
     assert tokenizer.encode("a [MASK] .") == [5, 4, 11] and tokenizer.id_of("mask_token") == 4
     assert len(tokenizer) == 12 and tokenizer.tokens == tuple(WORDS) and tokenizer.ends == ()
-    with pytest.raises(ValueError, match="ids must be from 0 to 11, got 12"):
-        tokenizer.decode([12])
+    assert tokenizer.decode([12, 6, 99]) == tokenizer.decode([6])  # a model's table may have more rows
+    with pytest.raises(ValueError, match="ids must be at least 0, got -1"):
+        tokenizer.decode([6, -1])
     with pytest.raises(ValueError, match="has no eos_token"):
         tokenizer.id_of("eos_token")
     with pytest.raises(ValueError, match="has no chat template"):

@@ -8,7 +8,6 @@ from value_checks import CLOSE, rejects
 
 from minitransformer import course
 from minitransformer.check.verify.catalogue.case import ordinary
-from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.generation import generate
 from minitransformer.ideas import rotary
 from minitransformer.ideas.after.scaled_angles import ScaledRotary, scaled_turn
@@ -18,12 +17,10 @@ from minitransformer.layers import Cache
 from minitransformer.models import LanguageModel
 from minitransformer.school.show.site.notebook import read_ideas
 from minitransformer.school.show.site.siblings import module_of
-from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(4)
 HEADS = RNG.normal(size=(2, 3, 5, 8))
 LONG = {"kind": "longrope", "short": [1.0, 1.5], "long": [2.0, 5.0], "trained": 4, "attention": 1.2}
-OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("ideas.after.scaled_angles.")]
 
 
 def speeds(base, width):
@@ -207,16 +204,6 @@ def test_a_model_that_cannot_read_again_says_so():
         small(LONG)(np.array([[1]]), cache=Cache(2))
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
-def test_each_mistake_shows_where_it_says(mistake):
-    assert mistake.cases
-    for case in mistake.cases:
-        with mistake.applied():
-            report = CASES[case].run()
-        assert report.ok == (mistake.caught_by == "values"), case
-
-
 # ---- The exercise and the page. ----
 
 LESSON = course.exercise("yarn_angles")
@@ -227,12 +214,6 @@ def test_the_exercise_takes_what_the_function_does():
         return yarn(base, width, factor=factor, trained=trained, fast=fast, slow=slow, truncate=False)
 
     assert course.check(LESSON.name, by_the_function).right
-
-
-@pytest.mark.parametrize("mistake", LESSON.mistakes, ids=lambda mistake: mistake.name)
-def test_the_exercise_names_what_is_wrong(mistake):
-    result = course.check(LESSON.name, LESSON.mistaken(mistake))
-    assert not result.right and result.mistake == mistake.name and mistake.sentence in " ".join(str(result).split())
 
 
 def test_the_site_has_a_page_about_it():

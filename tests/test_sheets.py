@@ -32,8 +32,7 @@ from minitransformer.school.show.stepper.page_edits import entry_of, followed
 from minitransformer.school.show.stepper.recording import Recording
 
 EDITS = 20
-REFUSED = ["flash-attention", "sink-attention", "linear-attention", "experts"]
-REFUSED += ["routing", "short-convolution", "state-space"]
+REFUSED = ["flash-attention", "linear-attention", "experts", "routing", "state-space"]
 WRITTEN = [name for name in EXAMPLES if name not in REFUSED]
 
 

@@ -25,7 +25,7 @@ from minitransformer.school.show.site.exercises import _letters
 from minitransformer.school.show.site.folding import MOST_LINES, summary
 from minitransformer.school.show.site.modules import shown_modules
 from minitransformer.school.show.site.notebook import linked, read, read_ideas, source_of
-from minitransformer.school.show.site.predictions import kind, question
+from minitransformer.school.show.site.predictions import kind, poll, question
 from minitransformer.school.show.site.siblings import module_of
 from minitransformer.school.show.site.worksheets import document
 from minitransformer.school.show.stepper.examples import EXAMPLES
@@ -122,6 +122,8 @@ def test_only_a_prediction_with_a_choice_has_letters() -> None:
     choice, number = question("", "it: shrinks | grows | stays"), question("", "it: 3")
     assert re.findall("<li>(.*)</li>", choice) == ["grows", "shrinks", "stays"] and "Count the hands" in choice
     assert "<li>" not in number and "Count the hands" not in number
+    assert re.findall("<li>([^<]*)", poll("a: yes; b: 3; c: no")) == ["a", "yes", "no", "c", "yes", "no"]
+    assert "<li>" not in poll("it: 3") and "Count the hands" in poll("it: 3")  # a slide takes what the class says
 
 
 def test_a_field_for_several_numbers_says_how_many() -> None:

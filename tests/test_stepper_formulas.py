@@ -311,7 +311,7 @@ def test_formulas_of_examples(name: str) -> None:
     assert min(checked(recorded(name))) > 1
 
 
-@pytest.mark.few(24)
+@pytest.mark.few(24, slow=45)
 @pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_formulas_of_ops(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))

@@ -395,7 +395,7 @@ def attached(recording):
     return set(found)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(10, slow=45)
 @pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_every_gradient_of_an_op_that_finite_differences_check_shows_its_check(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
@@ -405,6 +405,13 @@ def test_every_gradient_of_an_op_that_finite_differences_check_shows_its_check(c
     if case.name == "dropout switched off":
         expected = set()  # its pullback hands dy on and binds no gradient
     assert attached(recording) == expected
+
+
+@pytest.mark.few(1, slow=9)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_is_right(name) -> None:
+    """Those that ideas bring, too."""
+    EXAMPLES[name].record(verify=True).report.assert_ok()
 
 
 @pytest.mark.slow

@@ -39,7 +39,8 @@ print(str(found))
     "continue_a_text": """
 from minitransformer import generation, models, text
 
-model, tokenizer = models.load("runs/shakespeare"), text.load("runs/shakespeare")
+model, tokenizer = models.load("runs/shakespeare", models.LanguageModel), text.load("runs/shakespeare")
+print([name for name, _ in models.load("any").parameters()])
 (ids,) = generation.generate(model, [tokenizer.encode("ROMEO:", special=True)], 50)
 print(tokenizer.decode(ids))
 """,
@@ -106,7 +107,7 @@ from minitransformer import models, ops, viewer
 recording = minitransformer.step(ops.softmax, np.array([0.0, 1.0]))
 recording.to_html("softmax.html")
 print(recording.to_json())
-model = models.load("demo/model")
+model = models.load("demo/model", models.Transformer)
 viewer.view(model, np.array([[1, 2]]), np.array([[3]])).to_html("view.html")
 """,
     "speed_and_cost": """
@@ -134,7 +135,7 @@ from pathlib import Path
 from minitransformer import models, text
 
 tokenizer = text.load("gpt2")
-models.save_pretrained(models.load("gpt2"), Path("copy"), tokenizer)
+models.save_pretrained(models.load("gpt2", models.LanguageModel), Path("copy"), tokenizer)
 ids: list[int] = tokenizer.chat([{"role": "user", "content": "the cat"}])
 print(tokenizer.decode(tokenizer.encode("the cat", special=True)))
 """,
@@ -163,6 +164,11 @@ text.load(3)  # arg-type
 from minitransformer import generation, models
 
 generation.generate(models.load("runs/even", models.Classifier), [[1]], 5)  # arg-type
+""",
+    "a_model_of_no_kind": """
+from minitransformer import generation, models
+
+generation.generate(models.load("runs/shakespeare"), [[1]], 5)  # arg-type
 """,
     "a_kind_that_is_no_model": """
 from minitransformer import models

@@ -111,7 +111,7 @@ def _run(options: argparse.Namespace) -> int:
         path = Path(options.kind)
     dtype, published = options.dtype, dict[str, Any]()
     if path is not None:
-        model = load(path)
+        model: Any = load(path)
         about = _changed(model.config, changes) if changes else model
         dtype = dtype or str(next(model.parameters())[1].value.dtype)
     elif options.kind in PRESETS and not changes:

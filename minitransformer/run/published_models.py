@@ -127,7 +127,7 @@ def check_model(
     The input is two short sequences of a few random tokens, some repeated; the second sequence is padded. See
     `verify.inside.model_gradients`.
     """
-    model = load(path)
+    model: Any = load(path)
     layers, i, number = layer_of(model, layer)
     model.to(device, "float64")
     rng = np.random.default_rng((seed, 3))

@@ -63,7 +63,6 @@ REFUSED = {
     "lstm",
     "gru",
     "flash-attention",
-    "sink-attention",
     "linear-attention",
     "experts",
     "attention-float32",

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,3 +53,9 @@ def test_nine_of_ten_are_named() -> None:
     assert of["object"] >= 17 and of["function"] >= 16 and of["forward"] >= 59 and of["pair"] >= 67
     assert sum(named.values()) >= 0.9 * len(texts), named
     assert all(told[kind] >= 0.9 * of[kind] for kind in of), (named, told)
+    pattern = sum(told.values()) - sum(named.values())
+    page = " ".join((Path(__file__).parents[2] / "docs" / "referee.md").read_text(encoding="utf-8").split())
+    assert (
+        f"{sum(named.values())} of the {len(texts)} are named" in page
+        and f"and {pattern} more by their pattern" in page
+    )

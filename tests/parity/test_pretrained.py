@@ -366,8 +366,13 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("side", MASKS)
 def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
+    require_alike(pair, run(*pair, side), our_gradients)
+
+
+def require_alike(pair: Any, ran: Any, gradients_of: Any) -> dict[str, np.ndarray]:
+    """Outputs, losses and every gradient, of what `run` returned. Returns our gradients that theirs does not have."""
     case, theirs, ours = pair
-    (their_loss, their_output), (our_loss, our_output), backward = run(case, theirs, ours, side)
+    (their_loss, their_output), (our_loss, our_output), backward = ran
     assert our_output.dtype == np.float64
     np.testing.assert_allclose(our_output, their_output.detach(), rtol=0, atol=OUTPUT)
     assert abs(float(our_loss) - float(their_loss.detach())) < OUTPUT
@@ -375,7 +380,7 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
     their_loss.backward()
     ours.zero_grad()
     backward()
-    gradients = our_gradients(case, theirs, ours)
+    gradients = gradients_of(case, theirs, ours)
     every = list(theirs.named_parameters(remove_duplicate=False))  # a tied table has two names
     known = {id(parameter) for name, parameter in every if name in gradients}
     for name, parameter in every:
@@ -383,6 +388,7 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
             expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             np.testing.assert_allclose(gradients.pop(name), expected, rtol=ROUNDING, atol=GRADIENT, err_msg=name)
     assert set(gradients) <= {name for name, _ in theirs.named_buffers()}  # theirs are no parameters
+    return gradients
 
 
 def test_the_row_of_the_padding_has_a_gradient_by_design(tmp_path: Path) -> None:

@@ -11,14 +11,18 @@ import numpy as np
 
 from . import functions, parsing, reading
 from .comparing import Outcome, Trial
+from .computing import Computer
 from .defining import TWO_READINGS, Definitions, like_a_gradient, name_of
-from .explaining import free_alone
+from .edits import is_it
+from .explaining import bound_and_free, free_alone
 from .faults import Fault, OutOfTime, Unreadable
 from .lines import Statement, statements
 from .mending import mended, slash_readings
 from .names import Names, as_sizes
 from .report import DerivationReport, Line
-from .tree import Node, free, names
+from .shifting import origin
+from .tree import Node, Ref, Transposed, free, names
+from .turning import Turns, straight
 
 SECONDS = 1.7
 MOST_LINES = 1000
@@ -43,11 +47,14 @@ class Checker:
         self.reader = reading.Reader(self.known)
         self.trial = Trial(self.known, self.deadline)
         self.definitions = Definitions(self.known, self.reader, self.trial)
+        self.turns = Turns(self.known)
         self.chain: Chain | None = None
         self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
 
     def lines(self, text: str) -> Iterator[Line]:
         """The verdicts on all lines of a text."""
+        self.known.origin = origin(text)
+        self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         lines = [self.line(statement) for statement in statements(text)]
         for line in lines:
             unused = line.verdict == "defines" and line.number in self.unsure.values()
@@ -126,6 +133,8 @@ class Checker:
             if defined:
                 self.chain = Chain(defined, last_line=number)
                 rights = rights[1:]
+                if turn := self._turn_of_definition(name_of(defined)):
+                    return Line(number, text, "wrong", turn)
                 if not rights:
                     if like_a_gradient(name_of(defined)):
                         self.unsure[name_of(defined)] = number
@@ -155,7 +164,10 @@ class Checker:
                 self.unsure.pop(name, None)
             chain.last_right = True
             told = "" if previous_right else f"This line is right, although line {previous_line} is not."
-            told = told or self._other_vectors(chain.left, right, outcome.rows)
+            turn, question = self._turn(chain.left, right, outcome)
+            if turn:
+                chain.last_right = False
+                return Line(number, text, "wrong", turn, repair=question)
             return Line(number, text, "right", told)
         if outcome.unreadable:
             chain.last, chain.last_right = previous, previous_right
@@ -175,26 +187,29 @@ class Checker:
         missing = sorted(free(chain.left) - free(right)) if outcome.fault else []
         fault = free_alone(chain.left, right, extra, missing) if extra else outcome.fault
         repair = mended(self.trial, chain.left, right, self.deadline)
-        message = repair.sentence or fault or "The two sides differ."
+        message = repair.sentence or fault or bound_and_free(chain.left, right) or "The two sides differ."
         return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
 
-    def _other_vectors(self, left: Node, right: Node, rows: bool) -> str:
-        """Says so if vectors are rows here and columns in a definition, or the other way round."""
-        for each in self.known.defined.values():
-            if each.rows == rows:
-                continue
-            here = rows or not self.trial.compare(left, right, rows=True).right
-            if here and (rows is False or self._only_columns(each.tree)):
-                one, other = ("rows", "columns") if rows else ("columns", "rows")
-                return f"Right if vectors are {one} here; where {each.name} is defined, they are {other}."
-        return ""
+    def _turn_of_definition(self, name: str) -> str:
+        """The same of a definition."""
+        made = self.known.defined[name]
+        computer = self.trial.draws[0].computer(made.rows, made.identity)
+        return self.turns.read(Ref(name, made.indices), made.tree, computer)
 
-    def _only_columns(self, tree: Node) -> bool:
-        try:
-            self.trial.draws[0].computer(rows=True).of(tree)
-        except (Fault, Unreadable):
-            return True
-        return False
+    def _computer(self, outcome: Outcome) -> Computer:
+        """That of the first draw, which reads a line in the way that is right."""
+        return self.trial.draws[0].computer(outcome.rows, outcome.identity, turned=outcome.turned)
+
+    def _turn(self, left: Node, right: Node, outcome: Outcome) -> tuple[str, str]:
+        """Which vector a right line takes for a row although it is a column, or the other way round; and a repair."""
+        problem = self.turns.read(left, right, self._computer(outcome))
+        if not problem:
+            return "", ""
+        for other in (straight(right, self.known), Transposed(right)):
+            outcome = self.trial.compare(left, other)
+            if other != right and outcome.right and not self.turns.read(left, other, self._computer(outcome)):
+                return problem, is_it(other, right)
+        return problem, ""
 
     def _other_reading(self, left: Node, right: Node) -> bool:
         return any(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .draws import Draw
-from .faults import Fault, Inexact, Unreadable
+from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .names import Names
 from .report import Numbers
 from .tree import Call, Compare, Node, Number, Over, Partial, Place, children, free, kept, names
@@ -30,6 +31,21 @@ class Outcome:
     numbers: Numbers | None = None
     unreadable: str = ""
     rows: bool = False  # whether vectors are rows in the reading that is right
+    identity: str = ""  # and how long I is
+    turned: frozenset[str] = frozenset()  # and which derivatives by a vector are turned
+
+
+class Reading(NamedTuple):
+    """How an equation is read.
+
+    rows: vectors are rows. identity: the size of I. turned: names of derivatives by a vector, with ∂, that are rows
+    where vectors are columns. fixed: ∂a/∂b holds fixed what stands beside b in the definition of a.
+    """
+
+    rows: bool
+    identity: str
+    turned: frozenset[str]
+    fixed: bool
 
 
 class Trial:
@@ -60,17 +76,19 @@ class Trial:
 
         quick: on one draw alone. rows: in that way alone.
         """
-        undefined = [i for i in sorted(free(right) - free(left)) if _only_a_place(i, right)]
+        undefined = [i for i in sorted(free(right) - free(left) - set(self.known.sizes)) if _only_a_place(i, right)]
         if undefined:
             told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
             return Outcome(False, unreadable=told)
         first: Outcome | None = None
         # on the right, ∂a/∂b may hold fixed what stands beside b in the definition of a: the chain rule, path by path
         both = (False, True) if _has_partial(right) else (False,)
-        for (as_rows, identity), fixed in itertools.product(self.ways(left, right), both):
+        by_vector = self.known.by_vector(left, right)
+        turns = (frozenset[str](), by_vector) if by_vector else (by_vector,)
+        for (as_rows, identity), turned, fixed in itertools.product(self.ways(left, right), turns, both):
             if rows not in (None, as_rows):
                 continue
-            outcome = self._compared(left, right, as_rows, identity, fixed, quick)
+            outcome = self._compared(left, right, Reading(as_rows, identity, turned, fixed), quick)
             if outcome.right:
                 return outcome
             if first is None or (first.numbers is None and outcome.numbers is not None):
@@ -100,15 +118,15 @@ class Trial:
 
         return fits
 
-    def _compared(self, left: Node, right: Node, rows: bool, identity: str, fixed: bool, quick: bool) -> Outcome:
+    def _compared(self, left: Node, right: Node, way: Reading, quick: bool) -> Outcome:
         tried = infinite = 0
         seen = False
         draws = [*self.draws, self.wide] if self._has_branches(left, right) else self.draws
         for draw in draws[:1] if quick else draws:
-            computer = draw.computer(rows, identity)
+            computer = draw.computer(way.rows, way.identity, turned=way.turned)
             try:
                 value = computer.of(left)
-                draw.only_explicit = fixed
+                draw.only_explicit = way.fixed
                 p, q, labels = computer.same(value, computer.of(right, computer.runs(left, {})))
             except (Fault, Unreadable, np.linalg.LinAlgError) as problem:
                 if draw is self.wide:
@@ -137,14 +155,14 @@ class Trial:
             return Outcome(False, unreadable=NOT_FINITE)
         if not tried:
             return Outcome(False, unreadable="The left side is not finite on the numbers tried.")
-        exactly = True if quick else self._exactly(left, right, rows, identity)
+        exactly = True if quick else self._exactly(left, right, way)
         if exactly is False:
             return Outcome(False, fault="The two sides are almost equal on all numbers tried, but not exactly.")
         if exactly is None and not seen:
             return Outcome(False, unreadable="Both sides are so small that rounding hides a difference.")
         if exactly is None and (tiny := self._tiny(left, right)):
             return Outcome(False, unreadable=f"{tiny} is too small to be seen beside others; give it a name, as eps.")
-        return Outcome(True, rows=rows)
+        return Outcome(True, rows=way.rows, identity=way.identity, turned=way.turned)
 
     def _tiny(self, *sides: Node) -> str:
         """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""
@@ -158,13 +176,19 @@ class Trial:
         trees = [each.tree for each in self.known.defined.values() if below or each.name in used]
         return any(map(_branches, [*sides, *trees]))
 
-    def _exactly(self, left: Node, right: Node, rows: bool, identity: str) -> bool | None:
+    def _exactly(self, left: Node, right: Node, way: Reading) -> bool | None:
         """Whether both sides are equal in fractions; None if they cannot be computed so."""
-        computer = self.exact.computer(rows, identity)
+        now = time.monotonic()
+        self.exact.deadline = min(self.exact.latest, now + (self.exact.latest - now) * 0.1)
+        computer = self.exact.computer(way.rows, way.identity, turned=way.turned)
         try:
-            p, q, _ = computer.same(computer.of(left), computer.of(right, computer.runs(left, {})))
-        except (Inexact, Fault, Unreadable, ZeroDivisionError, TypeError, AttributeError):
+            value = computer.of(left)
+            self.exact.only_explicit = way.fixed
+            p, q, _ = computer.same(value, computer.of(right, computer.runs(left, {})))
+        except (Inexact, Fault, Unreadable, OutOfTime, ZeroDivisionError, TypeError, AttributeError):
             return None
+        finally:
+            self.exact.only_explicit = False
         return bool(np.all(np.equal(p, q)))
 
 

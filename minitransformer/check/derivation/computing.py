@@ -14,6 +14,8 @@ import numpy as np
 
 from . import functions as mathematics
 from .faults import Fault, Inexact, OutOfTime, Unreadable
+from .indexing import Indices, surely
+from .shifting import computed
 from .tree import (
     BINDS_AND_KEEPS,
     Call,
@@ -30,11 +32,9 @@ from .tree import (
     Ref,
     Terms,
     Transposed,
-    children,
-    compared,
     written,
 )
-from .values import MOST, Shapes, Value, entrywise, multiplied, spread, with_indices
+from .values import MOST, Shapes, Value, entrywise, multiplied, spread
 
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.less, ">": np.greater, "≤": np.less_equal, "≥": np.greater_equal, "=": np.equal, "≠": np.not_equal
@@ -45,7 +45,7 @@ def _pair(left: Node, right: Node) -> str:
     return f"in {written(left, 'product')} {written(right, 'product')}"
 
 
-class Computer:
+class Computer(Indices):
     """Computes expressions.
 
     look: gives the value of a name. lengths: of each size's letter. exact: in fractions, where that is possible.
@@ -55,7 +55,7 @@ class Computer:
     def __init__(
         self,
         look: Callable[[str], Value],
-        slope: Callable[[Partial, Computer], Value],
+        slope: Callable[[Partial, Computer, dict[str, int]], Value],
         lengths: dict[str, int],
         exact: bool = False,
         rows: bool = False,
@@ -64,68 +64,15 @@ class Computer:
     ) -> None:
         self.look, self.slope, self.lengths = look, slope, lengths
         self.exact, self.rows, self.identity, self.deadline = exact, rows, identity, deadline
+        self.origin = 1  # the number of the first entry
+        self.turned = False  # whether ∂L/∂x, by a vector, is a row where vectors are columns
         self.kept: dict[Any, tuple[Node, Any]] | None = None  # by the identity of a node, for those who try many edits
         self.names = Shapes({n: letter for letter, n in lengths.items()})
 
     def of(self, node: Node, runs: dict[str, int] | None = None) -> Value:
         """The value of an expression. runs: the lengths of indices that it does not show itself."""
         with np.errstate(all="ignore"):
-            return self._of(node, {**(runs or {}), **self.runs(node, runs or {})})
-
-    # how long each index runs
-
-    def runs(self, node: Node, known: dict[str, int]) -> dict[str, int]:
-        """The length of each free index, as the arrays it stands at tell."""
-        if self.kept is None:
-            return self._runs(node, known)
-        if id(node) not in self.kept:
-            self.kept[id(node)] = node, self._runs(node, known)
-        return dict(self.kept[id(node)][1])
-
-    def _runs(self, node: Node, known: dict[str, int]) -> dict[str, int]:
-        found: dict[str, int] = {}
-
-        def add(index: str, length: int, part: Node) -> None:
-            if index.isdigit():
-                return
-            if found.setdefault(index, length) != length:
-                one, other = self.names.length(found[index]), self.names.length(length)
-                raise Fault(f"The index {index} runs over {one} and, in {written(part)}, over {other}.")
-
-        if isinstance(node, Ref):
-            if not node.indices:
-                return found
-            value = self.look(node.name)
-            for index, length in zip(node.indices, value.shape, strict=False):
-                add(index, length, node)
-            return found
-        if isinstance(node, Entry):
-            inside = {**known, **self.runs(node.base, known)}
-            for index, length in zip(node.indices, self._of(node.base, inside).shape, strict=False):
-                if length != 1:
-                    add(index, length, node)
-        parts = [part for _, _, part in children(node)]
-        if isinstance(node, Partial):
-            parts = [node.bottom] if isinstance(node.top, Ref) and not node.top.indices else [node.top, node.bottom]
-        for part in parts:
-            for index, length in self.runs(part, {**known, **found}).items():
-                add(index, length, part)
-        if isinstance(node, Over) and node.function not in BINDS_AND_KEEPS:
-            for one, other in compared(node):
-                if one in found:
-                    found.setdefault(other, found[one])
-            for index in node.indices:
-                found.pop(index, None)
-        return found
-
-    def _along(self, index: str, runs: dict[str, int]) -> Value:
-        """The numbers 1, 2, ... along an index."""
-        if index not in runs:
-            if index in self.lengths:
-                return self._constant_of(self.lengths[index])
-            raise Unreadable(f"{index} is not defined: it is no name, and no index of an array in this line.")
-        numbers = np.arange(1, runs[index] + 1)
-        return Value(self._cast(numbers), (index,))
+            return self._of(node, surely({**(runs or {}), **self.runs(node, runs or {})}))
 
     def _cast(self, array: Any) -> Any:
         if self.exact:
@@ -173,7 +120,7 @@ class Computer:
             value = self.look(node.name)
         if self.exact and value.array.dtype != object:
             raise Inexact
-        return with_indices(value, node.indices, self.names, node.name) if node.indices else value
+        return self.entries(value, node.indices, runs, node.name, node.before) if node.indices else value
 
     def _constant(self, head: str, label: str) -> Value:
         if head in ("π", "pi"):
@@ -192,13 +139,12 @@ class Computer:
         return self._constant_of(Fraction(node.digits) if self.exact else float(node.digits))
 
     def _place(self, node: Place, runs: dict[str, int]) -> Value:
-        return self._along(node.index, runs)
+        return self._number_of(node.index, runs)
 
     def _delta(self, node: Delta, runs: dict[str, int]) -> Value:
-        left, right = (
-            self._along(i, runs) if not i.isdigit() else self._constant_of(int(i)) for i in (node.left, node.right)
-        )
-        if left.rank == right.rank == 0 and left.labels and right.labels and left.array.shape != right.array.shape:
+        left, right = (self._number_of(i, runs) for i in (node.left, node.right))
+        letters = left.labels and right.labels and not computed(node.left) and not computed(node.right)
+        if letters and left.array.shape != right.array.shape:
             one, other = self.names.length(left.array.size), self.names.length(right.array.size)
             raise Fault(f"{written(node)}: {node.left} runs over {one}, {node.right} over {other}.")
         return self._truth(entrywise(left, right, np.equal, self.names, lambda: written(node)))
@@ -258,7 +204,8 @@ class Computer:
                 if self.exact:
                     raise Inexact
                 return replace(base, array=np.linalg.inv(base.array))
-            raise Unreadable(f"{written(node)} has two meanings for a matrix: write X ⊙ X, or X X.")
+            if base.shape[0] == base.shape[1]:  # else only entries have powers
+                raise Unreadable(f"{written(node)} has two meanings for a matrix: write X ⊙ X, or X X.")
         if exponent.rank:
             raise Unreadable(f"The exponent {written(node.exponent)} is no number.")
         return entrywise(base, exponent, mathematics.power, self.names, lambda: f"in {written(node)}")
@@ -273,18 +220,16 @@ class Computer:
         value = self._of(node.base, runs)
         if value.loose:
             raise Unreadable(f"How long {written(node.base)} is cannot be seen here.")
-        return with_indices(value, node.indices, self.names, written(node.base))
+        return self.entries(value, node.indices, runs, written(node.base))
 
     def _partial(self, node: Partial, runs: dict[str, int]) -> Value:
-        if self.exact:
-            raise Inexact
-        return self.slope(node, self)
+        return self.slope(node, self, runs)
 
     def _over(self, node: Over, runs: dict[str, int]) -> Value:
         inside = {k: n for k, n in runs.items() if k not in node.indices}
         if node.upper in self.lengths:
             inside.update(dict.fromkeys(node.indices, self.lengths[node.upper]))
-        inside.update(self.runs(node.body, inside))
+        inside = surely({**inside, **self.runs(node.body, inside)})
         value = self._of(node.body, inside)
         for condition in node.conditions:
             value = entrywise(value, self._of(condition, inside), np.multiply, self.names, lambda: "in the sum")
@@ -383,6 +328,9 @@ class Computer:
                 raise Fault(shapes)
             right = replace(right, array=right.array[(..., *(None,) * left.rank)])
         x, y = left.array, spread(right, left.labels)
+        if left.there is not None:  # x_{i+1} = ... says nothing about what lies outside x
+            inside = left.there[(..., *(None,) * (x.ndim - left.there.ndim))]
+            y = np.where(inside, y, x)
         for p, q in zip(x.shape[len(left.labels) :], y.shape[len(left.labels) :], strict=True):
             if p != q and not (q == 1 and (right.loose or not np.any(right.array))):
                 raise Fault(shapes)

@@ -20,7 +20,9 @@ from .mending import slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .reading import Reader
 from .recognising import TOTAL
-from .tree import Node, Ref, free, names
+from .rewriting import letters_of, renamed, times
+from .shifting import computed, index_of, indices_of, letters, terms
+from .tree import Delta, Node, Number, Over, Ref, Terms, free, names
 from .values import Value
 
 TWO_READINGS = (
@@ -41,10 +43,31 @@ def like_a_gradient(name: str) -> bool:
 def _letters(label: str) -> list[str]:
     """The index letters of a label, or none if it is a word or a number."""
     try:
-        letters = list(parsing.indices_of(label))
+        found = list(indices_of(label, axes=1))
     except Unreadable:
         return []
-    return [] if any(letter.isdigit() for letter in letters) else letters
+    return [] if any(index.isdigit() for index in found) else found
+
+
+def _from_here(indices: tuple[str, ...], tree: Node) -> tuple[tuple[str, ...], Node]:
+    """h_{t+1} = f(t) as h_t = f(t-1)."""
+    found = []
+    for index in indices:
+        factors, constant = terms(index)
+        if computed(index) and len(factors) == 1 and factors[0][1] == 1:
+            ((letter, _),) = factors
+            tree = renamed(tree, letter, index_of({letter: 1}, -constant))
+            index = letter
+        found.append(index)
+    return tuple(found), tree
+
+
+def _stride(index: str) -> tuple[int, int]:
+    """The 2 and the 1 of y_{2i+1}. Raises Unreadable for an index at which no array can be defined."""
+    factors, constant = terms(index)
+    if len(factors) != 1 or factors[0][1] < 2:
+        raise Unreadable(f"What stands at the index {index} cannot be defined; write y_i = ..., or y_{{2i}} = ...")
+    return factors[0][1], constant
 
 
 class Definitions:
@@ -80,11 +103,13 @@ class Definitions:
         found = self.reader.found(name, after)
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self.side(right, ()))
+        if part := self._part_of(name, after, right):
+            return part
         if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after, right):
             return None
         if name in FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
             raise Unreadable(f"{name} is a function; choose another name.")
-        tree = self.side(right, [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])])
+        tree, more = self._right(name, after, right)
         if self.reader.swallowed or (any(unclear_slashes(tree)) and any(map(self.value, slash_readings(tree)))):
             raise Unreadable(TWO_READINGS)
         tight = tightened(tree)
@@ -101,9 +126,9 @@ class Definitions:
             if label == "^2":
                 square = True
             elif label[0] == "_":
-                letters = _letters(label[1:])
-                if letters and (set(letters) & free(tree) or open_indices):
-                    indices += letters
+                own = _letters(label[1:])
+                if own and (set[str]().union(*map(letters, own)) & free(tree) or open_indices):
+                    indices += own
                 else:
                     name += label
             else:
@@ -112,11 +137,81 @@ class Definitions:
             name += "^2"
         if self.known.own_rank(name) is not None and not self.known.only_size(name):
             return None
+        if any(map(computed, indices)):
+            return self._define_shifted(name, tuple(indices), tree, more)
         extra, missing = sorted(free(tree) - set(indices)), [i for i in indices if i not in free(tree)]
         extra = [i for i in extra if i not in self.known.sizes]
         if extra or missing or len(set(indices)) != len(indices):
             raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
-        return self._define(name, tuple(indices), tree)
+        return self._define(name, tuple(indices), tree, rank=len(indices) + more)
+
+    def _right(self, name: str, after: list[Any], right: Any) -> tuple[Node, int]:
+        """The right side. Of a recurrence, which uses the name itself, also how many axes that has beside indices."""
+        own = [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])]
+        bound = sorted(set[str]().union(*map(letters, own)))
+        try:
+            return self.side(right, bound), 0
+        except Unreadable as unknown:
+            if not own or self.known.own_rank(name) is not None:
+                raise
+            problem: Exception = unknown
+        for more in (0, 1, 2):  # h_t may be a number, a vector, a matrix
+            try:
+                self.known.defined[name] = Definition(name, tuple(bound), Number("0"), len(own) + more)
+                tree = self.side(right, bound)
+                if name not in names(tree):
+                    break
+                self._fits(name, tuple(own), tree, len(own) + more)
+                return tree, more
+            except (Unreadable, Fault) as error:
+                problem = problem if more else error
+            finally:
+                del self.known.defined[name]
+        raise problem
+
+    def _fits(self, name: str, indices: tuple[str, ...], tree: Node, rank: int) -> None:
+        """Raises Unreadable or Fault if a recurrence with so many axes cannot be computed."""
+        indices, tree = _from_here(indices, tree)
+        problem: Exception | None = None
+        for rows, identity in self.trial.ways(tree):
+            try:
+                self.trial.draws[0]._repeated(Definition(name, indices, tree, rank, rows, identity), None)
+                return
+            except (Fault, Unreadable) as error:
+                problem = problem or error
+        assert problem is not None
+        raise problem
+
+    def _part_of(self, name: str, after: list[Any], right: Any) -> Node | None:
+        """y_{2i+1} = ... where y_{2i} has been defined above."""
+        made = self.known.defined.get(name)
+        own = _letters((parsing.label_of(after[0]) or "")[1:]) if len(after) == 1 else []
+        if not made or not made.parts or len(own) != len(made.indices) or not any(map(computed, own)):
+            return None
+        stride, place = _stride(next(filter(computed, own)))
+        if any((place - _stride(index)[1]) % stride == 0 for index, _ in made.parts):
+            return None
+        tree = self.side(right, sorted(set[str]().union(*map(letters, own))))
+        return self._define_shifted(name, tuple(own), tree, 0)
+
+    def _define_shifted(self, name: str, indices: tuple[str, ...], tree: Node, more: int) -> Node:
+        """h_{t+1} = ... says what h_t is; y_{2i} = ... is a part of y, and other lines have the other parts."""
+        indices, tree = _from_here(indices, tree)
+        if not any(map(computed, indices)):
+            return self._define(name, indices, tree, rank=len(indices) + more)
+        (at,) = (n for n, index in enumerate(indices) if computed(index))
+        _stride(indices[at])
+        used = letters_of(tree).union(*map(letters, indices))
+        new = next(letter for letter in "jklmnpqrsuvw" if letter not in used and letter not in self.known.sizes)
+        made = self.known.defined.pop(name, None)
+        parts = (*(made.parts if made else ()), (indices[at], tree))
+        sums = []
+        for index, body in parts:
+            (letter,) = letters(index)
+            sums.append(Over("sum", (letter,), times(Delta(new, index), body)))
+        whole = Terms(("+",) * len(sums), tuple(sums))
+        self._define(name, (*indices[:at], new, *indices[at + 1 :]), whole, rank=len(indices), parts=parts)
+        return Ref(name, indices)
 
     def _is_total(self, name: str, after: list[Any], right: Any) -> bool:
         """Whether a line is like L = sum_i L_i: a number that has the name of an array defined with indices."""
@@ -132,10 +227,35 @@ class Definitions:
         if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
             return f"{name} is zero on all numbers tried. Is that meant?"
         if not like_a_gradient(name):
-            return ""
+            told = self._unusual(self.trial.draws[0].values[name])
+            return told or (self._of_nothing(name) if re.match("δ|delta", name) else "")
         like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
         told = f" Is it d{like[0]}?" if like else ""
         return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
+
+    def _of_nothing(self, name: str) -> str:
+        """Says so if a δ is not the derivative of the loss by anything above, as people mean it to be."""
+        draw = self.trial.draws[0]
+        loss, value = self.known.loss(), draw.values[name]
+        if loss is None or value.labels:
+            return ""
+        for other in self.known.defined:
+            if other not in (name, loss) and draw.values[other].array.shape == value.array.shape:
+                with contextlib.suppress(Fault, Unreadable, Inexact):
+                    if np.allclose(draw.gradient(other, loss), value.array):
+                        return ""
+        return f"{name} is not the derivative of {loss} by a name above. Is that meant?"
+
+    def _unusual(self, value: Value) -> str:
+        """Says so if columns sum to one where rows usually do, or if a variance is divided by n - 1."""
+        array = value.array
+        if array.ndim == 2 and np.all(array >= 0) and np.allclose(array.sum(axis=0), 1) and array.shape[0] > 1:
+            return "" if np.allclose(array.sum(axis=1), 1) else "Its columns sum to one, not its rows. Is that meant?"
+        for other in list(self.trial.draws[0].values.values()):
+            spread = other.array.ndim == array.ndim + 1 and other.array.shape[:-1] == array.shape
+            if spread and np.allclose(array, other.array.var(axis=-1, ddof=1)):
+                return "This variance is divided by n - 1. LayerNorm's is divided by n. Is that meant?"
+        return ""
 
     def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
@@ -148,24 +268,31 @@ class Definitions:
             return True
         if label is None or label[0] != "_":
             return False
-        letters = _letters(label[1:])
+        own = _letters(label[1:])
         if self.known.own_rank(name) is None:
             return False  # dx_1 is an entry of dx, never a new name
         if label[1:].isdigit() and len(label) - 1 == rank and self._rank(right) == 0:
             return False  # x_1 is an entry if it is a number, else the array of a first step
-        return not letters or len(letters) > rank or label[1:].isdigit() or label[1:].isupper()
+        return not own or len(own) > rank or label[1:].isdigit() or label[1:].isupper()
 
     def _rank(self, side: Any) -> int:
         """How many axes a side has, free indices included."""
         value = self.trial.draws[0].computer().of(self.side(side, ()))
         return value.rank + len(value.labels)
 
-    def _define(self, name: str, indices: tuple[str, ...], tree: Node) -> Node:
+    def _define(
+        self,
+        name: str,
+        indices: tuple[str, ...],
+        tree: Node,
+        rank: int = 0,
+        parts: tuple[tuple[str, Node], ...] = (),
+    ) -> Node:
         problem: Exception | None = None
         sized = as_sizes(tree, self.known)
         trees = [tree] if sized is tree else [tree, sized]
         for each, (rows, identity) in itertools.product(trees, self.trial.ways(tree)):
-            definition = Definition(name, indices, each, 0, rows, identity)
+            definition = Definition(name, indices, each, rank, rows, identity, parts=parts)
             try:
                 values = [draw._defined(definition, None) for draw in self.trial.draws]
                 if not all(np.all(np.isfinite(value.array)) for value in values):

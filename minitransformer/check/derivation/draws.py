@@ -1,7 +1,8 @@
 """One draw: numbers for all that is given, and from them every definition, gradient and partial derivative.
 
 A derivative is that of the definitions: an array gets an imaginary part of 1e-30 in one entry after another, all of
-them at once along an axis "#", and what is computed from it carries the slope in its own imaginary part.
+them at once along an axis "#", and what is computed from it carries the slope in its own imaginary part. Fractions
+carry it as `dual.py` says.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from .computing import Computer
-from .faults import Inexact, Unreadable
+from .dual import moving, slopes_of
+from .faults import Fault, Inexact, Unreadable
 from .functions import STEP
 from .names import Definition, Given, Names
 from .recognising import SIZE
 from .tree import Partial, Ref, names, written
-from .values import MOST, Value, with_indices
+from .values import MOST, Value
 
+MOST_EXACT = 24  # entries of an array that are moved in fractions, which takes its time
 ALL = "#"  # the axis along which entries are moved
 
 
@@ -40,6 +43,7 @@ class Draw:
         wide: bool = False,
     ) -> None:
         self.known, self.others, self.exact, self.deadline = known, others, exact, deadline
+        self.latest = deadline  # of the whole text; one comparison in fractions has less
         self.rng = np.random.default_rng([seed, 11])
         self.pick = random.Random(seed)
         self.positive: set[str] = set()  # given names that a root or a logarithm needs so
@@ -64,13 +68,14 @@ class Draw:
 
     def _draw_lengths(self, missing: list[str]) -> None:
         products = {axis for given in self.known.given.values() for axis in given.axes}
-        numbers = {times for times, letter in products if not letter}
+        numbers = {int(times) for times, letter in products if not letter}
         taken = numbers | set(self.lengths.values())
         most = 4 + len(missing) + len(taken)
         pool = [n for n in range(2, most + 1) if n not in taken]
         found: list[tuple[int, dict[str, int]]] = []
         for _ in range(300):  # all lengths of a draw differ, and each size differs from draw to draw
             chosen = dict(zip(missing, self.pick.sample(pool, len(missing)), strict=True))
+            chosen |= {letter: 2 * chosen[letter] for letter in self.known.even & set(chosen)}
             lengths = {**self.lengths, **chosen}
             all_axes = [times * lengths[letter] if letter else times for times, letter in products]
             as_before = any(other.lengths.get(letter) == n for other in self.others for letter, n in chosen.items())
@@ -81,7 +86,7 @@ class Draw:
         self.lengths.update(min(found, key=lambda each: each[0])[1] if found else chosen)
 
     def _entries(self, given: Given, lengths: dict[str, int]) -> int:
-        return math.prod(times * lengths.get(letter, 1) for times, letter in given.axes)
+        return int(math.prod(times * lengths.get(letter, 1) for times, letter in given.axes))
 
     def again(self) -> None:
         """Draw anew, and compute all definitions from that."""
@@ -92,7 +97,7 @@ class Draw:
             self.define(definition)
 
     def shape(self, given: Given) -> tuple[int, ...]:
-        return tuple(times * self.lengths[letter] if letter else times for times, letter in given.axes)
+        return tuple(int(times * self.lengths[letter] if letter else times) for times, letter in given.axes)
 
     def _numbers(self, given: Given, name: str) -> Any:
         shape = self.shape(given)
@@ -124,10 +129,24 @@ class Draw:
 
     # computing
 
-    def computer(self, rows: bool = False, identity: str = "", moved: dict[str, Value] | None = None) -> Computer:
-        """A computer of expressions. moved: values that replace the draw's own."""
-        look = self.look if moved is None else lambda name: moved[name] if name in moved else self.look(name)
-        return Computer(look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline)
+    def computer(
+        self,
+        rows: bool = False,
+        identity: str = "",
+        moved: dict[str, Value] | None = None,
+        turned: frozenset[str] = frozenset(),
+    ) -> Computer:
+        """A computer of expressions. moved: values that replace the draw's own. turned: names, or ∂, that are rows."""
+
+        def look(name: str) -> Value:
+            value = moved[name] if moved is not None and name in moved else self.look(name)
+            return replace(value, row=not value.row) if name in turned and value.rank == 1 else value
+
+        computer = Computer(
+            look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline
+        )
+        computer.origin, computer.turned = self.known.origin, "∂" in turned
+        return computer
 
     def look(self, name: str) -> Value:
         """The value of a name."""
@@ -138,7 +157,8 @@ class Draw:
             return Value(self._array(np.array(Fraction(self.lengths[size]), dtype=object)))
         base = self.known.base_of(name)
         if base is not None:
-            return Value(self.differential(base) if self.known.differentials() else self.gradient(base))
+            array = self.differential(base) if self.known.differentials() else self.gradient(base)
+            return Value(array, row=self.look(base).row)
         raise Unreadable(f"{name} is not defined.")
 
     def define(self, definition: Definition) -> None:
@@ -146,7 +166,44 @@ class Draw:
         self.values[definition.name] = self._defined(definition, None)
 
     def _defined(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
+        return (self._repeated if definition.recurrent else self._once)(definition, moved)
+
+    def _repeated(self, definition: Definition, moved: dict[str, Value] | None, steps: Any = None) -> Value:
+        """A recurrence, from entries of 0 on until all are right. steps: what is added to its entries."""
+        found: list[Value] = []
+        itself = f"{definition.name} is defined by itself; a recurrence goes one way, as h_t = a_t h_{{t-1}} + x_t."
+        if not definition.rank:
+            raise Unreadable(itself)
+        known = self.values.get(definition.name)
+        if known is not None and self.exact and known.array.dtype != object:
+            raise Inexact
+        lengths = sorted(set(self.lengths.values()))
+        shapes = itertools.product(lengths, repeat=definition.rank)
+        for shape in [known.array.shape] if known is not None else shapes:
+            value = last = Value(self._array(np.full(shape, Fraction(0), dtype=object)))
+            try:
+                for _ in range(shape[0] + 1):
+                    last, value = value, self._once(definition, {**(moved or {}), definition.name: value})
+                    if steps is not None:
+                        value = replace(value, array=value.array + steps, labels=(ALL,))
+            except Fault:
+                if known is not None:
+                    raise
+                continue
+            if value.shape != shape:
+                continue
+            settled = value.array.dtype == object or np.allclose(last.array.real, value.array.real, 1e-12, 0, True)
+            if not settled:
+                raise Unreadable(itself)
+            found.append(value)
+        if len(found) != 1:
+            raise Unreadable(f"How long {definition.name} is cannot be seen; let an array x_t stand beside it.")
+        return found[0]
+
+    def _once(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
         value = self.computer(definition.rows, definition.identity, moved).of(definition.tree)
+        if set(definition.indices) ^ (set(value.labels) - {ALL}):
+            raise Fault(f"{definition.name} has other indices than its right side.")
         order = [*(label for label in value.labels if label == ALL), *definition.indices]
         array = value.array.transpose(
             *(value.labels.index(label) for label in order), *range(len(value.labels), value.array.ndim)
@@ -158,19 +215,29 @@ class Draw:
 
     # derivatives
 
+    def _moving(self, slopes: Any) -> Any:
+        return moving(slopes) if self.exact else 1j * STEP * slopes
+
+    def _slopes(self, array: Any) -> Any:
+        return slopes_of(array) if self.exact else array.imag / STEP
+
     def _moved(self, name: str, targets: set[str]) -> dict[str, Value]:
         """What is computed from a name on the way to the targets, with the slope of each entry of that name."""
-        if self.exact:
-            raise Inexact
         own = self.look(name)
         array = own.array
+        inexact = any(self.look(other).array.dtype != object for other in (name, *targets)) if self.exact else False
+        if inexact or (self.exact and array.size > MOST_EXACT):
+            raise Inexact
         if array.size**2 > MOST:
             raise Unreadable(f"{name} has {array.size} entries; that is too many to move each. Give smaller sizes.")
-        steps = (1j * STEP * np.eye(array.size)).reshape(array.size, *array.shape)
+        steps = self._moving(np.eye(array.size, dtype=int)).reshape(array.size, *array.shape)
         moved = {name: replace(own, array=array[None] + steps, labels=(ALL, *own.labels))}
         needed = self.known.ancestors(targets)
+        itself = self.known.defined.get(name)
         if self.only_explicit:
             needed &= targets
+        elif itself and itself.recurrent:
+            moved[name] = self._repeated(itself, None, steps)
         for definition in self.known.defined.values():
             if definition.name in needed and definition.name != name and names(definition.tree) & set(moved):
                 moved[definition.name] = self._defined(definition, moved)
@@ -185,17 +252,15 @@ class Draw:
 
     def differential(self, name: str) -> Any:
         """How an array changes, to first order, if what has a given differential changes by that."""
-        if self.exact:
-            raise Inexact
         moved = {
-            base: replace(self.look(base), array=self.look(base).array + 1j * STEP * self.values[given].array)
+            base: replace(self.look(base), array=self.look(base).array + self._moving(self.values[given].array))
             for given, base in self.known.differentials().items()
         }
         needed = self.known.ancestors({name})
         for definition in self.known.defined.values():
             if definition.name in needed and names(definition.tree) & set(moved):
                 moved[definition.name] = self._defined(definition, moved)
-        return moved[name].array.imag / STEP if name in moved else 0.0 * self.look(name).array
+        return self._slopes(moved[name].array) if name in moved else 0 * self.look(name).array
 
     def _gradient(self, name: str, of: str) -> Any:
         upstream, loss = ({}, of) if of else (self.known.upstream(), self.known.loss())
@@ -216,8 +281,10 @@ class Draw:
         reached = False
         for gradient, output in upstream.items() or [("", str(loss))]:
             if output in moved:
-                weight = self.values[gradient].array if gradient else 1.0
-                slopes = moved[output].array.imag / STEP
+                weight = self.values[gradient].array if gradient else 1
+                slopes = self._slopes(moved[output].array)
+                if gradient and self.values[gradient].shape not in ((), slopes.shape[1:]):
+                    raise Unreadable(f"{gradient} is given as the gradient of {output}, but has another shape.")
                 total = total + (slopes * weight).reshape(slopes.shape[0], -1).sum(axis=1)
                 reached = True
         if not reached:
@@ -225,12 +292,13 @@ class Draw:
             raise Unreadable(f"d{name} cannot be tried: by the definitions above, {told} does not depend on {name}.")
         return total.reshape(shape)
 
-    def slope(self, node: Partial, computer: Computer) -> Value:
+    def slope(self, node: Partial, computer: Computer, runs: dict[str, int]) -> Value:
         """∂top/∂bottom with the indices that stand there."""
         top, bottom = node.top, node.bottom
         if isinstance(top, Ref) and top.name in ("L", self.known.loss()) and not self.known.rank(top.name):
-            value = Value(self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else ""))
-            return with_indices(value, bottom.indices, computer.names, bottom.name) if bottom.indices else value
+            gradient = self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else "")
+            value = Value(gradient, row=computer.turned and gradient.ndim == 1)
+            return computer.entries(value, bottom.indices, runs, bottom.name) if bottom.indices else value
         told = f"∂{written(top, 'factor')}/∂{bottom.name}"
         if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name):
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
@@ -242,7 +310,7 @@ class Draw:
                 raise Unreadable(f"By the definitions above, {written(top)} does not depend on {bottom.name}.")
             value = self.computer(computer.rows, "", moved).of(whole)
             at = value.labels.index(ALL)
-            slopes = np.moveaxis(value.array, at, -1).imag / STEP
+            slopes = self._slopes(np.moveaxis(value.array, at, -1))
             below = self.look(bottom.name).array.shape
             labels = tuple(label for label in value.labels if label != ALL)
             self.slopes[key] = Value(slopes.reshape((*slopes.shape[:-1], *below)), labels)
@@ -250,4 +318,4 @@ class Draw:
         indices = (*(top.indices if isinstance(top, Ref) else ()), *bottom.indices)
         if indices and len(indices) != value.rank:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
-        return with_indices(value, indices, computer.names, told) if indices else value
+        return computer.entries(value, indices, runs, told) if indices else value

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from .names import Names
 from .rewriting import Way, everywhere, letters_of, rebuilt, renamed, times, turned
+from .shifting import computed, letters, others
 from .tree import (
     Call,
     Delta,
@@ -57,6 +58,9 @@ class Edits:
             (part, way) for part, way in everywhere(right) if not any(isinstance(p, Partial) for p, _, _ in way)
         ]
 
+        trees = [left, right, *(each.tree for each in known.defined.values())]
+        held = [part for tree in trees for part, _ in everywhere(tree) if isinstance(part, Ref | Entry)]
+        self.shifts = any(computed(index) for part in held for index in part.indices)
         self.lengths: dict[str, set[str]] = {}
         for part, _ in [*everywhere(right), *everywhere(left)]:
             if isinstance(part, Ref):
@@ -96,8 +100,9 @@ class Edits:
         for part, way in self.parts:
             spots: list[Node] = []
             if isinstance(part, Ref | Entry):
+                spots += [self._with(part, x) for x in self._shifted(part.indices)]
                 axes = self.known.axes(part.name) if isinstance(part, Ref) else ()
-                spots = [replace(part, indices=x) for x in self._other(part.indices) if self._fits(x, axes)]
+                spots += [replace(part, indices=x) for x in self._other(part.indices) if self._fits(x, axes)]
             elif isinstance(part, Delta):
                 spots = [Delta(*x) for x in self._other((part.left, part.right)) if x[0] != x[1]]
             elif isinstance(part, Partial) and isinstance(part.top, Ref):
@@ -107,6 +112,20 @@ class Edits:
                     spots.append(Partial(top, replace(part.bottom, indices=both[len(above) :])))
             for new in spots:
                 yield Edit(rebuilt(way, new), is_it(new, part), "index", written(new))
+
+    def _with(self, part: Ref | Entry, indices: tuple[str, ...]) -> Node:
+        if isinstance(part, Ref) and computed(indices[0]) and self.known.own_rank(f"{part.name}_0") is not None:
+            return replace(part, indices=indices, before=f"{part.name}_0")
+        return replace(part, indices=indices)
+
+    def _shifted(self, indices: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """x_{i-1} for x_{i+1}; and x_{i+1} for x_i, where a line or a definition has such indices."""
+        for n, index in enumerate(indices):
+            if not index.isdigit() and (computed(index) or self.shifts):
+                for other in [*others(index), *(sorted(letters(index)) if computed(index) else [])]:
+                    yield (*indices[:n], other, *indices[n + 1 :])
+        if sum(map(computed, indices)) > 1:  # both shifts of x_{i-u+1,j-v+1}
+            yield from zip(*(others(x) if computed(x) else itertools.repeat(x) for x in indices), strict=False)
 
     def _other(self, indices: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for n, index in enumerate(indices):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .tree import Entry, Node, Partial, Product, Ref, children, written
+from .shifting import letters
+from .tree import Entry, Node, Over, Partial, Product, Ref, children, free, written
 
 
 def _and(words: list[str]) -> str:
@@ -11,8 +12,15 @@ def _and(words: list[str]) -> str:
 
 def count(index: str, node: Node) -> int:
     """How often an index stands in a product."""
-    own = node.indices.count(index) if isinstance(node, Ref | Entry) else 0
+    own = sum(index in letters(each) for each in node.indices) if isinstance(node, Ref | Entry) else 0
     return own + sum(count(index, part) for _, _, part in children(node))
+
+
+def bound_and_free(left: Node, right: Node) -> str:
+    """Which index of the left side a sum on the right binds, so that it means two things in one line."""
+    if isinstance(right, Over) and (both := sorted(set(right.indices) & free(left))):
+        return f"{both[0]} is an index of the left side and is summed on the right; sum over another letter."
+    return next(filter(None, (bound_and_free(left, part) for _, _, part in children(right))), "")
 
 
 def free_alone(left: Node, right: Node, extra: list[str], missing: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the gradients of softmax and of norms often lack: the weighted sum, the means, a factor inside the sums."""
+"""What gradients often lack: the weighted sum of softmax, the means of norms; and sums that run the other way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from .edits import Edit, Edits, is_it
 from .rewriting import Way, everywhere, over, rebuilt, renamed, times
-from .tree import Call, Node, Over, Product, Ref, Terms, free, written
+from .tree import Call, Compare, Node, Over, Product, Ref, Terms, free, written
+
+_OTHER = {"≤": "≥<", "≥": "≤>", "<": ">≤", ">": "<≥"}
 
 
 def known_forms(edits: Edits) -> Iterator[Edit]:
@@ -20,6 +22,10 @@ def known_forms(edits: Edits) -> Iterator[Edit]:
                 yield from _moved_in(part, way, n, factor)
         if isinstance(part, Terms):
             yield from _means(edits, part, way)
+        if isinstance(part, Compare) and part.sign in _OTHER:
+            for sign in _OTHER[part.sign]:
+                new = replace(part, sign=sign)
+                yield Edit(rebuilt(way, new), is_it(new, part).replace("1[", "").replace("]", ""), "condition", sign)
 
 
 def _weighted(edits: Edits, part: Product, way: Way, n: int, factor: Node) -> Iterator[Edit]:

@@ -105,84 +105,104 @@ def _open(text: str) -> bool:
     return bool(ends) or sum(plain.count(c) for c in "([{") > sum(plain.count(c) for c in ")]}")
 
 
+_FENCE = re.compile(r"#{1,6}\s|```|~~~|---+$|\\(begin|end)\{[^{}]*\}(\{[^{}]*\})?$")
+_DOLLARS = re.compile(r"(?<!\$)\$([^$]+)\$(?!\$)")
+
+
 def statements(text: str) -> list[Statement]:
     """The statements of a text, each with the number of its line, counted from 1."""
-    found: list[Statement] = []
-    waiting: tuple[int, str] | None = None
-
-    def flush() -> None:
-        nonlocal waiting
-        if waiting is not None:
-            number, held = waiting
-            waiting = None
-            held = re.sub(r"\\[,;:!>]", " ", held)
-            for piece in _pieces(_apart(held)):
-                piece = _stripped(piece)
-                if piece.strip("= "):
-                    found.append(Statement(number, "equation" if _equals_outside(piece) else "words", piece))
-
-    in_list = False
+    splitter = _Splitter()
     for number, line in enumerate(text.splitlines(), 1):
+        splitter.line(number, line)
+    splitter.flush()
+    return splitter.found
+
+
+def _given(bare: str) -> str | None:
+    """What a line gives; None if it is no such line."""
+    word = _GIVEN.match(bare)
+    shapes = ":" in bare or "∈" in bare or "\\in" in bare or " in " in bare or "=" not in bare
+    if word and shapes and not re.match(r"let\s+\S+\s*=", bare, re.I):
+        return bare[word.end() :].strip()
+    return bare if _ONLY_GIVEN.match(bare) and not _equals_outside(bare) else None
+
+
+class _Splitter:
+    """Goes through a text line by line. waiting: an equation that the next line may go on with, and its number."""
+
+    def __init__(self) -> None:
+        self.found: list[Statement] = []
+        self.waiting: tuple[int, str] | None = None
+        self.in_list = False
+
+    def line(self, number: int, line: str) -> None:
         if len(line) > LONGEST:
-            flush()
-            found.append(Statement(number, "too long", line[:80]))
-            continue
-        line = _EQUALS.sub("=", line)
-        line = re.sub(r"[ \t]{4,}", "   ", re.sub(r"^\s*>\s?", "", line))
+            self._whole(number, "too long", line[:80])
+            return
+        bare = self._bare(line)
+        given = _given(bare)
+        if bare == "$$" and self.waiting:
+            return
+        if not bare or bare in ("$$", "\\[", "\\]") or _FENCE.match(bare):
+            self.flush()
+        elif given is not None:
+            self._whole(number, "given", given)
+        elif _DOLLARS.search(bare):
+            self._between_dollars(number, bare)
+        else:
+            for part in re.split(r"\\\\(?:\[[^\]]*\])?", bare):
+                self._part(number, part)
+
+    def flush(self) -> None:
+        """No line goes on with what waits."""
+        if self.waiting is None:
+            return
+        number, held = self.waiting
+        self.waiting = None
+        for piece in map(_stripped, _pieces(_apart(re.sub(r"\\[,;:!>]", " ", held)))):
+            if piece.strip("= "):
+                self.found.append(Statement(number, "equation" if _equals_outside(piece) else "words", piece))
+
+    def _whole(self, number: int, kind: str, text: str) -> None:
+        self.flush()
+        self.found.append(Statement(number, kind, text))
+
+    def _bare(self, line: str) -> str:
+        """The line without the marks of Markdown."""
+        line = re.sub(r"[ \t]{4,}", "   ", re.sub(r"^\s*>\s?", "", _EQUALS.sub("=", line)))
         bare = re.sub(r"\*\*([A-Za-z :]+)\*\*|\\[\[\]]|\$\$|`(?!``)", r" \1 ", line).strip()
         bullet = re.match(r"[-*•]\s+", bare)
-        if bullet and (waiting is None or in_list):
+        if bullet and (self.waiting is None or self.in_list):
             bare = bare[bullet.end() :].strip()
-        in_list = bool(bullet)
-        if (
-            not bare
-            or bare in ("$$", "\\[", "\\]")
-            or re.match(r"#{1,6}\s|```|~~~|---+$|\\(begin|end)\{[^{}]*\}(\{[^{}]*\})?$", bare)
-        ):
-            if not (waiting and bare in ("$$",)):
-                flush()
-            continue
-        if (
-            _GIVEN.match(bare)
-            and (":" in bare or "∈" in bare or "\\in" in bare or " in " in bare or "=" not in bare)
-            and not re.match(r"let\s+\S+\s*=", bare, re.I)
-        ):
-            flush()
-            found.append(Statement(number, "given", bare[_GIVEN.match(bare).end() :].strip()))  # type: ignore[union-attr]
-            continue
-        if _ONLY_GIVEN.match(bare) and not _equals_outside(bare):
-            flush()
-            found.append(Statement(number, "given", bare))
-            continue
-        if re.search(r"(?<!\$)\$[^$]+\$(?!\$)", bare):
-            flush()
-            outside = re.sub(r"(?<!\$)\$[^$]+\$(?!\$)", " ", bare)
-            inside = [bare.replace("$", " ")] if "=" in outside else re.findall(r"(?<!\$)\$([^$]+)\$(?!\$)", bare)
-            mathematics = [part for part in inside if _equals_outside(part)]
-            if not mathematics:
-                found.append(Statement(number, "words", bare))
-            for part in mathematics:
-                waiting = (number, part)
-                flush()
-            continue
-        for part in re.split(r"\\\\(?:\[[^\]]*\])?", bare):
-            label = _LABEL.match(part)
-            part = part[label.end() :] if label and "=" not in label[0] else part
-            body = _COMMENT.sub("", part).replace("&", " ").strip()
-            if not body:
-                continue
-            words = r"(?!\s*[A-Za-z]{2,}\s+[A-Za-z]{2,}\s+[A-Za-z]{2,}\b(?!_))"
-            goes_on = re.match(rf"(?:\\quad|\\qquad|\\;|\s)*[-+*/·⊙]{words}", body)
-            if re.match(r"[-*]\s+\S+.*=", body):
-                goes_on = None
-            if (
-                waiting is not None
-                and len(waiting[1]) < LONGEST
-                and (_open(_stripped(waiting[1])) or (goes_on and not _equals_outside(body)))
-            ):
-                waiting = (waiting[0], _COMMENT.sub("", waiting[1]).rstrip() + " " + body)
-                continue
-            flush()
-            waiting = (number, part)
-    flush()
-    return found
+        self.in_list = bool(bullet)
+        return bare
+
+    def _between_dollars(self, number: int, bare: str) -> None:
+        """Words with mathematics in them: each equation between dollars; the whole line if = stands outside."""
+        self.flush()
+        inside = [bare.replace("$", " ")] if "=" in _DOLLARS.sub(" ", bare) else _DOLLARS.findall(bare)
+        mathematics = [part for part in inside if _equals_outside(part)]
+        if not mathematics:
+            self.found.append(Statement(number, "words", bare))
+        for part in mathematics:
+            self.waiting = (number, part)
+            self.flush()
+
+    def _part(self, number: int, part: str) -> None:
+        """What stands between two signs \\\\: it goes on with what waits, or waits itself."""
+        label = _LABEL.match(part)
+        part = part[label.end() :] if label and "=" not in label[0] else part
+        body = _COMMENT.sub("", part).replace("&", " ").strip()
+        if body and self.waiting is not None and self._goes_on(self.waiting[1], body):
+            self.waiting = (self.waiting[0], _COMMENT.sub("", self.waiting[1]).rstrip() + " " + body)
+        elif body:
+            self.flush()
+            self.waiting = (number, part)
+
+    def _goes_on(self, held: str, body: str) -> bool:
+        if len(held) >= LONGEST:
+            return False
+        words = r"(?!\s*[A-Za-z]{2,}\s+[A-Za-z]{2,}\s+[A-Za-z]{2,}\b(?!_))"
+        begins = re.match(rf"(?:\\quad|\\qquad|\\;|\s)*[-+*/·⊙]{words}", body)
+        item = re.match(r"[-*]\s+\S+.*=", body)
+        return _open(_stripped(held)) or bool(begins and not item and not _equals_outside(body))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from .faults import Unreadable
 from .notation import plain
 from .recognising import SIZE, TOTAL
-from .tree import Node, Ref, children, names, with_child
+from .tree import Node, Ref, by_vector, children, names, with_child
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+)"
@@ -36,7 +37,7 @@ LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 class Given:
     """An array of the text: its axes (sizes, or "4 d") and what its entries are."""
 
-    axes: tuple[tuple[int, str], ...]  # (times, letter); letter "" for a number
+    axes: tuple[tuple[int | Fraction, str], ...]  # (times, letter); letter "" for a number
     kind: str = ""
 
 
@@ -51,6 +52,12 @@ class Definition:
     rows: bool = False
     identity: str = ""
     axes: tuple[str, ...] = ()
+    parts: tuple[tuple[str, Node], ...] = ()  # y_{2i} = ... and y_{2i+1} = ...: the index, and what stands there
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it is defined by its own entries before or behind, as h_t by h_{t-1}."""
+        return self.name in names(self.tree)
 
 
 @dataclass
@@ -61,6 +68,8 @@ class Names:
     given: dict[str, Given] = field(default_factory=dict)
     numbers: list[str] = field(default_factory=list)
     defined: dict[str, Definition] = field(default_factory=dict)
+    even: set[str] = field(default_factory=set)  # the d of (d/2)
+    origin: int = 1  # the number of the first entry of an array
     told: list[tuple[list[str], str]] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
 
     def own_rank(self, name: str) -> int | None:
@@ -152,6 +161,12 @@ class Names:
                     todo += names(self.defined[name].tree)
         return found
 
+    def by_vector(self, *sides: Node) -> frozenset[str]:
+        """The names in an equation that are defined as a derivative ∂L/∂x by a vector, and ∂ if one stands there."""
+        used = {name for side in sides for name in names(side)}
+        found = {name for name in used if name in self.defined and by_vector(self.defined[name].tree)}
+        return frozenset(found | ({"∂"} if any(map(by_vector, sides)) else set()))
+
     def give(self, text: str) -> list[str]:
         """Read `Q: (T, d), eps`; the names that are new. Raises Unreadable."""
         text = plain(text.replace("$", " ").rstrip(" .;"))
@@ -210,8 +225,8 @@ class Names:
             self.numbers.append(name)
         return name
 
-    def _axis(self, text: str) -> tuple[int, str]:
-        match = re.fullmatch(r"\s*(\d*)\s*\*?\s*([^\W\d][\w^{}']*)?\s*", text)
+    def _axis(self, text: str) -> tuple[int | Fraction, str]:
+        match = re.fullmatch(r"\s*(\d*)\s*\*?\s*([^\W\d][\w^{}']*)?\s*(/\s*2)?\s*", text)
         if not match or not (match[1] or match[2]):
             raise Unreadable(
                 f"The size {text.strip()!r} cannot be read; a size is a letter, a number, or both: n, 3, 4d."
@@ -232,6 +247,9 @@ class Names:
         times = int(match[1][:3] or 1)
         if times > 8:
             raise Unreadable(f"The size {text.strip()} is too large to try.")
+        if match[3]:
+            self.even.add(letter)
+            return Fraction(times, 2), letter
         return times, letter
 
 

@@ -33,7 +33,7 @@ _PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·
           "Σ_": " sum _", "∏": " prod ",
           "√": " sqrt ", "⊤": "ᵀ", "ϵ": "ε", "ϕ": "φ", "≡": "=", ":=": "=", "≜": "=", "<=": "≤", ">=": "≥", "!=": "≠",
           "𝒟": "D", "ℒ": "L", "@": " "}  # fmt: skip
-_BELOW = dict(zip("ᵢⱼₖₗₘₙₚₛₜₓₐₑₒᵣᵤᵥₕ₀₁₂₃₄₅₆₇₈₉", "ijklmnpstxaeoruvh0123456789", strict=True))
+_BELOW = dict(zip("₊₋ᵢⱼₖₗₘₙₚₛₜₓₐₑₒᵣᵤᵥₕ₀₁₂₃₄₅₆₇₈₉", "+-ijklmnpstxaeoruvh0123456789", strict=True))
 _ABOVE = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ˣⁿˢᶻ", "0123456789-+xnsz", strict=True))
 
 
@@ -116,6 +116,11 @@ def from_latex(text: str) -> str:
     return re.sub(r"\^\s*(⊤|T)\s*(?=[A-Za-zα-ω])", r"^\1 ", text)  # x^Ty is xᵀ y
 
 
+def _below(match: re.Match[str]) -> str:
+    inside = "".join(_BELOW[letter] for letter in match[0])
+    return "_{" + inside + "}" if set("+-") & set(inside) else "_" + inside
+
+
 def plain(text: str) -> str:
     """A line in the notation of grammar.lark."""
     text = unicodedata.normalize("NFC", from_latex(text))
@@ -125,7 +130,7 @@ def plain(text: str) -> str:
     for sign, letter in _PLAIN.items():
         text = text.replace(sign, letter)
     text = re.sub(r"\*\*", "^", text)
-    text = re.sub("[" + "".join(_BELOW) + "]+", lambda m: "_" + "".join(_BELOW[c] for c in m[0]), text)
+    text = re.sub("[" + "".join(_BELOW) + "]+", _below, text)
     text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)
     text = re.sub(r"\^\(([0-9])\)", r"^\1", text)
     text = re.sub(r"‖([^‖]*)‖(_\{?[2F]\}?)?", r" norm(\1)", text)

@@ -13,7 +13,6 @@ from .notation import plain
 DEEPEST, LONGEST = 40, 2000  # brackets in brackets; characters
 EXAMPLES = "`S_ij = sum_c Q_ic K_jc / sqrt(d)` or `dQ = dS K / sqrt(d)`"
 LETTER = r"[^\W\d_][\u0300-\u036f]*"
-_INDEX = re.compile(rf"{LETTER}'*|\d+")
 _EXPECTED = {
     "NAME": "a name", "NUMBER": "a number", "LPAR": "(", "RPAR": ")", "LSQB": "[", "RSQB": "]",
     "LBRACE": "{", "RBRACE": "}",
@@ -82,14 +81,6 @@ def sides(text: str) -> list[Any]:
         raise Unreadable(f"/{below} has two readings; write /({below}), or a space: /{tight[1]} {tight[2]}.")
     parts = parsed(text)
     return [None, *parts] if text.lstrip().startswith("=") else list(parts)
-
-
-def indices_of(content: str) -> tuple[str, ...]:
-    """The index letters of a subscript."""
-    letters = tuple(_INDEX.findall(content))
-    if "".join(letters) != re.sub(r"[\s,;]", "", content):
-        raise Unreadable(f"The subscript {content!r} cannot be read; write indices as letters: x_ij or x_{{i,j}}.")
-    return letters
 
 
 def inner(subscript: str) -> str:

@@ -11,8 +11,10 @@ from typing import Any
 
 from .faults import Fault, Unreadable
 from .functions import ALIKE, FUNCTIONS, OVER
-from .parsing import EXAMPLES, LETTER, Factor, exponent_text, head, indices_of, inner, is_mark, items_of, kind, label_of
+from .parsing import EXAMPLES, LETTER, Factor, exponent_text, head, inner, is_mark, items_of, kind, label_of
+from .ranges import range_of
 from .recognising import Known, found, segments
+from .shifting import computed, indices_of
 from .tree import (
     Call,
     Compare,
@@ -110,7 +112,9 @@ class Reader:
             letters = indices_of(
                 "".join(str(t) for t in items[n + 1][2].scan_values(lambda t: True))[1:-1].replace("=", ",")
             )
-            return Delta(*letters[:2]), n + 2
+            if len(letters) != 2:
+                raise Unreadable("δ needs two indices: δ_ij.")
+            return Delta(*letters), n + 2
         if name in FUNCTIONS:
             if name in OVER and after and kind(after[0]) == "SUBSCRIPT":
                 return self._over(name, after, items, n + 1)
@@ -219,26 +223,11 @@ class Reader:
     # sums and functions
 
     def _over(self, name: str, after: list[Any], items: list[tuple[str, str, Any]], n: int) -> tuple[Node, int]:
-        content = inner(str(after[0].children[0])).replace("\\", "")
-        first = re.match(rf"((?:{LETTER}'*,?)+)(=[01])?$", content)
-        conditions: list[Node] = []
-        if first:
-            letters = indices_of(first[1])
-        else:
-            match = re.fullmatch(rf"({LETTER}'*)([≠≤≥<>])({LETTER}'*)", content)
-            if not match:
-                raise Unreadable(
-                    f"The range {content!r} of a sum cannot be read; write sum_j, sum_{{i,j}} or sum_{{j≠i}}."
-                )
-            letters = (match[1],)
-            conditions.append(Compare(match[2], Place(match[1]), Place(match[3])))
-        if len(set(letters)) < len(letters):
-            raise Unreadable(f"The sum names an index twice: {content}.")
         rest = after[1:]
         upper = ""
         if rest and kind(rest[0]) in ("^", "TRANSPOSED") and name in ("sum", "prod"):
-            upper = exponent_text(rest[0]) or "T"
-            rest = rest[1:]
+            upper, rest = exponent_text(rest[0]) or "T", rest[1:]
+        letters, conditions, upper = range_of(inner(str(after[0].children[0])), upper, self.known)
         if rest:
             raise Unreadable(f"After {name} and its index an expression must follow.")
         if n >= len(items):
@@ -259,7 +248,7 @@ class Reader:
             assert found is not None
             body, outside = found, []
         del self.bound[-len(letters) :]
-        return self._after(Over(ALIKE.get(name, name), letters, body, tuple(conditions), upper), outside), n
+        return self._after(Over(ALIKE.get(name, name), letters, body, conditions, upper), outside), n
 
     def _call(self, name: str, after: list[Any], items: list[tuple[str, str, Any]], n: int) -> tuple[Node, int]:
         primes = sum(kind(part) == "PRIME" for part in after)
@@ -364,7 +353,7 @@ class Reader:
             return Place(name)
         indices: list[str] = []
         while rest and kind(rest[0]) == "SUBSCRIPT" and len(indices) < (rank or 0):
-            letters = indices_of(inner(str(rest[0].children[0])))
+            letters = indices_of(inner(str(rest[0].children[0])), rank or 0)
             digits = len(letters) == 1 < (rank or 0) == len(letters[0]) and letters[0].isdigit()
             indices += letters[0] if digits else letters  # W_12 is W_{1,2}
             rest = rest[1:]
@@ -375,7 +364,9 @@ class Reader:
             )
         if rank == 0 and rest and kind(rest[0]) == "SUBSCRIPT":
             raise Fault(f"{full} is a number, so it has no index.")
-        return self._after(Ref(full, tuple(indices)), rest)
+        first = full + "_0"
+        shifted = bool(indices) and computed(indices[0]) and self.known.rank(first) == (rank or 0) - 1
+        return self._after(Ref(full, tuple(indices), first if shifted else ""), rest)
 
     def _unknown(self, name: str, after: list[Any]) -> Node:
         if after and kind(after[0]) == "SUBSCRIPT" and name in ("I", "ones"):

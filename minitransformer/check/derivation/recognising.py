@@ -15,6 +15,8 @@ SIZE = "\u200c"  # and a name that is read as a size, although an array has the 
 class Known(Protocol):
     """What a reader asks about names."""
 
+    origin: int
+
     def rank(self, name: str) -> int | None:
         """How many axes the array has; 0 for a number, None for an unknown name."""
 

@@ -110,10 +110,15 @@ class DerivationReport:
             told.append(f"a name like a gradient, not checked: line {', '.join(unchecked)}")
         return f"derivation: {'; '.join(told)}"
 
+    def taken(self) -> str:
+        """Which lines define something: they are taken as given, so a wrong softmax there is not found."""
+        numbers = [str(line.number) for line in self.lines if line.verdict == "defines"]
+        lines = f"line{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        return f"Definitions are taken as given: {lines}." if numbers else ""
+
     def __str__(self) -> str:
-        return "\n".join(
-            [self.summary(), *(str(line) for line in self.lines if line.verdict != "words" or line.message)]
-        )
+        told = [self.summary(), *(str(line) for line in self.lines if line.verdict != "words" or line.message)]
+        return "\n".join([*told, *filter(None, [self.taken()])])
 
     def _repr_html_(self) -> str:
         rows = ""
@@ -126,4 +131,4 @@ class DerivationReport:
                 f"<td><code>{html.escape(line.text)}</code></td><td>{told}</td></tr>"
             )
         heads = "".join(f"<th>{head}</th>" for head in ("line", "verdict", "equation", ""))
-        return f"<p>{html.escape(self.summary())}</p><table><tr>{heads}</tr>{rows}</table>"
+        return f"<p>{html.escape(self.summary())}</p><table><tr>{heads}</tr>{rows}</table><p>{self.taken()}</p>"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .tree import Delta, Entry, Node, Number, Over, Product, Ref, Transposed, children, free, with_child
+from .shifting import with_letter
+from .tree import Delta, Entry, Node, Number, Over, Place, Product, Ref, Transposed, children, free, with_child
 
 Way = list[tuple[Node, str, "int | None"]]
 
@@ -30,9 +31,11 @@ def renamed(node: Node, old: str, new: str) -> Node:
     if isinstance(node, Over) and old in node.indices:
         return node
     if isinstance(node, Ref | Entry):
-        node = replace(node, indices=tuple(new if i == old else i for i in node.indices))
+        node = replace(node, indices=tuple(with_letter(i, old, new) for i in node.indices))
     if isinstance(node, Delta):
-        return Delta(new if node.left == old else node.left, new if node.right == old else node.right)
+        return Delta(with_letter(node.left, old, new), with_letter(node.right, old, new))
+    if isinstance(node, Place):
+        return Place(with_letter(node.index, old, new))
     for name, place, part in list(children(node)):
         node = with_child(node, name, place, renamed(part, old, new))
     return node

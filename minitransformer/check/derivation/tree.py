@@ -1,7 +1,7 @@
 """The tree of an expression, and how it is written again.
 
-Every index is a letter (`i`, `c'`); a sum binds its own. `Ref` with fewer indices than axes keeps the others, so `Q_i`
-is the i-th row of Q.
+Every index is a letter (`i`, `c'`), or computed (`i+1`); a sum binds its own. `Ref` with fewer indices than axes keeps
+the others, so `Q_i` is the i-th row of Q.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from .shifting import computed, letters
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Ref(Node):
 
     name: str
     indices: tuple[str, ...] = ()
+    before: str = ""  # what entry 0 is in h_{t-1}, if the text gives h_0
 
 
 @dataclass(frozen=True)
@@ -164,11 +167,11 @@ def kept(function: Callable[..., Any]) -> Callable[..., Any]:
 def free(node: Node) -> set[str]:
     """The indices of an expression that no sum in it binds."""
     if isinstance(node, Ref | Entry):
-        own = {i for i in node.indices if not i.isdigit()}
+        own = set[str]().union(*map(letters, node.indices))
     elif isinstance(node, Delta):
-        own = {node.left, node.right}
+        own = letters(node.left) | letters(node.right)
     elif isinstance(node, Place):
-        own = {node.index}
+        own = letters(node.index)
     else:
         own = set()
     below = set().union(*(free(part) for _, _, part in children(node)))
@@ -191,8 +194,15 @@ def compared(node: Node) -> list[tuple[str, str]]:
 @kept
 def names(node: Node) -> set[str]:
     """The names that an expression uses."""
-    own = {node.name} if isinstance(node, Ref) else set()
+    own = {node.name, node.before} - {""} if isinstance(node, Ref) else set()
     return own.union(*(names(part) for _, _, part in children(node)))
+
+
+@kept
+def by_vector(node: Node) -> bool:
+    """Whether ∂L/∂x stands in an expression, without an index."""
+    own = isinstance(node, Partial) and not (isinstance(node.top, Ref) and node.top.indices) and not node.bottom.indices
+    return own or any(by_vector(part) for _, _, part in children(node))
 
 
 def swallows(node: Over) -> bool:
@@ -201,6 +211,8 @@ def swallows(node: Over) -> bool:
 
 
 def _subscript(indices: tuple[str, ...]) -> str:
+    if any(map(computed, indices)):
+        return "_{" + ",".join(indices) + "}"
     return "_" + "".join(indices) if indices else ""
 
 
@@ -244,7 +256,7 @@ def written(node: Node, inside: str = "") -> str:
         text = f"{node.function}{_subscript(node.indices)} {written(node.body, 'product')}"
         return f"({text})" if inside in ("power", "factor") else text
     if isinstance(node, Delta):
-        return f"δ_{node.left}{node.right}"
+        return "δ" + _subscript((node.left, node.right))
     if isinstance(node, Compare):
         return f"1[{written(node.left)} {node.sign} {written(node.right)}]"
     assert isinstance(node, Partial)

@@ -26,6 +26,7 @@ class Value:
     row: bool = False
     loose: bool = False
     down: bool = False
+    there: Any = None  # along the first labels, whether an entry such as x_{i+1} is within its array
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "array", np.asarray(self.array))  # NumPy gives a fraction, not an array of one
@@ -91,8 +92,9 @@ def aligned(a: Value, b: Value, names: Shapes, what: Callable[[], str]) -> tuple
             raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
         x, y = (array, y) if small is a else (x, array)
     elif a.rank and b.rank and a.shape != b.shape:
+        crossed = tuple(map(max, a.shape, b.shape)) not in (a.shape, b.shape)  # a column and a row
         for length, other in zip(a.shape, b.shape, strict=True):
-            if length != other and not (length == 1 or other == 1):
+            if crossed or (length != other and not (length == 1 or other == 1)):
                 raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
     if not a.rank and b.rank:
         x = x[(..., *(None,) * b.rank)]
@@ -106,7 +108,12 @@ def aligned(a: Value, b: Value, names: Shapes, what: Callable[[], str]) -> tuple
     _fit(total)
     vectors = [v for v in (a, b) if v.rank] if max(a.rank, b.rank) == 1 else []
     loose = (a.loose or not a.rank) and (b.loose or not b.rank) and (a.loose or b.loose)
-    return x, y, Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors))
+    there = None
+    for value in (v for v in (a, b) if v.there is not None):
+        inside = value.there[(..., *(None,) * (len(value.labels) - value.there.ndim))]
+        inside = spread(Value(inside, value.labels), labels)
+        there = inside if there is None else there & inside
+    return x, y, Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors), there)
 
 
 def entrywise(a: Value, b: Value, function: Any, names: Shapes, what: Callable[[], str]) -> Value:
@@ -145,6 +152,9 @@ def multiplied(a: Value, b: Value, names: Shapes, rows: bool, told: Callable[[],
             raise no()
     elif p == 1 and (a.loose or b.loose) and not (a.rank == b.rank == 1 and b_row):
         raise Unreadable("How long the vector of ones is cannot be seen here; write ones_n.")
+    for label, m, n in zip(labels, x.shape, y.shape, strict=False):
+        if m != n and 1 not in (m, n):
+            raise Fault(f"The index {label} runs over {names.length(m)} and over {names.length(n)} {told()}.")
     _fit(int(np.prod(x.shape)) * y.shape[-1])
     array = np.matmul(x, y)
     loose = (a.loose and a.rank == 1 and not a_row) or (b.loose and b.rank == 1 and b_row)

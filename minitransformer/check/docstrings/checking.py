@@ -21,6 +21,7 @@ from ..derivation.checking import Checker
 from ..derivation.lines import statements
 from ..derivation.parsing import parser
 from ..derivation.report import VERDICTS, Line
+from ..derivation.shifting import origin
 from ..derivation.tree import Ref
 from .reading import Notes, equations, notes, passages
 
@@ -140,6 +141,8 @@ def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
     shown = Shown(op, about, "\n".join([text, *about.after])) if op else None
     given = [*([shown.given()] if shown and shown.arrays else []), *about.before]
     checker = Checker(SECONDS)
+    checker.known.origin = origin("\n".join([*given, text]))
+    given = [line for line in given if not line.startswith("indices from")]
     tried = [_told(found[0][0], line) for line in _fed(checker, given) if line.verdict not in _AS_IT_SHOULD]
     for (number, _), line in zip(found, text.split("\n"), strict=True):
         tried += _line(checker, about, number, line)
@@ -149,7 +152,8 @@ def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
     if about.automatic and any(each.verdict == "unreadable" for each in tried):  # whatever is wrong may be misread
         return Passage(about.module, path, about.op, tuple(replace(each, verdict="unreadable") for each in tried))
     if shown and all(each.ok and each.verdict != "unreadable" for each in tried) and shown.complete(checker):
-        checker = Checker(SECONDS)
+        shifted, checker = checker.known.origin, Checker(SECONDS)
+        checker.known.origin = shifted
         _fed(checker, given)
         shown.as_in_code(checker)
         for (number, _), line in zip(found, text.split("\n"), strict=True):

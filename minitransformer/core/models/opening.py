@@ -65,14 +65,14 @@ def opened(path: StrPath, kind: type[M], for_text: bool = True) -> Opened[M]:
 
 
 @overload
-def load(path: StrPath) -> Any: ...  # the file alone says of which kind
+def load(path: StrPath) -> Module: ...  # the file alone says of which kind
 @overload
 def load(path: StrPath, kind: type[M]) -> M: ...
 def load(path: StrPath, kind: type[Module] = Module) -> Any:
     """Open a model: the folder of a run or of `save`, a folder of Hugging Face's, or a file of other programs.
 
-    kind: the class that the model must have, such as LanguageModel. Parameters are on the default device.
-    `text.load` opens the model's tokenizer.
+    kind: the class that the model must have, such as LanguageModel; without it, types say that it is a Module.
+    Parameters are on the default device. `text.load` opens the model's tokenizer.
 
     Raises FileNotFoundError if something is missing. Raises ValueError for a model of another kind, where a file cannot
     be read, and where parameters do not fit the config. Nothing in a file is run.

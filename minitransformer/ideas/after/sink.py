@@ -59,14 +59,16 @@ def sink_attention(
     scores = (q @ k.swapaxes(-1, -2)) * factor
     visible = xp.where(allowed, scores, -xp.inf)
     column = xp.zeros_like(scores[..., :1]) + sink[:, None, None]
-    shared, softmax_backward = softmax(xp.concatenate([visible, column], axis=-1))
+    every = xp.concatenate([visible, column], axis=-1)
+    shared, softmax_backward = softmax(every)
     weights = shared[..., :-1]
     output = weights @ v
 
     def backward(doutput: Array) -> tuple[Array, Array, Array, Array]:
         dweights = doutput @ v.swapaxes(-1, -2)
         dv = weights.swapaxes(-1, -2) @ doutput
-        of_all = softmax_backward(xp.concatenate([dweights, xp.zeros_like(dweights[..., :1])], axis=-1))
+        dshared = xp.concatenate([dweights, xp.zeros_like(dweights[..., :1])], axis=-1)
+        of_all = softmax_backward(dshared)
         dscores = of_all[..., :-1]  # zero wherever the mask hid the score
         dsink = of_all[..., -1].sum(axis=(*range(of_all.ndim - 3), -1))
         dq = (dscores @ k) * factor

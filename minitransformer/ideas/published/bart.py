@@ -209,10 +209,8 @@ shared                                 -
 encoder.embed_tokens                   =  embed_source.tokens
 decoder.embed_tokens                   =  target_tokens
 """
-# The lines for the encoder or the decoder; SIDE stands for its name.
-LAYERS = """
-SIDE.embed_positions                =  embed_OF.positions
-SIDE.layernorm_embedding            =  embed_OF.norm
+# The lines for the encoder or the decoder, and for what reads the memory, which Whisper has too. SIDE: its name.
+SIDE = """
 SIDE.layers.*.self_attn.q_proj      T  SIDE.layers.*.self_attention.sublayer.query
 SIDE.layers.*.self_attn.k_proj      T  SIDE.layers.*.self_attention.sublayer.key
 SIDE.layers.*.self_attn.v_proj      T  SIDE.layers.*.self_attention.sublayer.value
@@ -222,14 +220,22 @@ SIDE.layers.*.fc1                   T  SIDE.layers.*.feed_forward.sublayer.inner
 SIDE.layers.*.fc2                   T  SIDE.layers.*.feed_forward.sublayer.output
 SIDE.layers.*.final_layer_norm      =  SIDE.layers.*.feed_forward.norm
 SIDE.layer_norm                     =  SIDE.final_norm
-SIDE.embed_positions                -
 """
-MEMORY = """
+READING = """
 decoder.layers.*.encoder_attn.q_proj   T  decoder.layers.*.cross_attention.sublayer.query
 decoder.layers.*.encoder_attn.k_proj   T  decoder.layers.*.cross_attention.sublayer.key
 decoder.layers.*.encoder_attn.v_proj   T  decoder.layers.*.cross_attention.sublayer.value
 decoder.layers.*.encoder_attn.out_proj T  decoder.layers.*.cross_attention.sublayer.output
 decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.norm
+"""
+LAYERS = f"""
+SIDE.embed_positions                =  embed_OF.positions
+SIDE.layernorm_embedding            =  embed_OF.norm
+{SIDE}
+SIDE.embed_positions                -
+"""
+MEMORY = f"""
+{READING}
 /lm_head                               =  output
 /lm_head                               =  output.tokens
 /lm_head                               ~  target_tokens

@@ -79,11 +79,13 @@ class PublishedTokenizer(Tokenizer):
             return self._model.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, without special tokens. Raises ValueError for an id below 0 or beyond the last."""
-        ids, size = [int(i) for i in ids], len(self)
-        for i in ids:
-            if not 0 <= i < size:
-                raise ValueError(f"ids must be from 0 to {size - 1}, got {i}")
+        """The text of ids, without special tokens. An id beyond the last has no text: the table of a model may be
+        longer than its vocabulary. Raises ValueError for an id below 0.
+        """
+        ids = [int(i) for i in ids]
+        if (least := min(ids, default=0)) < 0:
+            raise ValueError(f"ids must be at least 0, got {least}")
+        ids = [i for i in ids if i < len(self)]
         with _caught("the tokenizer fails on these ids"):
             return self._model.decode(ids, skip_special_tokens=True)
 

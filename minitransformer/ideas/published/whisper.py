@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array
+from .bart import READING, SIDE
 from .family import BODY, WORDS, Family, Stored
 from .fields import Fields, written
 from .speech import SpeechConfig, sines
@@ -64,32 +65,16 @@ def theirs(config: SpeechConfig) -> dict[str, Any]:
     return {**written(config, FIELDS), **ids, **rest}
 
 
-SIDE = """
-SIDE.layers.*.self_attn.q_proj      T  SIDE.layers.*.self_attention.sublayer.query
-SIDE.layers.*.self_attn.k_proj      T  SIDE.layers.*.self_attention.sublayer.key
-SIDE.layers.*.self_attn.v_proj      T  SIDE.layers.*.self_attention.sublayer.value
-SIDE.layers.*.self_attn.out_proj    T  SIDE.layers.*.self_attention.sublayer.output
-SIDE.layers.*.self_attn_layer_norm  =  SIDE.layers.*.self_attention.norm
-SIDE.layers.*.fc1                   T  SIDE.layers.*.feed_forward.sublayer.inner
-SIDE.layers.*.fc2                   T  SIDE.layers.*.feed_forward.sublayer.output
-SIDE.layers.*.final_layer_norm      =  SIDE.layers.*.feed_forward.norm
-SIDE.layer_norm                     =  SIDE.final_norm
-"""
 NAMES = """
 encoder.conv1                          T  embed_source.first
 encoder.conv2                          T  embed_source.second
 encoder.embed_positions                -
 decoder.embed_tokens                   =  target_tokens
 decoder.embed_positions                =  embed_target.positions
-decoder.layers.*.encoder_attn.q_proj   T  decoder.layers.*.cross_attention.sublayer.query
-decoder.layers.*.encoder_attn.k_proj   T  decoder.layers.*.cross_attention.sublayer.key
-decoder.layers.*.encoder_attn.v_proj   T  decoder.layers.*.cross_attention.sublayer.value
-decoder.layers.*.encoder_attn.out_proj T  decoder.layers.*.cross_attention.sublayer.output
-decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.norm
 /proj_out                              =  output
 /proj_out                              ~  target_tokens
 """
-NAMES += SIDE.replace("SIDE", "encoder") + SIDE.replace("SIDE", "decoder")
+NAMES += READING + SIDE.replace("SIDE", "encoder") + SIDE.replace("SIDE", "decoder")
 
 FAMILY = Family(
     "whisper", "model", {"WhisperModel": BODY, "WhisperForConditionalGeneration": WORDS}, ours, theirs, NAMES,

@@ -103,8 +103,9 @@ function addTools(own, redraw) {
   telephone.addEventListener("change", fold);
   fold();
   readColours();
-  matchMedia("print").addEventListener("change", () => {
-    readColours(); // paper is light
-    redraw();
-  });
+  for (const change of ["print", "(prefers-color-scheme: dark)"]) // paper is light; in the evening a system turns dark
+    matchMedia(change).addEventListener("change", () => {
+      readColours();
+      redraw();
+    });
 }

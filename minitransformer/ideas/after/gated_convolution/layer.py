@@ -1,13 +1,15 @@
 """A short convolution between two gates. Liquid AI 2025, "LFM2 Technical Report", section 2.
 
-    entering = (x W_in) ∘ (x W_inner)            the first gate: what a token tells those after it
-    mixed    = short convolution(entering)       each number, with the same number of the K - 1 tokens before
-    y        = ((x W_out) ∘ mixed) W_O           the second gate: what a token takes of it
+    opening  = x W_in,   passing = x W_out,   values = x W_inner
+    entering = opening ∘ values                  the first gate: what a token tells those after it
+    mixed_tc = sum_k w_kc entering_{t-K+k, c}    a short convolution, with the K - 1 tokens before
+    passed   = passing ∘ mixed                   the second gate: what a token takes of it
+    y        = passed W_O
 
 The gates are plain products, so y has degree three in x, with no other nonlinearity. Backward is the product rule:
 
-    dmixed  = dpassed ∘ (x W_out),     d(x W_out)   = dpassed ∘ mixed
-    dvalues = dentering ∘ (x W_in),    d(x W_in)    = dentering ∘ (x W_inner)
+    dmixed  = dpassed ∘ passing,     dpassing = dpassed ∘ mixed
+    dvalues = dentering ∘ opening,   dopening = dentering ∘ values
 
 and x gets the sum of what comes back through the three maps. For one more token the layer needs the last K - 1 entering
 vectors, and nothing else: K - 1 times D numbers for a text of any length.

@@ -2,7 +2,7 @@
 
 Each number of a vector is mixed with the same number of the K - 1 vectors before it, and with no other:
 
-    y_tc = bias_c + sum_j weight_jc · x_{t-(K-1)+j, c},        j = 0, ..., K - 1
+    y_tc = bias_c + sum_j weight_jc · x_{t-K+1+j, c}          j = 0, ..., K - 1
 
 so weight_{K-1} belongs to the position itself, and weight_0 to the earliest that it sees. (The convolution of
 ideas/before/convolution.py maps whole vectors, with K·D² weights; this one has K·D.) With K = 4 a layer costs next to
@@ -80,8 +80,12 @@ def short_convolution(
 
 def _windows(seen: Array, kernel: int) -> Array:
     """Row t + j of (..., T + K - 1, D) at place j of window t: (..., T, K, D)."""
-    length = seen.shape[-2] - kernel + 1
-    return array_module(seen).stack([seen[..., j : j + length, :] for j in range(kernel)], axis=-2)
+    *leading, rows, width = seen.shape
+    length = rows - kernel + 1
+    windows = array_module(seen).zeros((*leading, length, kernel, width), seen.dtype)
+    for j in range(kernel):
+        windows[..., j, :] = seen[..., j : j + length, :]
+    return windows
 
 
 def _collected(dwindows: Array) -> Array:

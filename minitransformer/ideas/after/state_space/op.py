@@ -9,8 +9,9 @@ there is the output. With one decay for the whole state (section 5) the model is
 Their letters are C for q, B for k and X for v: what the state is asked, where something goes, and what. (A model in
 continuous time, S' = A S + B xᵀ, becomes this in steps of length Δ: decay = Δ A, and v = Δ x.)
 
-The other form of the same numbers. With the clock c_t = decay_1 + ... + decay_t, and S_0 for the state before,
+The other form of the same numbers. With the clock c, and S_0 for the state before,
 
+    c_t      = sum_{s≤t} decay_s
     output_t = e^{c_t} S_0ᵀ q_t + sum_{s≤t} e^{c_t - c_s} (q_t·k_s) v_s                      (1)
 
 which without S_0 is attention: output = (lasting ∘ q kᵀ) v. What lasts, lasting_ts = e^{c_t - c_s} for s ≤ t, else 0,
@@ -35,7 +36,7 @@ after it. The decays need no sums of their own. In (1), e^{c_t} multiplies q_t, 
 clock has the gradient of a factor, and a decay is in its own clock and in all later ones:
 
     dc_t     = q_t·dq_t - k_t·dk_t
-    ddecay_t = dc_t + dc_{t+1} + ... + dc_T
+    ddecay_t = sum_{s≥t} dc_s
 
 `state_space_recurrent` is the first form, position by position, with the backward pass of a recurrence. Both give the
 same numbers.

@@ -1,15 +1,25 @@
 // A class raises letters, the lecturer types how many, and a bar shows each. Nothing is sent or kept.
+// On a slide without choices the lecturer also types what the class says: three answers.
 "use strict";
 
 document.addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll("button.poll")) {
-    const lists = [...button.closest("form, article").querySelectorAll("ol.options")];
-    button.hidden = !lists.length;
+    const lists = [...button.closest("form, article, .polls").querySelectorAll("ol.options")];
+    button.hidden = !lists.length && !button.closest(".polls");
     button.addEventListener("click", () => {
       button.hidden = true;
+      if (!lists.length) lists.push(said(button));
       for (const list of lists) count(list);
       lists[0].querySelector("input").focus();
+      dispatchEvent(new Event("resize")); // a slide fits itself
     });
+  }
+
+  function said(button) {
+    const list = make("ol", { class: "options" });
+    for (const letter of "ABC") list.append(make("li", {}, make("input", { "aria-label": `What ${letter} stands for` })));
+    button.before(list);
+    return list;
   }
 
   function count(list) {

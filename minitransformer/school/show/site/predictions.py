@@ -35,6 +35,17 @@ def question(name: str, answer: str) -> str:
     )
 
 
+def poll(answer: str) -> str:
+    """The same for a class: the choices with letters. If there are none, the lecturer types what the class says."""
+    parts = [part.partition(": ")[::2] for part in answer.split("; ")]
+    lists = "".join(
+        f"<li>{html.escape(name)}{lettered(_choices(answer))}</li>"
+        for name, answer in parts
+        if kind(answer) == "choice"
+    )
+    return f'<div class="polls"><ul>{lists}</ul>{ASK}</div>'
+
+
 def kind(answer: str) -> str:
     """What an answer is: "choice", "signs", "numbers" or "number"."""
     if "|" in answer or answer in ("yes", "no"):
@@ -46,7 +57,7 @@ def _field(part: str) -> str:
     name, _, answer = part.partition(": ")
     what, letters = kind(answer), ""
     if what == "choice":
-        choices = ["yes", "no"] if "|" not in answer else sorted(answer.split(" | "))
+        choices = _choices(answer)
         options = "".join(f"<option>{html.escape(choice)}</option>" for choice in ["", *choices])
         hint, box = "", f"<select {_data(name, what, answer.split(' | ')[0])}>{options}</select>"
         letters = lettered(choices, hidden=True)  # for a class
@@ -56,6 +67,10 @@ def _field(part: str) -> str:
             hint += f", to {places} place{'s' if places > 1 else ''}"
         box = f'<input {_data(name, what, answer)} autocomplete="off" spellcheck="false">'
     return f'<label>{html.escape(name)} <span class="note">{hint}</span>{box}</label>\n{letters}'
+
+
+def _choices(answer: str) -> list[str]:
+    return ["yes", "no"] if "|" not in answer else sorted(answer.split(" | "))
 
 
 def _several(answer: str) -> str:

@@ -54,7 +54,7 @@ document.addEventListener("DOMContentLoaded", () => {
   });
 
   document.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, button") || event.ctrlKey || event.metaKey || event.altKey) return;
     const to = {
       ArrowRight: () => seen() + 1, PageDown: () => seen() + 1, " ": () => seen() + 1,
       ArrowLeft: () => seen() - 1, PageUp: () => seen() - 1,

@@ -3,6 +3,7 @@
 A mark in a notebook's source (notebooks/build.py says how) puts a piece of its text or the output of a cell on a slide.
 The heading above is the title. A question ends its slide, so that nothing answers it; a slide that has text and an
 output is full. What a question asks about stands with it: an output that is given, or the code that will answer.
+A class raises letters: those of the choices or, where there are none, of what the lecturer types.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ...course.exercises import EXERCISES
 from . import markdown
 from .chapters import Chapter, outputs_html, source_of
 from .frame import Site
+from .predictions import poll
 
 MOST = 25  # slides of a chapter: two minutes for each
 MOST_WORDS = 60  # of the text of a slide
@@ -39,7 +41,7 @@ _ID = re.compile(r'(<h\d) id="[^"]*"')
 @dataclass
 class Slide:
     """title; kind: "title", "question" or "idea"; texts: Markdown; output: HTML, or ""; given: whether that is what a
-    question is about.
+    question is about; answer: what a question should be answered with, as in predictions.py.
     """
 
     title: str
@@ -47,6 +49,7 @@ class Slide:
     texts: list[str] = field(default_factory=list)
     output: str = ""
     given: bool = False
+    answer: str = ""
 
     def has_room(self, text: str) -> bool:
         """Whether this text fits beside what is there: a question has no output that would answer it."""
@@ -74,7 +77,7 @@ def write_slides(site: Site, chapters: list[Chapter]) -> None:
             f'<p class="number">{link} {i} / {len(slides)}</p></section>\n'
             for i, slide in enumerate(slides, 1)
         )
-        site.page(f"slides/{chapter.stem}.html", f"Slides: {chapter.title}", body, ("slides.js",))
+        site.page(f"slides/{chapter.stem}.html", f"Slides: {chapter.title}", body, ("poll.js", "slides.js"))
 
 
 def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
@@ -95,7 +98,7 @@ def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
                     slides.append(Slide(title))
                 slides[-1].texts.append(text)
                 if markdown.PREDICT in text:
-                    slides[-1].kind = "question"
+                    slides[-1].kind, slides[-1].answer = "question", cell["metadata"].get("answer", "")
             continue
         tags = set(cell["metadata"].get("tags", []))
         if ASKED in tags:
@@ -138,6 +141,8 @@ def _code(cell: dict[str, Any]) -> str:
 
 def _shown(slide: Slide) -> str:
     text = "".join(map(markdown.render, slide.texts))
+    if slide.kind == "question":
+        text += poll(slide.answer)
     left = f'<div class="text">{text}</div>' if text else ""
     right = f'<div class="shown">{slide.output}</div>' if slide.output else ""
     both = " both" if left and right else ""

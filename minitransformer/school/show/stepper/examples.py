@@ -159,7 +159,8 @@ EXAMPLES: dict[str, Example] = {
         _layer(lambda: layers.MultiHeadAttention(4, 1, turn=ideas.qk_norm(4, rotary_base=10.0)), (3, 4), causal=True),
     ),
     "experts": Example(
-        "Mixture of experts: each of 2 tokens goes to 2 of 4 experts, weighed by gates", op(ideas.top_k_gates, (2, 4))
+        "Mixture of experts: each of 2 tokens goes to 2 of 4 experts, weighed by gates",
+        lambda r: _setup(ideas.top_k_gates, (r.permutation(8).reshape(2, 4) - 4) / 5.0),  # equal logits: a jump
     ),
     "gpt": Example(
         "GPT reads “the dog the”, and says after each token how probable each of 5 is as the next. One layer, 2 heads",

@@ -23,6 +23,8 @@ from minitransformer.ideas.after.sandwich import Normed, OffsetRMSNorm
 from minitransformer.ideas.after.scaled_angles import scaled_turn
 from minitransformer.ideas.after.softcap import SoftCapped
 from minitransformer.ideas.after.window import Window
+from minitransformer.ideas.published import packing
+from minitransformer.ideas.published.packed import PackedWeight, packed_product
 from minitransformer.layers import (
     EncoderLayer,
     FeedForward,
@@ -42,6 +44,8 @@ from minitransformer.run.fast import (
     layers,
     loops,
     ops,
+    packed,
+    packed_loops,
 )
 from minitransformer.training import SGD, Adam, AdamW, Workers
 
@@ -147,6 +151,20 @@ def products(r: Random) -> None:
     against_textbook(ops.linear, lambda form: form(x, weight, bias), dy)
     with maybe_refused():
         ops.linear(x, normal(r, d_in + int(r.integers(-1, 2)), d_out), normal(r, d_out + int(r.integers(-1, 2))))
+
+
+def packed_products(r: Random) -> None:
+    kind = str(r.choice([*packing.KINDS]))
+    width = size(r, 4) * packing.KINDS[kind].numbers
+    rows = packing.pack(normal(r, size(r, 40), width - int(kind == "Q8_0")), kind) if kind in packing.PACKS else None
+    if rows is None:
+        rows = np.zeros((size(r, 40), width // packing.KINDS[kind].numbers, packing.KINDS[kind].n_bytes), np.uint8)
+        rows[..., 2:] = r.integers(0, 256, (*rows.shape[:2], 1))
+        for at in packing.KINDS[kind].scales:
+            rows[..., at : at + 2] = np.float16(0.5).tobytes()[0], np.float16(0.5).tobytes()[1]
+    weight = PackedWeight(rows.reshape(len(rows), -1), kind, width - int(kind == "Q8_0"), across=True)
+    x = normal(r, size(r, 12), weight.width)
+    require_same([ops.packed_product(x, weight)], [packed_product(x, weight)])
 
 
 def layer_of(r: Random, **options: Any) -> Any:
@@ -286,7 +304,7 @@ def optimizer(r: Random) -> None:
         mine.step()
 
 
-DRAWN = (attention, rowwise, products, encoder, network, cache, parts, optimizer)
+DRAWN = (attention, rowwise, products, packed_products, encoder, network, cache, parts, optimizer)
 _counts: collections.Counter[str] = collections.Counter()
 
 
@@ -304,6 +322,7 @@ ENTRIES = {  # the loops that Python calls; the others are called by these
     attention_loops: {"attend", "attend_backward"},
     decoding_loops: {"product", "transposed_product", "attention", "network"},
     layer_loops: {"layer", "layer_backward"},
+    packed_loops: {"product", "unpack"},
 }
 
 
@@ -335,6 +354,7 @@ def main(seed: int, draws: int) -> None:
     assert loops.CHECKED, "set NUMBA_BOUNDSCHECK=1"
     require_that_products_fit()
     decoding.LARGE = decoding.LEAST_SIDE = decoding.SHARED = layers.SHARED = 1  # all is worth the loops, and threads
+    packed.SHARED = 1
     sys.modules[decoding.__package__ + ".attention"]._MANY = 1
     for draw in range(draws):
         r = np.random.default_rng([seed, draw])

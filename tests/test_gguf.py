@@ -113,7 +113,7 @@ def write_gguf(
     return path
 
 
-def write_family(path: Path, name: str, model: LanguageModel) -> Path:
+def write_family(path: Path, name: str, model: LanguageModel, quantized: Any = None) -> Path:
     """Write a family's model with the metadata that it has there."""
     config, kind = model.config, architecture_of(name)
     widths = {f"{kind}.{key}": config.d_head for key in ("attention.key_length", "attention.value_length")}
@@ -129,7 +129,7 @@ def write_family(path: Path, name: str, model: LanguageModel) -> Path:
         own |= {f"{kind}.rope.scaling.original_context_length": scaled["trained"]}
         own |= {f"{kind}.rope.scaling.attn_factor": scaled["attention"]}
         tensors |= {f"rope_factors_{at}.weight": np.array(scaled[at], np.float32) for at in ("short", "long")}
-    return write_gguf(path, model, architecture=kind, tensors=tensors, **turned | widths | own)
+    return write_gguf(path, model, quantized, architecture=kind, tensors=tensors, **turned | widths | own)
 
 
 LONG = {"kind": "longrope", "short": [1.0, 1.5], "long": [2.0, 5.0], "trained": 24, "attention": 1.25}

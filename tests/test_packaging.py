@@ -29,6 +29,7 @@ COMPILED = (
     "blas",
     "decoding_loops",
     "layer_loops",
+    "packed_loops",
     "phases",
 )  # the kernels ask for these, and do without
 ONLY_IN = {"core/arrays/backend.py": {"cupy", "cupyx"}, "core/text/tokenizer.py": {"tokenizers"}}

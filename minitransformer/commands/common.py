@@ -12,7 +12,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..core.models.opening import M, Opened, opened
 from ..core.training import Accelerate, as_written
+from ..ideas.published.opening import opened_packed
+from ..ideas.published.packed import WEIGHTS
 from ..run.fast import accelerate, compiler
 from . import UsageError
 
@@ -32,6 +35,24 @@ def add_speed(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--textbook", action="store_true", help="run the ops and layers as written, without their fast forms"
     )
+
+
+def add_weights(command: argparse.ArgumentParser) -> None:
+    """Add --weights."""
+    command.add_argument(
+        "--weights",
+        choices=("packed", *WEIGHTS),
+        help="read the weights of a .gguf file as they are packed there; or pack those of any model (default: float32)",
+    )
+
+
+def opened_with(options: argparse.Namespace, kind: type[M]) -> Opened[M]:
+    """The model of --model, with its weights as --weights says."""
+    if options.weights is None:
+        return opened(options.model, kind)
+    if options.device != "numpy":
+        raise UsageError(f"--weights {options.weights} needs --device numpy, got {options.device}")
+    return opened_packed(options.model, kind, options.weights)
 
 
 def speed(options: argparse.Namespace) -> Accelerate:

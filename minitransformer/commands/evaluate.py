@@ -10,11 +10,11 @@ from typing import Any
 from ..core.arrays.files import write
 from ..core.layers import Module
 from ..core.models import Classifier, EncoderDecoder, LanguageModel
-from ..core.models.opening import Opened, opened
+from ..core.models.opening import Opened
 from ..run.published_models import check_ids
 from ..run.tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
-from .common import add_search, add_speed, check_search, speed
+from .common import add_search, add_speed, add_weights, check_search, opened_with, speed
 from .outputs import file_to_write
 
 
@@ -42,6 +42,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--held-out", type=float, default=1.0, metavar="X", help="use only the last share X, such as 0.1 (default: 1)"
     )
     command.add_argument("--json", action="store_true", help="print one JSON document instead")
+    add_weights(command)
     add_speed(command)
     command.set_defaults(run=_run)
 
@@ -50,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
-    read: Opened[Any] = opened(options.model, Module)
+    read: Opened[Any] = opened_with(options, Module)
     model = read.model
     if isinstance(model, EncoderDecoder):
         if options.source is None or options.target is None:

@@ -9,11 +9,10 @@ import numpy as np
 
 from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
 from ..core.models import LanguageModel
-from ..core.models.opening import opened
 from ..core.text import END, Tokenizer, pieces
 from ..ideas.published.conversation import Conversation
 from . import UsageError
-from .common import add_speed, make, speed
+from .common import add_speed, add_weights, make, opened_with, speed
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -43,6 +42,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--top-p", type=float, default=1.0, metavar="P", help="draw only from the likeliest tokens that sum to P"
     )
     command.add_argument("--seed", type=int, default=0, help="seed of the draws (default: 0)")
+    add_weights(command)
     add_speed(command)
     command.set_defaults(run=_run)
 
@@ -61,8 +61,9 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("the text to continue is empty")
     if len(options.prompt) > 1 and not options.chat:
         raise UsageError("several texts are the turns of a chat: add --chat, or put one text in quotes")
-    found = opened(options.model, LanguageModel)
-    (tokenizer,), fast = found.tokenizers, speed(options)(found.model.to(options.device))
+    found = opened_with(options, LanguageModel)
+    model = found.model if options.weights else found.model.to(options.device)
+    (tokenizer,), fast = found.tokenizers, speed(options)(model)
     if options.chat:
         return _chat(options, fast, tokenizer, choose)
     prompt = tokenizer.encode(options.prompt[0], special=True)

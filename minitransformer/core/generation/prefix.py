@@ -82,7 +82,7 @@ class Continuation:
             raise TypeError(f"Continuation: model must be a LanguageModel, got {type(model).__name__}")
         self.vocabulary = model.config.vocabulary
         self._model = model
-        self._device = device_of(model.tokens.table.value).name
+        self._device = model.device
         self._ids: Array | None = None  # all that was read, (N, n)
         self._begin = 0  # of the context
         self._cache: Cache | None = None

@@ -34,6 +34,11 @@ class Parameter:
     def __init__(self, value: np.ndarray) -> None:
         self.value: Array = to_device(value)
 
+    @property
+    def device(self) -> str:
+        """The name of the device that it is on."""
+        return device_of(self.value).name
+
     @functools.cached_property
     def grad(self) -> Array:
         """Zeros, until a backward pass adds to them. They are made when first asked for: who only reads needs none."""
@@ -47,7 +52,7 @@ class Parameter:
         return part
 
     def __repr__(self) -> str:
-        return f"Parameter(shape={self.value.shape}, dtype={self.value.dtype}, device={device_of(self.value).name})"
+        return f"Parameter(shape={self.value.shape}, dtype={self.value.dtype}, device={self.device})"
 
 
 class Module:
@@ -128,7 +133,7 @@ class Module:
     @property
     def device(self) -> str:
         """The name of the device that the parameters are on."""
-        return device_of(next(self.parameters())[1].value).name
+        return next(self.parameters())[1].device
 
     def cost(self, batch: int, length: int) -> Cost:
         """What a call with batch sequences of length tokens costs; here, what the parts inside cost together."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from ...core.arrays.files import check_content
 from ...core.text.tokenizer import load_library
+from . import packing
 from .weight_files import Tensor
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
@@ -39,6 +40,13 @@ class Packed(Tensor):
     kind: str
     n_bytes: int
 
+    def rows(self) -> np.ndarray:
+        """Its packed rows, (N, n_bytes), mapped into memory: the system reads a page when it is needed."""
+        mapped = np.memmap(self.path, np.uint8, "r", self.start, (self.shape[0], self.n_bytes // self.shape[0]))
+        if not packing.all_finite(mapped, self.kind):
+            raise ValueError(f"{self.path}: a tensor of shape {self.shape} contains NaN or infinity")
+        return mapped
+
     def read(self) -> np.ndarray:
         """Its numbers, in float32."""
         stored = self.stored("u1", self.n_bytes)
@@ -54,6 +62,7 @@ class Changed(Tensor):
 
     of: tuple[Packed, ...]
     change: Callable[..., np.ndarray]
+    moves: bool = False  # only rows change their places
 
     def read(self) -> np.ndarray:
         """Its numbers as a folder has them, in float32."""
@@ -62,6 +71,16 @@ class Changed(Tensor):
         if not np.isfinite(found).all():
             raise ValueError(f"{self.path}: {self.name} cannot be made of what {self.of[0].name} holds")
         return found
+
+
+def packed_rows(tensor: Tensor) -> tuple[np.ndarray, str, int] | None:
+    """The packed rows of a matrix as a folder has them, their kind and width; None where they cannot stay packed."""
+    source = tensor.of[0] if isinstance(tensor, Changed) and tensor.moves else tensor
+    if not isinstance(source, Packed) or source.kind not in packing.KINDS or len(source.shape) != 2:
+        return None
+    rows = source.rows()
+    moved = tensor.change(rows).reshape(rows.shape) if isinstance(tensor, Changed) else rows
+    return moved, source.kind, source.shape[1]
 
 
 @dataclass(frozen=True)

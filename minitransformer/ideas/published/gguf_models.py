@@ -232,4 +232,5 @@ def _in_folder(
             numbers = step(numbers, config, packed.name)
         return numbers
 
-    return Changed(theirs, packed.path, packed.dtype, shape, packed.start, (packed,), change)
+    moves = marks == ["halves"]
+    return Changed(theirs, packed.path, packed.dtype, shape, packed.start, (packed,), change, moves)

@@ -33,7 +33,8 @@ from .families import EVERY, Family
 from .family import BODY, WORDS, Config, Pretrained, body_of, head_of
 from .fields import Fields
 from .heads import ANSWERS, REPLACED
-from .names import Layout
+from .names import Layout, Place
+from .packed import PackedWeight, put
 from .tokenizers import TARGET_TOKENIZER, TOKENIZER
 from .unknown import missing
 from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors, write_bfloat16
@@ -80,8 +81,8 @@ def of_folder(folder: Path) -> Pretrained:
     return _filled(family, head, document, _named(found, family.before_body(head)), folder, folder / CONFIG)
 
 
-def of_file(path: Path) -> Pretrained:
-    """The model in a .gguf file, its numbers unpacked to float32.
+def of_file(path: Path, packed: bool = False) -> Pretrained:
+    """The model in a .gguf file, its numbers unpacked to float32. packed: matrices stay as they are in the file.
 
     Raises ValueError as of a folder, and ModuleNotFoundError, which names the extra, without the library `gguf`.
     """
@@ -93,7 +94,7 @@ def of_file(path: Path) -> Pretrained:
         found = gguf_models.tensors(file, document)
         family, head = _family(document)
         stored = _named(found, family.prefix)
-    return _filled(family, head, document, stored, path, path)
+    return _filled(family, head, document, stored, path, path, packed)
 
 
 def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
@@ -112,7 +113,13 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
 
 
 def _filled(
-    family: Family, head: str, document: Mapping[str, Any], stored: Mapping[str, Tensor], folder: Path, about: Path
+    family: Family,
+    head: str,
+    document: Mapping[str, Any],
+    stored: Mapping[str, Tensor],
+    folder: Path,
+    about: Path,
+    packed: bool = False,
 ) -> Pretrained:
     """The model. folder, about: where its tensors and its config are; errors name them."""
     with naming(about):
@@ -123,7 +130,9 @@ def _filled(
     layout = family.layout(model).as_in(stored)
     with naming(folder):
         _check_tensors(layout, stored)
-        _fill(layout, stored)
+        kept = _kept(layout, stored) if packed else {}
+        _fill(layout, stored, kept)
+        put(model, kept)
     return model
 
 
@@ -165,9 +174,27 @@ def _check_tensors(layout: Layout, stored: Mapping[str, Tensor]) -> None:
             )
 
 
-def _fill(layout: Layout, stored: Mapping[str, Tensor]) -> None:
+def _kept(layout: Layout, stored: Mapping[str, Tensor]) -> dict[int, PackedWeight]:
+    """The matrices of a file that stay packed, by the ids of our parameters: each has some rows of theirs."""
+    found: dict[int, PackedWeight] = {}
+    for place in layout.places:
+        mark = place.mark if isinstance(place, Place) and (place.mark == "T" or len(place.ours) == 1) else ""
+        packed = gguf.packed_rows(stored[place.theirs]) if mark in ("T", "=") else None
+        if packed is None:
+            continue
+        (rows, kind, width), across, first = packed, mark == "T", 0
+        for _, parameter in place.ours:
+            last = first + (parameter.value.shape[-1] if across else len(rows))
+            found[id(parameter)] = PackedWeight(rows[first:last], kind, width, across)
+            first = last
+    return found
+
+
+def _fill(layout: Layout, stored: Mapping[str, Tensor], kept: Mapping[int, PackedWeight]) -> None:
     wide = any(stored[place.theirs].dtype == "F64" for place in layout.places)
     for place in layout.places:
+        if id(place.ours[0][1]) in kept:
+            continue
         values = place.split(stored[place.theirs].read())
         for (_, parameter), value in zip(place.ours, values, strict=True):
             parameter.value = to_device(value.astype(np.float64 if wide else np.float32, copy=False))

@@ -39,6 +39,7 @@ SOURCES = (  # the files whose code becomes machine code
     "decoding_loops.py",
     "layer_loops.py",
     "loops.py",
+    "packed_loops.py",
     "phases.py",
     "tail.py",
 )

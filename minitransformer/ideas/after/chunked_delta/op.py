@@ -168,10 +168,10 @@ def chunked_delta(
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     before = _empty(q, v) if state is None else state
     scaled = factor * q
-    (output, _), chunks_backward = in_chunks(scaled, k, v, decay, beta, before, chunk)
+    (output, after), chunks_backward = in_chunks(scaled, k, v, decay, beta, before, chunk)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
-        dafter = array_module(q).zeros_like(before)  # nobody reads the memory after the text
+        dafter = array_module(q).zeros_like(after)  # nobody reads the memory after the text
         dscaled, dk, dv, ddecay, dbeta, dstate = chunks_backward(doutput, dafter)
         dq = factor * dscaled
         if state is None:

@@ -67,6 +67,7 @@ IDS = np.array([[1, 2, 3]])
 def config(kind, *sizes):
     """A call that builds the model of a configuration."""
     own = SIZES | ({"n_states": 2} if hasattr(kind, "n_states") else {})  # heads of a state space
+    own = {name: size for name, size in own.items() if hasattr(kind, name)}  # not all have heads
     return lambda **flag: kind(*sizes, **own, **flag).build(RNG)
 
 

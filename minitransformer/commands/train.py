@@ -90,7 +90,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and "
         "checkpoints. Ctrl-C saves and stops. --resume continues and ends with the same bits as a run that never "
-        "stopped."
+        "stopped, unless the fast loops are compiled meanwhile: MINITRANSFORMER_COMPILE=first waits for them."
     )
     kinds = command.add_subparsers(title="tasks", metavar="TASK", required=True, parser_class=_TaskParser)
     for name, task in TASKS.items():

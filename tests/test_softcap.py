@@ -117,7 +117,7 @@ def test_the_site_has_a_page_about_it():
 
 
 def test_nobody_outside_the_folder_and_the_recipes_names_it():
-    """So adding an idea changes no file of the core, of the course, of the stepper and of the site. A fast form may know it."""
+    """So adding an idea changes no file of the core, of the course, of the stepper and of the site."""
     naming = {
         path.relative_to(PACKAGE).parts[:2]
         for path in PACKAGE.rglob("*")

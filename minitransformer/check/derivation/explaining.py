@@ -27,8 +27,8 @@ def free_alone(left: Node, right: Node, extra: list[str], missing: list[str]) ->
     """Which index is free on one side alone."""
     told = []
     if extra:
-        verb = "is" if len(extra) == 1 else "are"
-        told.append(f"The index {_and(extra)} {verb} free on the right alone: is a sum over {_and(extra)} missing?")
+        verb, it = ("is", "it") if len(extra) == 1 else ("are", "them")
+        told.append(f"The index {_and(extra)} {verb} free on the right alone: no sum runs over {it}.")
         thrice = [i for i in extra if isinstance(right, Product | Partial) and count(i, right) > 2]
         if thrice:
             told.append(f"{thrice[0]} stands there {count(thrice[0], right)} times.")

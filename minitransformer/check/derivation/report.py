@@ -59,7 +59,7 @@ class Line:
         return [part for part in (self.message, at, self.repair) if part]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DerivationReport:
     """The outcome of `verify.derivation`: `.ok`, `.first_wrong`, `.lines`; `str()`, and a table in a notebook."""
 
@@ -115,6 +115,9 @@ class DerivationReport:
         numbers = [str(line.number) for line in self.lines if line.verdict == "defines"]
         lines = f"line{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
         return f"Definitions are taken as given: {lines}." if numbers else ""
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         told = [self.summary(), *(str(line) for line in self.lines if line.verdict != "words" or line.message)]

@@ -136,6 +136,7 @@ def test_what_cannot_be_read_gets_a_sentence_within_two_seconds(text: str) -> No
 @pytest.mark.parametrize(
     ("claim", "sentence"),
     [
+        ("C_ij = sum_k Aik B_kj", "Aik is not defined. Is it A_ik? An index follows an underscore."),
         ("C_ij = A_ik B_kj", "The index k is free on the right alone: no sum runs over it."),
         ("C_ij = A_ik B_kj B_kj", "k stands there 3 times"),
         ("C_ij = sum_k A_ik", "The two sides differ"),

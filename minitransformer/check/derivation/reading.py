@@ -383,6 +383,10 @@ class Reader:
         if len(letters) == 1 and not after and (name in self.bound or self.comparing or letters[0] in "ijklmnpqrst"):
             return Place(name)
         told = name + "".join(label_of(part) or "" for part in after[:1])
+        for n in range(1, len(letters)):
+            array, indices = "".join(letters[:-n]), "".join(letters[-n:])
+            if self.known.rank(array) == n:
+                raise Unreadable(f"{told} is not defined. Is it {array}_{indices}? An index follows an underscore.")
         raise Unreadable(
             f"{told} is not defined. Give its shape above, as in `given {name}: (n, d)`, or write what it is: "
             f"`{told} = ...`."

@@ -1,6 +1,7 @@
 """Naming a mistake by what it does: each known one is named, and an unknown one never falsely."""
 
 import functools
+import inspect
 import itertools
 from typing import Any
 
@@ -28,6 +29,7 @@ ALIKE = [
     {"softmax-expects-cross-entropy", "additive-no-softmax-in-backward"},
     {"softmax-expects-cross-entropy", "attention-no-softmax-in-backward"},
     {"softmax-expects-cross-entropy", "balance-softmax-skipped"},
+    {"softmax-expects-cross-entropy", "softmax-gates-softmax-skipped"},
     {"softmax-diagonal-only", "attention-softmax-diagonal-only"},
     {"dropout-mask-forgotten", "attention-no-dropout-in-dweights"},
     {"softcapped-cap-left-out-of-backward", "softcap-slope-forgotten"},
@@ -40,10 +42,16 @@ def op_with(mistake: Mistake) -> str:
     return OF_HELPERS.get(mistake.target) or mistake.target.partition(":")[2]
 
 
+def is_of_an_op(mistake: Mistake) -> bool:
+    """Whether it is in an op, and not in another function of the same name, such as the linear scaling of angles."""
+    module, _, name = mistake.target.partition(":")
+    return mistake.target in OF_HELPERS or (name in OPS and inspect.unwrap(OPS[name]).__module__.endswith(module))
+
+
 KNOWN = [
     mistake
     for mistake in MISTAKES.values()
-    if mistake.target.startswith(("core.ops.", "core.arrays.")) or op_with(mistake) in OPS
+    if mistake.target.startswith(("core.ops.", "core.arrays.")) or is_of_an_op(mistake)
 ]
 
 

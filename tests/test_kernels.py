@@ -709,7 +709,8 @@ def test_an_edit_reaches_the_loops_of_other_files_that_call_the_edited_one(tmp_p
 import numpy as np
 from {decoding_loops.__name__} import attend
 rows, output = np.ones((5, 3), np.float32), np.empty(3, np.float32)
-attend(rows[0], rows, rows, np.float32(1.0), np.empty(5, np.float32), output)
+mix, no_bias = (np.float32(1.0), np.float32(0.0), 0, 0), np.empty(0, np.float32)
+attend(rows[0], rows, rows, mix, no_bias, np.empty(5, np.float32), output)
 print(output.mean(), sum(attend.stats.cache_hits.values()))
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}

@@ -278,7 +278,7 @@ def test_a_prompt_on_the_cache(
         return np.concatenate(outputs, axis=1)
 
     found = read(layer, "float32")
-    assert taken == [True] * len(pieces)
+    assert taken == [True] * sum(n > 1 for n in pieces)  # one token goes through decoding.py
     rounded = read(layer.textbook, "float32")
     exact = read(layer.to(dtype="float64").textbook, "float64")
     ulp = np.finfo(np.float32).eps * float(np.abs(exact).max())

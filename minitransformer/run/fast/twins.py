@@ -68,7 +68,8 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         **how: Any,
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
-        decodes = cache is not None and rng is None and type(causal) is bool and not any(how.values())
+        decodes = cache is not None and rng is None and type(causal) is bool
+        decodes = decodes and all(given is None for given in how.values())
         if decodes and (written := cached_layer(x, self, (cache,), masks=(mask,))) is not None:
             return written, no_backward
         plain = type(x) is np.ndarray and self._is_plain(cache)

@@ -21,7 +21,7 @@ SHORT = "--warmup 1 --validate-every 2 --save-every 2 --learning-rate 0.01 --dro
 # Sizes that make a model small, for each recipe that has them.
 SMALL: dict[str, Any] = {
     "n_heads": 2, "d_ff": 12, "n_layers": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "max_length": 16,
-    "window": 5, "n_experts": 3, "k": 2, "d_head": 4,
+    "window": 5, "n_experts": 3, "k": 2, "d_head": 4, "n_states": 2, "n_groups": 1, "d_state": 3,
 }  # fmt: skip
 CASES = [(task, recipe) for task in ("lm", "translate") for recipe in recipes(TASKS[task])]
 

@@ -173,7 +173,7 @@ def test_exercises_stand_below_their_chapters_and_lead_to_them_and_to_the_next(v
         *("padding_mask", "dropout_forward", "dropout_backward"),  # those that its text names
     ]
     page = visit(ATTENTION)
-    expect(page.locator("article > p a")).to_have_text("7 Attention backward")
+    expect(page.locator("article > p a").first).to_have_text("7 Attention backward")
     expect(page.get_by_role("link", name="8.1 The causal mask →")).to_have_attribute("rel", "next")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
@@ -92,16 +93,11 @@ def _others() -> dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]
     }
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Recording, Path]]:
-    """Every example and every other call, each with its page, without mistakes."""
-    folder = tmp_path_factory.mktemp("edits")
-    recordings = {name: example.record() for name, example in EXAMPLES.items()}
-    recordings |= {name: step(f, *inputs, **options) for name, (f, inputs, options) in _others().items()}
-    found = {}
-    for name, recording in recordings.items():
-        found[name] = recording, folder / f"{name}.html"
-        to_html(recording, found[name][1], bugs=())
+def _recordings() -> dict[str, Callable[[], Recording]]:
+    """How every example and every other call is recorded."""
+    found: dict[str, Callable[[], Recording]] = {name: example.record for name, example in EXAMPLES.items()}
+    for name, (f, inputs, options) in _others().items():
+        found[name] = functools.partial(step, f, *inputs, **options)
     return found
 
 
@@ -138,10 +134,10 @@ def _draw(rng: np.random.Generator, inputs: list[tuple[str, np.ndarray]]) -> tup
 
 @pytest.mark.parametrize("edits", EDITS)
 def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
-    open_page: Open, made: dict[str, tuple[Recording, Path]], edits: int
+    open_page: Open, tmp_path: Path, edits: int
 ) -> None:
-    rng = np.random.default_rng(2017)
-    if edits < len(made):  # each third page; the sweep edits all of them
+    rng, made = np.random.default_rng(2017), _recordings()
+    if edits < 3 * len(made):  # each third page; the sweep edits all of them
         made = {
             name: one for i, (name, one) in enumerate(made.items()) if i % 3 == 0 or name in (*REFUSED, "attention")
         }
@@ -151,7 +147,9 @@ def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
     count["attention"] += edits - sum(count.values())
     outcomes: Counter[str] = Counter()
     largest = 0.0
-    for name, (recording, path) in made.items():
+    for name, record in made.items():
+        recording, path = record(), tmp_path / f"{name}.html"
+        to_html(recording, path, bugs=())
         inputs = _inputs(recording)
         starts = np.cumsum([0] + [array.size for _, array in inputs])
         drawn = [_draw(rng, inputs) for _ in range(count[name])]

@@ -104,9 +104,10 @@ def test_frequencies(turn: dict[str, Any], theta: float) -> None:
 @pytest.fixture
 def double_by_default() -> Iterator[None]:
     """Their stretch, of integers, has torch's default dtype."""
+    before = torch.get_default_dtype()  # not torch.float32, which means float64 here
     torch.set_default_dtype(torch.float64)
     yield
-    torch.set_default_dtype(torch.float32)
+    torch.set_default_dtype(before)
 
 
 @pytest.mark.parametrize("side", ["no mask", "right", "13 tokens"])

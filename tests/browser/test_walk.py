@@ -96,11 +96,13 @@ def look_at(page: Page, width: int, look: str) -> None:
 
 
 def walk(page: Page, recording: Recording) -> None:
-    """By step, by over, then printed. By over it takes 30 presses at most."""
+    """By step, by over, then printed. By over it takes 30 presses at most; 50 for an op of 40 lines, which has no call
+    to go over."""
     steps, clipped = page.evaluate(WALK, "next")
     assert steps == [step.index for step in stops(recording)] and clipped == []
     over, clipped = page.evaluate(WALK, "over")
-    assert over[0] == steps[0] and len(over) - 1 <= 30 and set(over) <= set(steps) and clipped == []
+    most = 50 if recording.name in ("delta_chunk", "channel_chunk") else 30
+    assert over[0] == steps[0] and len(over) - 1 <= most and set(over) <= set(steps) and clipped == []
     assert all(recording.calls[recording.steps[s].call].parent is None for s in over)
     page.emulate_media(media="print")
     until(page, f"document.querySelectorAll('#handout article').length === {len(steps)}")

@@ -4,7 +4,6 @@ import numpy as np
 
 from ....check.verify.catalogue.case import Random, Setup
 from ....school.show.stepper.examples import ALSO_CALLED, EXAMPLES, Example
-from ..chunked_delta.example import one_chunk
 from .op import channel_chunk
 
 
@@ -12,7 +11,7 @@ def _chunk(r: Random) -> Setup:
     keys, beta = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), np.array([0.5, 0.9, 0.7])
     decay = np.array([[-0.1] * 3, [-2.0] * 3])  # the first channel lasts, the second forgets
     q, v, memory = (r.normal(size=shape).round(1) for shape in ((3, 2), (3, 2), (2, 2)))
-    return Setup(one_chunk, (q, keys, v, decay, beta, memory), {"rule": channel_chunk})
+    return Setup(channel_chunk, (q, keys, v, decay, beta, memory))
 
 
 EXAMPLES["channel-chunk"] = Example("3 positions of Kimi's delta rule at once; the second channel fades faster", _chunk)

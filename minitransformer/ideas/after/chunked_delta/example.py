@@ -1,43 +1,17 @@
 """The stepper's example of the delta rule in a chunk."""
 
-from __future__ import annotations
-
-import math
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from ....check.verify.catalogue.case import Random, Setup
-from ....core.arrays.backend import Array, Pullback
 from ....school.show.stepper.examples import ALSO_CALLED, EXAMPLES, Example
 from .op import delta_chunk
-
-
-def one_chunk(
-    q: Array, k: Array, v: Array, decay: Array, beta: Array, memory: Array, rule: Callable[..., Any] = delta_chunk
-) -> tuple[Array, Pullback]:
-    """A text that fits into one chunk: its queries are scaled, and `rule` does the rest.
-
-    backward(dresult) returns (dq, dk, dv, ddecay, dbeta, dmemory).
-    """
-    factor = 1.0 / math.sqrt(q.shape[-1])
-    scaled = factor * q
-    result, chunk_backward = rule(scaled, k, v, decay, beta, memory)
-
-    def backward(dresult: Array) -> tuple[Array, ...]:
-        dscaled, dk, dv, ddecay, dbeta, dmemory = chunk_backward(dresult)
-        dq = factor * dscaled
-        return dq, dk, dv, ddecay, dbeta, dmemory
-
-    return result, backward
 
 
 def _chunk(r: Random) -> Setup:
     keys = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])  # the second key is like both others
     decay, beta = np.array([-0.1, -0.2, -0.3]), np.array([0.5, 0.9, 0.7])
     q, v, memory = (r.normal(size=shape).round(1) for shape in ((3, 2), (3, 2), (2, 2)))
-    return Setup(one_chunk, (q, keys, v, decay, beta, memory))
+    return Setup(delta_chunk, (q, keys, v, decay, beta, memory))
 
 
 EXAMPLES["delta-chunk"] = Example("3 positions of the gated delta rule at once, with keys of width 2", _chunk)

@@ -20,7 +20,17 @@ from kernel_checks import entered, require_rounded_alike, require_that_it_waits,
 from waiting import wait_until
 
 from minitransformer.ideas import GatedFeedForward
-from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention, RMSNorm
+from minitransformer.ideas.after.grouped import grouped
+from minitransformer.ideas.after.rotary import rotary_turn
+from minitransformer.layers import (
+    Cache,
+    EncoderLayer,
+    FeedForward,
+    KeyValueCache,
+    MultiHeadAttention,
+    Residual,
+    RMSNorm,
+)
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, twins
 from minitransformer.run.fast.row_blocks import learned_by
@@ -100,6 +110,22 @@ def test_a_token_on_the_cache_is_computed_as_in_the_textbook(
     assert sum(y is not None for y in taken) == 37, "every token after the prompt"
     assert found.dtype == np.float32
     require_rounded_alike([found], [rounded], [exact])
+
+
+def test_positions_that_are_given_are_those_of_the_turn(n_threads: int) -> None:
+    """As in a batch with padding on the left. The loop counts from the length of the cache."""
+    attention = grouped(12, 2, 1, 6, turn=rotary_turn(50.0))
+    layer = twin_of(
+        EncoderLayer.of(Residual(attention, RMSNorm(12), "pre"), Residual(FeedForward(12, 20), RMSNorm(12), "pre"))
+    )
+    x, places = tokens(2, 6), np.array([[0, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]])
+
+    def read(layer: Any) -> np.ndarray:
+        cache = KeyValueCache()
+        pieces = [(x[:, a:b], places[:, a:b]) for a, b in ((0, 3), (3, 4), (4, 5), (5, 6))]
+        return np.concatenate([layer(piece, cache=cache, positions=at)[0] for piece, at in pieces], axis=1)
+
+    np.testing.assert_allclose(read(layer), read(layer.textbook), rtol=1e-4, atol=1e-5)
 
 
 def test_the_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ of the work takes some rows of a matrix and computes one term of a sum:
 
 A sub-layer is one call of a loop, with its norms and the residual connection, so no Python runs between its products.
 There are two loops, for any attention and for any feed-forward network: parts.py turns each part of the tree, such as
-a norm or a turn, into numbers for them. (One loop for both would be compiled into slower code.)
+a norm or a turn, into numbers for them.
 """
 
 from __future__ import annotations

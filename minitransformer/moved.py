@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 _WINGS = {
@@ -14,6 +15,7 @@ _WINGS = {
 PLACES = {room: f"{wing}.{room}" for wing, rooms in _WINGS.items() for room in rooms.split()}
 PLACES |= {f"later.{file}": f"ideas.before.{file}" for file in ("convolutional", "recurrent_translator")}
 PLACES |= {"later": "ideas.after"}  # and of what came before the paper: ideas.before
+_FILES = {"course.memory": "school.course.memory_limit"}
 _NAMES = {"text.load_tokenizer": "text.load", "text.load_published": "text.load", "models.is_published": "models.load"}
 
 
@@ -27,6 +29,8 @@ def old_place(name: str) -> str | None:
     """What to say about an old name within the package; None for any other name."""
     if name in _NAMES:
         return f"minitransformer.{name} is gone; minitransformer.{_NAMES[name]} opens every kind"
+    if name in _FILES:
+        return f"minitransformer.{name} is minitransformer.{_FILES[name]} now"
     room = name.partition(".")[0]
     if room == "later":
         return "minitransformer.later is minitransformer.ideas now, with its folders before and after"
@@ -36,7 +40,8 @@ def old_place(name: str) -> str | None:
 def no_attribute(module: str, name: str) -> None:
     """Raise the error for a name that the package, or a file for users, does not have."""
     place = f"{module}.{name}".partition(".")[2]
-    told = old_place(place) if place in _NAMES or "." not in place else None
+    is_file = "." in place and os.path.isfile(os.path.join(os.path.dirname(__file__), *now(place).split(".")) + ".py")
+    told = old_place(place) if is_file or place in _NAMES or "." not in place else None
     raise AttributeError(f"module {module!r} has no attribute {name!r}" + (f": {told}" if told else ""))
 
 

@@ -37,6 +37,7 @@ def test_a_name_of_the_top_hands_on_its_room(name):
         ("published.llama", "what was in minitransformer.published is in minitransformer.ideas.published now"),
         ("later", "minitransformer.later is minitransformer.ideas now"),
         ("later.rotary", "minitransformer.later is minitransformer.ideas now"),
+        ("course.memory", "minitransformer.course.memory is minitransformer.school.course.memory_limit now"),
         ("text.load_published", "load_published is gone; minitransformer.text.load opens every kind"),
     ],
 )
@@ -58,6 +59,9 @@ def test_an_old_name_of_a_room_names_the_new_one():
             getattr(getattr(minitransformer, room), name)
         with pytest.raises(ImportError, match=told):
             exec(f"from minitransformer.{room} import {name}")
+    told = r"what was in minitransformer\.text is in minitransformer\.core\.text now"
+    with pytest.raises(AttributeError, match=told):  # a file, asked for as an attribute
+        getattr(minitransformer.text, "tokenizer")  # noqa: B009
     with pytest.raises(AttributeError, match=r"module 'minitransformer.text' has no attribute 'lod'$"):
         _ = minitransformer.text.lod
 

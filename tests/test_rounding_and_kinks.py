@@ -93,6 +93,24 @@ def rms_norm(x: np.ndarray, factor: float = 1.0) -> Any:
     return grown.astype(x.dtype), backward
 
 
+def partly_in_float32(k: np.ndarray, smooth: float, factor: float = 1.0) -> Callable[..., Any]:
+    """smooth Σ sin(x) + exp(k·x), whose second term, in float32, stands still over short steps. factor: of its slope."""
+
+    def f(x: np.ndarray) -> tuple[np.ndarray, Callable[..., Any]]:
+        grown = float(np.exp(np.float32((k * x).sum())))
+        return np.asarray(smooth * np.sin(x).sum() + grown), lambda dy: dy * (smooth * np.cos(x) + factor * grown * k)
+
+    return f
+
+
+@pytest.mark.parametrize("smooth", [0.0, 1.0])
+def test_a_part_in_float32_is_noticed_though_neighbours_are_rounded_alike(smooth: float) -> None:
+    for seed in (0, 1, 4, 6):
+        k, x = 0.3 * draw(5, seed=seed), draw(5, seed=100 + seed)
+        assert verdict(verify.gradients(partly_in_float32(k, smooth), x)) == "right", seed
+    assert verdict(verify.gradients(partly_in_float32(k, smooth, 1.1), x)) == "wrong"
+
+
 def test_float32_inside_is_noticed_from_the_values() -> None:
     report = verify.gradients(rms_norm, draw(3, 8))
     report.assert_ok()

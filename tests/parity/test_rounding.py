@@ -126,6 +126,13 @@ def test_attention_in_16_bits_is_as_near_as_they_allow(dtype: str) -> None:
     verify.check_gradients(lambda q, k, v: torch.softmax(3 * q @ k.mT, -1) @ v, q, k, v)
 
 
+@pytest.mark.parametrize("seed", [0, 2, 9])
+def test_softmax_that_is_nearly_one_hot_is_right_in_16_bits(seed: int) -> None:
+    """It keeps its output, which 16 bits round to 1."""
+    x, w, b = (draw(*shape, seed=seed + i).bfloat16() for i, shape in enumerate(((5, 6), (6, 2), (2,))))
+    verify.check_gradients(lambda x, w, b: torch.softmax(2 * (x @ w) + b, -1), x, w, b)
+
+
 class Keys(torch.nn.Module):
     """Attention of x to itself. No weight depends on the bias of the keys, so its gradient is zero but for rounding."""
 

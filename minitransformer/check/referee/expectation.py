@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import math
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ from .conventions import FROM_THE_FIRST_KEY
 from .diagnosis import Diagnosis, diagnose
 from .from_jax import from_jax
 from .from_pair import from_pair
-from .from_torch import from_torch
+from .from_torch import from_torch, kept_in
 from .other_forms import first_output
 from .results import OUTPUT
 
@@ -174,7 +176,9 @@ def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[
     half = next((dtype for dtype in ("bfloat16", "float16") if dtype in dtypes), None)
     form = _in_our_form(f, leaves, "float64")
     if half and form is not f:
-        form.as_given = half, _in_our_form(f, leaves, half)
+        in_torch = any(as_numpy(x) is not x for x in leaves)
+        keeping = functools.partial(kept_in, half) if in_torch else contextlib.nullcontext
+        form.as_given = half, _in_our_form(f, leaves, half), keeping
     try:
         return form, gradients(form, *inputs, **options)
     except (TypeError, ValueError):

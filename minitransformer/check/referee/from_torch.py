@@ -59,6 +59,16 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     return made
 
 
+def kept_in(dtype: str) -> Any:
+    """A context in which autograd keeps each tensor with numbers that are rounded to a narrower dtype."""
+    torch = library("torch", "torch")
+
+    def rounded(x: Any) -> Any:
+        return x.to(getattr(torch, dtype)).to(x.dtype) if x.is_floating_point() else x
+
+    return torch.autograd.graph.saved_tensors_hooks(rounded, lambda x: x)
+
+
 class _Torch:
     """How one function is run: from arrays to tensors and back."""
 

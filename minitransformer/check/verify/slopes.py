@@ -21,7 +21,8 @@ Probe = Callable[[np.ndarray], np.ndarray]  # a displacement of one array to the
 
 _GRID = 3e-8  # eleven points so far apart, relative to the array, lie in several cells of float32
 _COARSER = (1e-6, 3e-5, 1e-3, 3e-2)
-_POINTS = 11
+# Not at equal distances, or neighbours might all be rounded alike.
+_POINTS = np.arange(11) + 0.8 * (0.618 * np.arange(11) % 1.0)
 COARSE = 1e-12  # what rounds by more than this is not float64
 
 
@@ -139,29 +140,31 @@ class Around:
         return sorted(again, key=lambda slope: -slope.step)
 
     def measure(self, rng: np.random.Generator) -> None:
-        """Measure how f rounds here, once, on the finest grid on which it moves from point to point.
+        """Measure how f rounds here, once, on grids on which it moves from point to point.
 
-        The median leaves out a kink, which is in few of the differences.
+        The median leaves out a kink, which is in few of the differences. What rounds much is measured on two grids. A
+        part that rounds much may stand still on a fine grid while the rest of f moves, so there are three for the rest.
         """
         if self.rounding is not None:
             return
         signs = rng.choice([-1.0, 1.0], self.value.shape)
         sizes = np.where((self.value == 0.0) | ~np.isfinite(self.value), self.typical, abs(self.value))
         direction = sizes * signs * rng.uniform(0.5, 1.0, size=self.value.shape)
-        self.rounding = np.zeros(self.output.shape)
+        self.rounding, measured = np.zeros(self.output.shape), 0
+        weights = [_higher_differences(_POINTS, order) for order in (3, 4, 5)]
         for grid in (max(_GRID, 0.25 * self.eps), *_COARSER):
-            table = np.stack([self.at(i * grid * direction) - self.output for i in range(_POINTS)])
+            table = np.stack([self.at(point * grid * direction) - self.output for point in _POINTS])
             table = self.upstream * np.where(np.isfinite(table), table, 0.0)
-            moves = np.diff(table, axis=0).reshape(_POINTS - 1, -1).any(axis=1)
-            if moves.mean() < 0.75:
-                continue  # it rounds so much that it does not see all of these changes
-            found = []
-            for order in (3, 4, 5):
-                differences = abs(np.diff(table, order, axis=0)) / math.sqrt(math.comb(2 * order, order))
-                found.append(1.5 * np.median(differences, axis=0))
-            before, self.rounding = self.rounding, np.maximum(self.rounding, np.min(found, axis=0))
-            if before.any() or self.precision < COARSE:
-                return  # what rounds much is measured on two grids: neighbours on the finer one may be rounded alike
+            jumps = abs(np.diff(table, axis=0))
+            if jumps.reshape(len(jumps), -1).any(axis=1).mean() < 0.75:  # it rounds so much that it does not see all
+                if self.eps < COARSE:
+                    self.rounding = np.maximum(self.rounding, 0.5 * jumps.max(axis=0))
+                continue
+            found = [1.5 * np.median(abs(np.tensordot(each, table, 1)), axis=0) for each in weights]
+            was_coarse, measured = self.precision > COARSE, measured + 1
+            self.rounding = np.maximum(self.rounding, np.min(found, axis=0))
+            if measured == 3 or (measured == 2 and was_coarse):
+                return
 
     @property
     def precision(self) -> float:
@@ -185,6 +188,19 @@ class Around:
         wide = Around(lambda moved: self.probe(moved.astype(np.longdouble)), self.value, output, self.upstream, eps)
         wide.largest = self.largest
         return wide
+
+
+def _higher_differences(points: np.ndarray, order: int) -> np.ndarray:
+    """Weights, a row for each run of neighbours, that a polynomial of lower degree makes zero; their squares sum to 1.
+
+    Divided differences: w_j in proportion to 1 / prod_{m != j} (t_j - t_m).
+    """
+    rows = np.zeros((len(points) - order, len(points)))
+    for i, row in enumerate(rows):
+        run = points[i : i + order + 1]
+        weights = 1.0 / (run[:, None] - run + np.eye(order + 1)).prod(axis=1)
+        row[i : i + order + 1] = weights / np.linalg.norm(weights)
+    return rows
 
 
 def estimates(slopes: list[Slope]) -> Iterator[Estimate]:

@@ -94,7 +94,7 @@ def rms_norm(x: np.ndarray, factor: float = 1.0) -> Any:
 
 
 def partly_in_float32(k: np.ndarray, smooth: float, factor: float = 1.0) -> Callable[..., Any]:
-    """smooth Σ sin(x) + exp(k·x), whose second term, in float32, stands still over short steps. factor: of its slope."""
+    """smooth Σ sin(x) + exp(k·x), whose second term is in float32 and stands still over short steps."""
 
     def f(x: np.ndarray) -> tuple[np.ndarray, Callable[..., Any]]:
         grown = float(np.exp(np.float32((k * x).sum())))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -16,13 +15,13 @@ from .comparing import Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, Unreadable
 from .functions import FUNCTIONS
-from .mending import slash_readings, tightened, unclear_slashes
+from .mending import by_entries, slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .reading import Reader
 from .recognising import TOTAL
 from .rewriting import letters_of, renamed, times
 from .shifting import computed, index_of, indices_of, letters, terms
-from .tree import Delta, Node, Number, Over, Ref, Terms, free, names
+from .tree import Delta, Node, Number, Over, Ref, Terms, free, names, written
 from .values import Value
 
 TWO_READINGS = (
@@ -33,11 +32,6 @@ TWO_READINGS = (
 def name_of(defined: Node | None) -> str:
     """The name that a first line defines, or nothing."""
     return defined.name if isinstance(defined, Ref) else ""
-
-
-def like_a_gradient(name: str) -> bool:
-    """Whether a name is d and that of an array, as people write arrays: dx, dW_1, dX̂, not diff."""
-    return bool(re.match(rf"d{parsing.LETTER}(?![^\W\d_]{{2}})", name))
 
 
 def _letters(label: str) -> list[str]:
@@ -75,15 +69,19 @@ class Definitions:
 
     def __init__(self, known: Names, reader: Reader, trial: Trial) -> None:
         self.known, self.reader, self.trial = known, reader, trial
+        self.entries = False  # whether a dot of the last side is read entry by entry
 
     def side(self, side: Any, indices: Iterable[str]) -> Node:
         """A side as a tree; the indices of the other side are indices here as well."""
         self.reader.bound = list(indices)
         self.reader.comparing = 0
-        self.reader.swallowed = False
+        self.reader.swallowed = self.entries = False
         tree = self.reader.expression(side)
-        tight = tightened(tree)
-        return tight if tight is not tree and not self.value(tree) and self.value(tight) else tree
+        for other in (tightened(tree), by_entries(tree)):
+            if other != tree and not self.value(tree) and self.value(other):
+                self.entries = "·" in written(tree) and "·" not in written(other)
+                return other
+        return tree
 
     def value(self, tree: Node) -> Value | None:
         """The value of an expression on the first draw, in the first way in which it can be computed."""
@@ -220,42 +218,6 @@ class Definitions:
             return False
         tree = self.side(right, ())
         return name in names(tree) and not free(tree) and self.trial.draws[0].computer().of(tree).rank == 0
-
-    def remark(self, defined: Node) -> str:
-        """Says so if a name is zero, or looks like a gradient although there is nothing of which it is one."""
-        name = name_of(defined)
-        if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
-            return f"{name} is zero on all numbers tried. Is that meant?"
-        if not like_a_gradient(name):
-            told = self._unusual(self.trial.draws[0].values[name])
-            return told or (self._of_nothing(name) if re.match("δ|delta", name) else "")
-        like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
-        told = f" Is it d{like[0]}?" if like else ""
-        return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
-
-    def _of_nothing(self, name: str) -> str:
-        """Says so if a δ is not the derivative of the loss by anything above, as people mean it to be."""
-        draw = self.trial.draws[0]
-        loss, value = self.known.loss(), draw.values[name]
-        if loss is None or value.labels:
-            return ""
-        for other in self.known.defined:
-            if other not in (name, loss) and draw.values[other].array.shape == value.array.shape:
-                with contextlib.suppress(Fault, Unreadable, Inexact):
-                    if np.allclose(draw.gradient(other, loss), value.array):
-                        return ""
-        return f"{name} is not the derivative of {loss} by a name above. Is that meant?"
-
-    def _unusual(self, value: Value) -> str:
-        """Says so if columns sum to one where rows usually do, or if a variance is divided by n - 1."""
-        array = value.array
-        if array.ndim == 2 and np.all(array >= 0) and np.allclose(array.sum(axis=0), 1) and array.shape[0] > 1:
-            return "" if np.allclose(array.sum(axis=1), 1) else "Its columns sum to one, not its rows. Is that meant?"
-        for other in list(self.trial.draws[0].values.values()):
-            spread = other.array.ndim == array.ndim + 1 and other.array.shape[:-1] == array.shape
-            if spread and np.allclose(array, other.array.var(axis=-1, ddof=1)):
-                return "This variance is divided by n - 1. LayerNorm's is divided by n. Is that meant?"
-        return ""
 
     def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""

@@ -121,7 +121,13 @@ def statements(text: str) -> list[Statement]:
 def _given(bare: str) -> str | None:
     """What a line gives; None if it is no such line."""
     word = _GIVEN.match(bare)
-    shapes = ":" in bare or "∈" in bare or "\\in" in bare or " in " in bare or "=" not in bare
+    shapes = (
+        re.search(r":|\b[^\W\d]\w*\s*=\s*\(\w+(?:,\s*\w*)*\)", bare)
+        or "∈" in bare
+        or "\\in" in bare
+        or " in " in bare
+        or "=" not in bare
+    )
     if word and shapes and not re.match(r"let\s+\S+\s*=", bare, re.I):
         return bare[word.end() :].strip()
     return bare if _ONLY_GIVEN.match(bare) and not _equals_outside(bare) else None

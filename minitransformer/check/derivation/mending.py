@@ -47,6 +47,15 @@ def tightened(node: Node) -> Node:
     return node
 
 
+def by_entries(node: Node) -> Node:
+    """x · y read as x ⊙ y; an equal node if there is no such product."""
+    for name, place, part in list(children(node)):
+        node = with_child(node, name, place, by_entries(part))
+    if isinstance(node, Product) and "·" in node.marks:
+        return replace(node, marks=tuple("⊙" if mark == "·" else mark for mark in node.marks))
+    return node
+
+
 def slash_readings(node: Node) -> Iterator[Node]:
     """a / b c read as a / (b c), a / sum_j b_j c as (a / sum_j b_j) c, and P ⊙ A B as P ⊙ (A B)."""
     tight = tightened(node)

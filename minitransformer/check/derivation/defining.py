@@ -13,13 +13,13 @@ import numpy as np
 from . import parsing
 from .comparing import Trial
 from .explaining import free_alone
-from .faults import Fault, Inexact, Unreadable
+from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .functions import FUNCTIONS
 from .mending import by_entries, slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .reading import Reader
 from .recognising import TOTAL
-from .rewriting import letters_of, renamed, times
+from .rewriting import letters_of, put_in, renamed, times
 from .shifting import computed, index_of, indices_of, letters, terms
 from .tree import Delta, Node, Number, Over, Ref, Terms, free, names, written
 from .values import Value
@@ -101,7 +101,7 @@ class Definitions:
         found = self.reader.found(name, after)
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self.side(right, ()))
-        if part := self._part_of(name, after, right):
+        if part := self._part_of(name, after, right) or self._entry_of(name, after, right):
             return part
         if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after, right):
             return None
@@ -192,21 +192,40 @@ class Definitions:
         tree = self.side(right, sorted(set[str]().union(*map(letters, own))))
         return self._define_shifted(name, tuple(own), tree, 0)
 
+    def _entry_of(self, name: str, after: list[Any], right: Any) -> Node | None:
+        """y_{i1} = ..., where dy is given, says what one column of y is, and other lines say what the others are."""
+        given, made = self.known.given.get(f"d{name}"), self.known.defined.get(name)
+        label = parsing.label_of(after[0]) if len(after) == 1 else None
+        if given is None or label is None or label[0] != "_" or name in self.known.given or (made and not made.parts):
+            return None
+        with contextlib.suppress(Unreadable):
+            own = indices_of(label[1:], len(given.axes))
+            numbers = [index for index in own if index.isdigit()]
+            there = {index for made in [made] if made for index, _ in made.parts}
+            if len(own) != len(given.axes) or len(numbers) != 1 or numbers[0] in there or any(map(computed, there)):
+                return None
+            tree = self.side(right, [index for index in own if index not in numbers])
+            value = self.value(tree)
+            return self._define_shifted(name, own, tree, 0) if value is None or value.rank == 0 else None
+        return None
+
     def _define_shifted(self, name: str, indices: tuple[str, ...], tree: Node, more: int) -> Node:
         """h_{t+1} = ... says what h_t is; y_{2i} = ... is a part of y, and other lines have the other parts."""
         indices, tree = _from_here(indices, tree)
-        if not any(map(computed, indices)):
+        parted = [n for n, index in enumerate(indices) if computed(index) or index.isdigit()]
+        if not parted:
             return self._define(name, indices, tree, rank=len(indices) + more)
-        (at,) = (n for n, index in enumerate(indices) if computed(index))
-        _stride(indices[at])
+        (at,) = parted
+        if computed(indices[at]):
+            _stride(indices[at])
         used = letters_of(tree).union(*map(letters, indices))
         new = next(letter for letter in "jklmnpqrsuvw" if letter not in used and letter not in self.known.sizes)
         made = self.known.defined.pop(name, None)
         parts = (*(made.parts if made else ()), (indices[at], tree))
         sums = []
         for index, body in parts:
-            (letter,) = letters(index)
-            sums.append(Over("sum", (letter,), times(Delta(new, index), body)))
+            body = times(Delta(new, index), body)
+            sums.append(Over("sum", tuple(letters(index)), body) if computed(index) else body)
         whole = Terms(("+",) * len(sums), tuple(sums))
         self._define(name, (*indices[:at], new, *indices[at + 1 :]), whole, rank=len(indices), parts=parts)
         return Ref(name, indices)
@@ -266,20 +285,30 @@ class Definitions:
                 continue
             letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
             axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
-            self.known.defined[name] = replace(definition, rank=values[0].rank, axes=axes)
+            self._come_by(replace(definition, rank=values[0].rank, axes=axes))
             for draw, value in zip(self.trial.draws, values, strict=True):
                 draw.values[name] = value
             with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
                 self.trial.wide.define(self.known.defined[name])
             try:
                 self.trial.exact.define(definition)
-            except (Inexact, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
+            except (Inexact, OutOfTime, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
                 self.trial.exact.values[name] = Value(
                     np.array(np.nan)
                 )  # of no exact type, so that nothing exact uses it
             return Ref(name, indices)
         assert problem is not None
         raise problem
+
+    def _come_by(self, new: Definition) -> None:
+        """Take in a definition. If its right side stands in ones above, as in y = σ(W x), a = W x, they come by it."""
+        made = list(self.known.defined.items())
+        at = len(made)
+        if not (isinstance(new.tree, Ref | Number) or new.indices or new.parts):
+            trees = [put_in(each.tree, new.tree, Ref(new.name)) for _, each in made]
+            at = next((n for n, (_, each) in enumerate(made) if trees[n] is not each.tree), at)
+            made = [(name, replace(each, tree=tree)) for (name, each), tree in zip(made, trees, strict=True)]
+        self.known.defined = dict([*made[:at], (new.name, new), *made[at:]])
 
     def _drawn_again(self, definition: Definition) -> list[Value]:
         """Roots and logarithms need positive numbers: of one given array if that is enough, else of all they use."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from .comparing import Trial
 from .edits import Edit, Edits
 from .faults import OutOfTime
-from .known_forms import known_forms
+from .known_forms import known_forms, missing_matrices
 from .rewriting import everywhere, rebuilt, times
 from .tree import Call, Node, Number, Over, Product, Ref, children, names, with_child
 
@@ -101,7 +101,7 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
     fits = trial.test_of(left, right)
     edits = Edits(left, right, trial.known)
     with contextlib.suppress(OutOfTime):  # the line is wrong all the same
-        for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others()):
+        for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others(), missing_matrices(edits)):
             if time.monotonic() > until:
                 break
             if fits(edit.tree) and trial.compare(left, edit.tree).right:

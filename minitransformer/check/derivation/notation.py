@@ -137,6 +137,7 @@ def plain(text: str) -> str:
     text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
     for sign, letter in _PLAIN.items():
         text = text.replace(sign, letter)
+    text = re.sub(r"(?<=[\w)\]])\.T\b", "ᵀ ", text)
     text = re.sub(r"\*\*", "^", text)
     text = re.sub("[" + "".join(_BELOW) + "]+", _below, text)
     text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)

@@ -294,7 +294,7 @@ READINGS = {  # what people type, and what is said of it
     "y = tanh(W x)\na = W x\nda = dy ⊙ (1 - y^2)": "",
     "y = W.T\ny^T = W": "",
 }
-SHAPES = ("x, w: (n)", "x[n], w (n)", "x: (n,), w: (n,)", "x of shape (n), w = (n)", "x: n, w: n", "We are given x, w ∈ R^n")
+SHAPES = ("x, w: (n)", "x[n], w (n)", "x: (n,), w: (n,)", "x of shape (n), w = (n)", "We are given x, w ∈ R^n")
 
 
 @pytest.mark.parametrize("text", READINGS)

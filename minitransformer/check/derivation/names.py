@@ -29,6 +29,8 @@ KINDS |= {
     "boolean": "mask",
     "nonnegative": "positive",
 }
+_CLEAR, _END, _CLOSE = r"(?<![A-Za-z])", r"(?![A-Za-z])", r"(?=[a-z](?![A-Za-z]))"  # s, and the s of st+j
+_DOT = r"(?:·|\*|⋅|\\cdot|\\,)"
 _ALONE = {"eps", "ε", "τ", "η", "T", "λ"}  # in `eps, x: (n)` these are numbers
 MOST = 200  # names
 LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
@@ -116,7 +118,7 @@ class Names:
         """The line with 3t for the s·t in x_{s·t+j}, if s is a number; and the names like s that are new in this."""
         new = []
         for array, inside in re.findall(r"([^\W\d_]\w*?)_\{([^{}]*)\}", text):
-            for name in [name for name in self.numbers if re.search(_stride(name, inside), inside)]:
+            for name in self._whole(inside):
                 if name not in self.strides:
                     self.strides[name] = 2 if self.strides else 3
                     new.append(name)
@@ -125,11 +127,22 @@ class Names:
 
         def tried(match: re.Match[str]) -> str:
             inside = match[0]
-            for name, number in self.strides.items():
-                inside = re.sub(_stride(name, inside), str(number), inside)
-            return inside
+            for name in self._whole(inside):
+                inside = re.sub(rf"{_CLEAR}{name}(?:{_END}|{_CLOSE})", f"{self.strides[name]}", inside)
+            return re.sub(rf"([a-z])\s*{_DOT}\s*(\d+)", r"\2\1", inside)
 
         return re.sub(r"_\{[^{}]*\}", tried, text), new
+
+    def _whole(self, inside: str) -> list[str]:
+        """The numbers in an index: if one multiplies a letter, all that stand there; else those that are words."""
+        if not re.search("[+-]", inside):
+            return [
+                name for name in self.numbers if re.search(rf"{_CLEAR}{name}\s*{_DOT}|{_DOT}\s*{name}{_END}", inside)
+            ]
+        there = [n for n in self.numbers if re.search(rf"{_CLEAR}{n}(?:{_END}|{_CLOSE})", inside)]
+        times = rf"(?:\s*{_DOT}|\s+)\s*[a-z]|{_CLOSE}"
+        multiplies = any(re.search(rf"{_CLEAR}{n}(?:{times})|{_DOT}\s*{n}{_END}", inside) for n in there)
+        return [name for name in there if multiplies or len(name) > 2]
 
     def axes(self, name: str) -> tuple[str, ...]:
         """The sizes along the axes of an array, as letters; of a gradient those of its array."""
@@ -286,12 +299,6 @@ class Names:
             self.multiples[letter] = 2
             return Fraction(times, 2), letter
         return times, letter
-
-
-def _stride(name: str, inside: str) -> str:
-    """The pattern of a name that an index is multiplied with: s·t, s t, and st beside a plus or a minus."""
-    close = r"|(?=[a-z](?![A-Za-z]))" if len(name) == 1 and re.search("[+-]", inside) else ""
-    return rf"(?<![A-Za-z]){re.escape(name)}(?:\s*(?:·|\*|⋅|\\cdot|\\,|\s)\s*(?=[a-z]){close})"
 
 
 def as_sizes(node: Node, known: Names) -> Node:

@@ -90,13 +90,13 @@ def causal_sums(a: Array, b: Array, c: Array, block: int, state: Array | None = 
     xp = array_module(a)
     if state is None:
         state = xp.zeros((*a.shape[:-2], b.shape[-1], c.shape[-1]), a.dtype)
-    sums = []
+    sums = xp.zeros((*a.shape[:-1], c.shape[-1]), a.dtype)
     for start in range(0, a.shape[-2], block):
         rows = slice(start, start + block)
         near = xp.tril(a[..., rows, :] @ b[..., rows, :].swapaxes(-1, -2))
-        sums.append(a[..., rows, :] @ state + near @ c[..., rows, :])
+        sums[..., rows, :] = a[..., rows, :] @ state + near @ c[..., rows, :]
         state = state + b[..., rows, :].swapaxes(-1, -2) @ c[..., rows, :]
-    return xp.concatenate(sums, axis=-2), state
+    return sums, state
 
 
 def _later_sums(a: Array, b: Array, c: Array, block: int) -> Array:

@@ -19,7 +19,6 @@ from .foreign import as_array
 from .recorder import Recorder, Watch
 from .values import Value, host_copy, is_array, keep, same_numbers
 
-
 _WRITES = re.compile(r"\s*(\w+)\[.*\] [-+*/]?= ")  # rows of an array
 
 

@@ -280,8 +280,8 @@ class Blocks:
             home, gradient = self._transposed.get(there, there), (self._home(bound.serial), there in self._transposed)
             whole = bound.call.forward_call == 0 if home in self._inputs else home in self._parameters
             if bound.in_place and whole:  # one array, to which parts were added: only what it holds at the end
-                parts = [(self.recording.binding(serial)[1], turned) for serial, turned in found.get(home, [])]
-                found[home] = [(b.serial, turned) for b, turned in parts if (b.call, b.name) != (bound.call, bound.name)]
+                earlier = {b.serial for group in bound.call.bound[bound.name] for b in group}
+                found[home] = [part for part in found.get(home, []) if part[0] not in earlier]
             if whole and gradient not in found.setdefault(home, []):
                 found[home].append(gradient)
         added = parameter_gradients(self.recording)

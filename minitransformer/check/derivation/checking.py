@@ -120,6 +120,10 @@ class Checker:
         return " ".join(told)
 
     def _equation(self, number: int, text: str) -> Line:
+        if re.match(r"(if|for|case|when)\b[^:]*[=≠][^:]*:", text):
+            raise Unreadable(
+                "Two cases are one equation, with δ: ∂y_i/∂x_j = y_i (δ_ij - y_j). The cases cannot be read."
+            )
         plain, strides = self.known.with_strides(text)
         if strides:
             self.trial.again()

@@ -121,18 +121,22 @@ def _below(match: re.Match[str]) -> str:
     return "_{" + inside + "}" if set("+-") & set(inside) else "_" + inside
 
 
+_OVER = r"([a-z](?:[ ,]?[a-z]){0,2}|[a-z]\s*(?:[≤≥≠<>]=?|!=)\s*[a-z])"
+
+
 def _over_letters(match: re.Match[str]) -> str:
     """∑i A_ij is sum_i A_ij, if the letters are indices of what follows."""
     indices = "".join(re.findall(r"_(\{[^{}]*\}|\w+)", match.string[match.end() :]))
-    found = re.sub("[ ,]", "", match[1])
-    return f" sum_{found}" if set(found) <= set(indices) else match[0]
+    letters = re.findall("[a-z]", match[1])
+    return f" sum_{{{match[1].replace(' ', '')}}}" if set(letters) <= set(indices) else match[0]
 
 
 def plain(text: str) -> str:
     """A line in the notation of grammar.lark."""
     text = unicodedata.normalize("NFC", from_latex(text))
     text = re.sub("ᵀ|⊤", "ᵀ", text)
-    text = re.sub(r"(?:[∑Σ]|\bsum\b)\s*([a-z](?:[ ,]?[a-z]){0,2})(?=\s|\()", _over_letters, text)
+    text = re.sub(rf"(?:[∑Σ]|\bsum\b)(?:\s+over(?:\s+all)?)?\s*{_OVER}(?:\s+of\b)?(?=\s|\()", _over_letters, text)
+    text = re.sub(r"δ([a-z]{2})(?![A-Za-z_])", r"δ_\1", text)
     text = re.sub(r"\(d ([^()/]+)\)/\(d ([^()/]+)\)", r"(∂ \1)/(∂ \2)", text)  # dL/dx, with spaces behind d
     text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
     for sign, letter in _PLAIN.items():

@@ -120,6 +120,7 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "\n" * 2000: "1000 are the limit",
     "given x: (n)\n" + "y = " + "x " * 5000: "2000 characters",
     "given x: (n)\nx_i (x_i - 1)": "no sign =",
+    "given x: (n)\nif i = j: y_i = x_i": "Write the cases as one equation, with δ_ij",
     "__import__('os').system('ls') = 1": "not part of the notation",
 }
 
@@ -284,7 +285,8 @@ def test_new_name_that_looks_like_a_gradient_is_told() -> None:
 WEIGHTS = "given A: (m, n), B: (n, p), C: (m, n), x: (n), W: (m, n), z: (n), Q: (n, n), dy: (m)\n"
 READINGS = {  # what people type, and what is said of it
     "s_j = ∑i A_ij\nt_j = \\sum i A_ij\ns_j = t_j": "",
-    "L = ∑ij A_ij\nL = Σi,j A_ij": "",
+    "L = ∑ij A_ij\nL = sum over i,j of A_ij": "",
+    "s_i = sum j≤i A_ij\ns_i = sum_{j≤i} A_ij": "",
     "D = A • B\nD = A B": "",
     "D = A · C\nD = A ⊙ C": "The dot is read as ⊙, entry by entry.",
     "s = x · z\ns = x^T z": "The dot is read as the plain product, a number for two vectors; for entries write ⊙.",

@@ -121,9 +121,7 @@ class Checker:
 
     def _equation(self, number: int, text: str) -> Line:
         if re.match(r"(if|for|case|when)\b[^:]*[=≠][^:]*:", text):
-            raise Unreadable(
-                "Two cases are one equation, with δ: ∂y_i/∂x_j = y_i (δ_ij - y_j). The cases cannot be read."
-            )
+            raise Unreadable("Write the cases as one equation, with δ_ij, which is 1 where i = j and else 0.")
         plain, strides = self.known.with_strides(text)
         if strides:
             self.trial.again()

@@ -1,6 +1,7 @@
 """Written derivations: right ones are accepted, wrong ones refused at their line, and nothing typed does harm."""
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -331,6 +332,13 @@ def test_known_definitions_are_asked_about() -> None:
         assert told in message and bool(told) == bool(message)
     report = verify.derivation(start + "O = softmax(Q K^T / √d) V\nDV = softmax(Q K^T / √d)^T dO")
     assert not report.ok and "Is it dV?" in report.lines[-1].message
+
+
+def test_a_page_without_scipy_still_finds_the_slip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    start = "given S: (T, n), dA: (T, n)\nA = softmax(S)\n"
+    report = verify.derivation(start + "dS = A ⊙ (dA - rowsum(dA))")
+    assert report.first_wrong == 3 and report.lines[-1].repair == "Is the factor A missing at dA?", str(report)
 
 
 def test_report_shows_itself() -> None:

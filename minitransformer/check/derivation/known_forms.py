@@ -74,7 +74,7 @@ def missing_matrices(edits: Edits) -> Iterator[Edit]:
     for part, way in edits.places():
         for array in arrays:
             for new in (array, Transposed(array)):
-                for product in (times(part, new), times(new, part)):
+                for product in (Product(("⊙",), (new, part)), times(part, new), times(new, part)):
                     told = f"Is the factor {written(new)} missing at {written(part, 'factor')}?"
                     yield Edit(rebuilt(way, product), told, "matrix", written(new))
 

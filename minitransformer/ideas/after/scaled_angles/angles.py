@@ -86,8 +86,8 @@ def yarn(
     turns, _ = plain(base, width)
     low = width * np.log(trained / (2.0 * np.pi * fast)) / (2.0 * np.log(base))
     high = width * np.log(trained / (2.0 * np.pi * slow)) / (2.0 * np.log(base))
-    first = max(0.0, np.floor(low) if truncate else low)
-    last = min(width - 1.0, np.ceil(high) if truncate else high)
+    first = np.maximum(0.0, np.floor(low) if truncate else low)
+    last = np.minimum(width - 1.0, np.ceil(high) if truncate else high)
     span = last - first if last != first else 0.001
     ramp = (np.arange(width // 2) - first) / span
     keep = 1.0 - np.clip(ramp, 0.0, 1.0)

@@ -102,7 +102,7 @@ def write_gguf(
             case list():
                 writer.add_array(name, value)
     for name, x in (tensors_of(model) if tensors is None else tensors).items():
-        if quantized is not None and x.ndim == 2:
+        if quantized is not None and x.ndim > 1:
             writer.add_tensor(name, gguf.quantize(x, quantized), raw_dtype=quantized)
         else:
             writer.add_tensor(name, x)

@@ -5,6 +5,7 @@ The rules are those of llama.cpp, convert_hf_to_gguf.py: what set_gguf_parameter
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 from test_gguf import write_gguf
 
+from minitransformer.cli import main
 from minitransformer.models import from_pretrained
 
 from . import test_pretrained as pretrained
@@ -222,3 +224,39 @@ def test_a_converted_model_is_theirs(tmp_path: Path, kind: str, architecture: st
         expected = theirs(ids, **extra)[0].numpy()
     near = 1e-6 if kind == "mamba2" else 1e-9  # Mamba-2's file has exponentials of what a folder has
     np.testing.assert_allclose(ours(*given)[0], expected, rtol=0, atol=near)
+
+
+def test_experts_of_four_bits_are_read_as_their_library_unpacks_them(tmp_path: Path) -> None:
+    """MXFP4, in which gpt-oss is published: 32 numbers of four bits share a power of two."""
+    kind = gguf.GGMLQuantizationType.MXFP4
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "head_dim": 8, "intermediate_size": 32}
+    theirs = pretrained.theirs_of(pretrained.Case("gpt_oss", "GptOssForCausalLM", _GPT_OSS | sizes))
+    exact, more = converted("gpt-oss", "GPT_OSS", theirs), metadata("gpt-oss", theirs.config)
+    unpacked = {name: gguf.dequantize(gguf.quantize(x, kind), kind) if x.ndim > 1 else x for name, x in exact.items()}
+    packed = write_gguf(tmp_path / "a.gguf", AsOurs(), kind, "gpt-oss", exact, **more)  # type: ignore[arg-type]
+    plain = write_gguf(tmp_path / "b.gguf", AsOurs(), None, "gpt-oss", unpacked, **more)  # type: ignore[arg-type]
+    ours, expected = from_pretrained(packed).state(), from_pretrained(plain).state()
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("kind, of_hidden", [(1, lambda x: x.mean(0)), (2, lambda x: x[0]), (3, lambda x: x[-1])])
+def test_embed_takes_the_token_that_a_file_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: int, of_hidden: Any
+) -> None:
+    theirs = pretrained.theirs_of(pretrained.Case("bert", "BertModel", _SIZES))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"▁{name}" for name in "abcdefgh")]
+    tokenizer = {
+        "model": "bert", "tokens": words, "token_type": [3] * 5 + [1] * 8, "padding_token_id": 0, "cls_token_id": 2,
+        "unknown_token_id": 1, "seperator_token_id": 3,
+    }  # fmt: skip
+    more = metadata("bert", theirs.config) | {f"tokenizer__ggml__{name}": x for name, x in tokenizer.items()}
+    more["llama__pooling_type"] = kind
+    path, tensors = tmp_path / "a.gguf", converted("bert", "BERT", theirs)
+    write_gguf(path, AsOurs(), None, "bert", tensors, **more)  # type: ignore[arg-type]
+    assert main(["embed", "--model", str(path), "b a d", "--json"]) == 0
+    with torch.no_grad():
+        vector = of_hidden(theirs(torch.tensor([[2, 6, 5, 8, 3]]))[0][0]).numpy()
+    found = json.loads(capsys.readouterr().out)["vectors"][0]
+    np.testing.assert_allclose(found, vector / np.linalg.norm(vector), rtol=0, atol=1e-5)

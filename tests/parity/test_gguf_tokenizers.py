@@ -1,4 +1,4 @@
-"""Tokenizers in .gguf files beside other programs: patterns by the library `regex`, words and pieces by Hugging Face."""
+"""Tokenizers in .gguf files: patterns beside the library `regex`, words and pieces beside Hugging Face's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from minitransformer.ideas.published.gguf_tokenizers import of_file
 
 pytestmark = pytest.mark.parity
 TEXT = (
-    "Hello, WORLD!\r\n it's 12345 don'T  naïve été…  x_y == (a[1]);\n\n\tdef f(x):\n  return 3.14 ,.Foo 東京 は日本の首都 "
-    "한국어 Привет МИР ქართული ΟΔΟΣ १२ \U0001d54f-ray é "
+    "Hello, WORLD!\r\n it's 12345 don'T  naïve été…  x_y == (a[1]);\n\n\tdef f(x):\n  return 3.14 ,.Foo 東京 "
+    "は日本の首都 한국어 Привет МИР ქართული ΟΔΟΣ १२ \U0001d54f-ray é "
 )  # fmt: skip
 V3 = [
     r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -27,7 +27,8 @@ V3 = [
 CODER = [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}"]
 # Of its list of letters those that stand in the text; Georgian and the letter of mathematics are not in the list.
 LLM = [
-    r"[\r\n]", r"\s?[A-Za-zÀ-ÖØ-öø-ƺΑ-ΡΣ-ϵϷ-ҁ]+", r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}+",
+    r"[\r\n]", r"\s?[A-Za-zÀ-ÖØ-öø-ƺΑ-ΡΣ-ϵϷ-ҁ]+", r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$",
+    "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}+",
 ]  # fmt: skip
 
 

@@ -110,12 +110,11 @@ layer_norm_eps           =  rms_norm_eps
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """How many types of tokens there are. What a vector for the text is made of changes no vector of a token."""
+    """How many types of tokens there are."""
     types = stored.get("token_types.weight")
     if types is None:
         raise ValueError("token_types.weight is missing: a BERT has types of tokens")
     fields.only(**{"bert.attention.causal": False})
-    fields.get("bert.pooling_type")
     return {"architectures": ["BertModel"], "type_vocab_size": types.shape[0]}
 
 

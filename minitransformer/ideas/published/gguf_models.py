@@ -52,7 +52,7 @@ context_length        size  max_position_embeddings
 """
 _ALWAYS = "model_type", "architectures", "vocab_size", "tie_word_embeddings"
 _FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
-_IGNORED = "*.vocab_size"  # the table of tokens shows it
+_IGNORED = "*.vocab_size *.pooling_type"  # the table of tokens shows the one; the other changes no vector of a token
 
 
 def _by_heads(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.ndarray:

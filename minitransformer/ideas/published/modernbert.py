@@ -224,7 +224,6 @@ global_rope_theta        =  rope_theta
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
     """The windows and their base; the tensors show which biases there are."""
     fields.only(**{"modern-bert.attention.causal": False})
-    fields.get("modern-bert.pooling_type")
     biases = {"attention_bias": "attn_qkv", "mlp_bias": "ffn_up", "norm_bias": "ffn_norm"}
     return {field: f"blk.0.{name}.bias" in stored for field, name in biases.items()} | {
         "architectures": ["ModernBertModel"],

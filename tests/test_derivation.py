@@ -1,6 +1,7 @@
 """Written derivations: right ones are accepted, wrong ones refused at their line, and nothing typed does harm."""
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -120,6 +121,7 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "\n" * 2000: "1000 are the limit",
     "given x: (n)\n" + "y = " + "x " * 5000: "2000 characters",
     "given x: (n)\nx_i (x_i - 1)": "no sign =",
+    "given x: (n)\nif i = j: y_i = x_i": "Write the cases as one equation, with δ_ij",
     "__import__('os').system('ls') = 1": "not part of the notation",
 }
 
@@ -279,6 +281,64 @@ def test_letter_may_be_a_size_and_an_array() -> None:
 def test_new_name_that_looks_like_a_gradient_is_told() -> None:
     report = verify.derivation("given X: (n), dY: (n)\nY = X ⊙ X\ndx = dY\ndX = 2 X ⊙ dY")
     assert not report.ok and "Is it dX?" in report.lines[2].message and "cannot be read: line 3" in str(report)
+
+
+WEIGHTS = "given A: (m, n), B: (n, p), C: (m, n), x: (n), W: (m, n), z: (n), Q: (n, n), dy: (m)\n"
+READINGS = {  # what people type, and what is said of it
+    "s_j = ∑i A_ij\nt_j = \\sum i A_ij\ns_j = t_j": "",
+    "L = ∑ij A_ij\nL = sum over i,j of A_ij": "",
+    "s_i = sum j≤i A_ij\ns_i = sum_{j≤i} A_ij": "",
+    "D = A • B\nD = A B": "",
+    "D = A · C\nD = A ⊙ C": "The dot is read as ⊙, entry by entry.",
+    "s = x · z\ns = x^T z": "The dot is read as the plain product, a number for two vectors; for entries write ⊙.",
+    "E = A ⊙ C\nE = A · C": "The dot is read as ⊙, entry by entry.",
+    "y = W x\n∂y/∂x = W^T\ndx = ∂y/∂x dy": "So ∂y/∂x has a row for each entry of x in this text.",
+    "y = W x\n∂y/∂x = W\ndx = (∂y/∂x)^T dy": "So ∂y/∂x has a row for each entry of y in this text.",
+    "y = tanh(W x)\na = W x\nda = dy ⊙ (1 - y^2)": "",
+    "y = W.T\ny^T = W": "",
+}
+SHAPES = ("x, w: (n)", "x[n], w (n)", "x: (n,), w: (n,)", "x of shape (n), w = (n)", "We are given x, w ∈ R^n")
+
+
+@pytest.mark.parametrize("text", READINGS)
+def test_what_people_type_is_read_and_a_choice_is_told(text: str) -> None:
+    report = verify.derivation(WEIGHTS + text)
+    assert report.ok and "".join(line.message for line in report.lines) == READINGS[text], str(report)
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_shapes_as_people_give_them(shapes: str) -> None:
+    assert verify.derivation(f"given {shapes}\ny_i = x_i w_i\ny = x ⊙ w".replace("given We", "We")).ok
+
+
+def test_layout_of_a_square_jacobian_is_asked_for_and_one_text_has_one() -> None:
+    square = verify.derivation(WEIGHTS + "y = Q x\n∂y/∂x = Q^T\n∂y/∂x = Q").lines
+    assert [line.verdict for line in square[2:]] == ["unreadable", "right"] and "Write indices" in square[2].message
+    assert verify.derivation(WEIGHTS + "y = W x\n∂y/∂x = W^T\n∂y/∂x = W").first_wrong == 4
+
+
+def test_stride_is_a_whole_number_and_the_given_gradient_says_how_long_an_output_is() -> None:
+    start = "given x: (n), w: (k), dy: (m), stride\ny_t = sum_j w_j x_{stride·t+j}\n"
+    report = verify.derivation(start + "dw_j = sum_t dy_t x_{stride t+j}\ndx_i = sum_{t,j} dy_t w_j δ_{i,stride·t+j}")
+    assert report.ok and "tried as 3" in report.lines[1].message, str(report)
+    assert verify.derivation(start + "dw_j = sum_t dy_t x_{t+j}").first_wrong == 3
+    assert "where a number s is given" in str(verify.derivation("given x: (n)\ny_t = x_{stride·t+1}"))
+
+
+def test_known_definitions_are_asked_about() -> None:
+    start = "given Q: (n, d), K: (n, d), V: (n, e), dO: (n, e)\n"
+    for scores, told in (("", "not divided by √d"), ("/ d", "divided by d, not"), ("/ √d", "")):
+        message = verify.derivation(f"{start}S = Q K^T {scores}\nA = softmax(S)").lines[2].message
+        assert told in message and bool(told) == bool(message)
+    report = verify.derivation(start + "O = softmax(Q K^T / √d) V\nDV = softmax(Q K^T / √d)^T dO")
+    assert not report.ok and "Is it dV?" in report.lines[-1].message
+
+
+def test_a_page_without_scipy_still_finds_the_slip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    start = "given S: (T, n), dA: (T, n)\nA = softmax(S)\n"
+    report = verify.derivation(start + "dS = A ⊙ (dA - rowsum(dA))")
+    assert report.first_wrong == 3 and report.lines[-1].repair == "Is the factor A missing at dA?", str(report)
 
 
 def test_report_shows_itself() -> None:

@@ -30,6 +30,15 @@ def test_model_derivation_is_right_and_needs_all_of_its_finish(name):
     assert all(exercise.hint(n) for n in range(1, len(exercise.model) + 1))
 
 
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", NAMES)
+def test_definition_is_compared_with_that_of_the_start(name):
+    for line in course.derivation(name).start.splitlines()[1:]:
+        left, _, right = line.partition("=")
+        (first,) = course.check_derivation(name, f"{left}= 2 ({right})").lines
+        assert first.verdict == "wrong", str(first)
+
+
 STEP = "dx_j = sum_i dy_i ∂y_i/∂x_j"
 NOT_DERIVED = {  # an answer to derive_softmax that does not reach the finish: a part of what is said
     "": "no answer yet",

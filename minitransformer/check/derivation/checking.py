@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import functions, parsing, reading
+from .asking import DOT_OF_ENTRIES, Questions
 from .comparing import Outcome, Trial
 from .computing import Computer
-from .defining import TWO_READINGS, Definitions, like_a_gradient, name_of
+from .defining import TWO_READINGS, Definitions, name_of
 from .edits import is_it
 from .explaining import bound_and_free, free_alone
 from .faults import Fault, OutOfTime, Unreadable
 from .lines import Statement, statements
-from .mending import mended, slash_readings
+from .mending import by_entries, mended, slash_readings
 from .names import Names, as_sizes
 from .report import DerivationReport, Line
 from .shifting import origin
-from .tree import Node, Ref, Transposed, free, names
+from .tree import Node, Ref, Transposed, free, names, written
 from .turning import Turns, straight
 
 SECONDS = 1.7
@@ -47,6 +48,7 @@ class Checker:
         self.reader = reading.Reader(self.known)
         self.trial = Trial(self.known, self.deadline)
         self.definitions = Definitions(self.known, self.reader, self.trial)
+        self.questions = Questions(self.known, self.trial)
         self.turns = Turns(self.known)
         self.chain: Chain | None = None
         self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
@@ -118,7 +120,15 @@ class Checker:
         return " ".join(told)
 
     def _equation(self, number: int, text: str) -> Line:
-        left, *rights = parsing.sides(text)
+        if re.match(r"(if|for|case|when)\b[^:]*[=≠][^:]*:", text):
+            raise Unreadable("Write the cases as one equation, with δ_ij, which is 1 where i = j and else 0.")
+        plain, strides = self.known.with_strides(text)
+        if strides:
+            self.trial.again()
+            numbers = [f"{name} is a whole number here, and tried as {self.known.strides[name]}." for name in strides]
+            line = self._equation(number, text)
+            return replace(line, message=" ".join([*numbers, line.message]).strip())
+        left, *rights = parsing.sides(plain)
         if left is None:
             if self.chain is None:
                 raise Unreadable("The line begins with =, but there is no equation above that could be read.")
@@ -136,9 +146,10 @@ class Checker:
                 if turn := self._turn_of_definition(name_of(defined)):
                     return Line(number, text, "wrong", turn)
                 if not rights:
-                    if like_a_gradient(name_of(defined)):
+                    if self.questions.like_a_gradient(name_of(defined)):
                         self.unsure[name_of(defined)] = number
-                    return Line(number, text, "defines", self.definitions.remark(defined))
+                    told = DOT_OF_ENTRIES if self.definitions.entries else ""
+                    return Line(number, text, "defines", told or self.questions.remark(name_of(defined)))
             else:
                 self.chain = Chain(self.definitions.side(left, ()), last_line=number)
         lines = [self._claim(number, text, self.definitions.side(right, free(self.chain.left))) for right in rights]
@@ -153,6 +164,10 @@ class Checker:
         chain = self.chain
         assert chain is not None
         outcome = self.trial.compare(chain.left, right)
+        entries = right if outcome.right else by_entries(right)
+        dot = DOT_OF_ENTRIES if self.definitions.entries else ""
+        if entries != right and self.trial.compare(chain.left, entries).right:
+            outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
         if not outcome.right:  # S may be a size and an array: 1/S
             sized = as_sizes(right, self.known)
             if sized is not right and self.trial.compare(chain.left, sized).right:
@@ -163,7 +178,10 @@ class Checker:
             for name in names(chain.left) | names(right):
                 self.unsure.pop(name, None)
             chain.last_right = True
-            told = "" if previous_right else f"This line is right, although line {previous_line} is not."
+            layout = self._layout(chain.left, right, outcome)
+            if layout.endswith("Write indices."):
+                return Line(number, text, "unreadable", layout)
+            told = dot or layout if previous_right else f"This line is right, although line {previous_line} is not."
             turn, question = self._turn(chain.left, right, outcome)
             if turn:
                 chain.last_right = False
@@ -195,6 +213,21 @@ class Checker:
         made = self.known.defined[name]
         computer = self.trial.draws[0].computer(made.rows, made.identity)
         return self.turns.read(Ref(name, made.indices), made.tree, computer)
+
+    def _layout(self, left: Node, right: Node, outcome: Outcome) -> str:
+        """What the first ∂y/∂x that tells says about its layout: a row for each entry of y, or of x; else ""."""
+        found = self.known.jacobians(left, right)
+        by_x = outcome.by_entries_of_x
+        if not found or self.known.by_entries_of_x is not None:
+            return ""
+        if not by_x and self.trial.compare(left, right, layout=True).right:
+            return ""
+        y, x = written(found[0].top), written(found[0].bottom)
+        axes = [self.known.axes(name) for name in names(found[0].top)]
+        if by_x and axes == [self.known.axes(found[0].bottom.name)]:
+            return f"It is right if ∂{y}/∂{x} has a row for each entry of {x}, wrong if for each of {y}. Write indices."
+        self.known.by_entries_of_x = by_x
+        return f"So ∂{y}/∂{x} has a row for each entry of {x if by_x else y} in this text."
 
     def _computer(self, outcome: Outcome) -> Computer:
         """That of the first draw, which reads a line in the way that is right."""

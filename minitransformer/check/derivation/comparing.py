@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ class Outcome:
     rows: bool = False  # whether vectors are rows in the reading that is right
     identity: str = ""  # and how long I is
     turned: frozenset[str] = frozenset()  # and which derivatives by a vector are turned
+    by_entries_of_x: bool = False  # and whether ∂y/∂x of vectors has a row for each entry of x
 
 
 class Reading(NamedTuple):
@@ -40,12 +42,14 @@ class Reading(NamedTuple):
 
     rows: vectors are rows. identity: the size of I. turned: names of derivatives by a vector, with ∂, that are rows
     where vectors are columns. fixed: ∂a/∂b holds fixed what stands beside b in the definition of a.
+    by_entries_of_x: ∂y/∂x of vectors has a row for each entry of x.
     """
 
     rows: bool
     identity: str
     turned: frozenset[str]
     fixed: bool
+    by_entries_of_x: bool
 
 
 class Trial:
@@ -66,15 +70,23 @@ class Trial:
                 draw.values.pop(name, None)
             draw.fill()
 
+    def again(self) -> None:
+        """Draw all numbers anew, lengths as well."""
+        for draw in [*self.draws, self.wide, self.exact]:
+            with contextlib.suppress(Inexact, Fault, Unreadable):
+                draw.again(lengths=True)
+
     def ways(self, *sides: Node) -> list[tuple[bool, str]]:
         """How expressions may be read: vectors as columns or as rows; I without its size as that of each size."""
         sizes = list(self.known.sizes) if any("I" in names(side) for side in sides) else []
         return [(rows, size) for rows in (False, True) for size in sizes or [""]]
 
-    def compare(self, left: Node, right: Node, quick: bool = False, rows: bool | None = None) -> Outcome:
+    def compare(
+        self, left: Node, right: Node, quick: bool = False, rows: bool | None = None, layout: bool | None = None
+    ) -> Outcome:
         """Whether both sides are equal, in one of the ways in which they may be read.
 
-        quick: on one draw alone. rows: in that way alone.
+        quick: on one draw alone. rows, layout: in that way alone.
         """
         undefined = [i for i in sorted(free(right) - free(left) - set(self.known.sizes)) if _only_a_place(i, right)]
         if undefined:
@@ -85,16 +97,23 @@ class Trial:
         both = (False, True) if _has_partial(right) else (False,)
         by_vector = self.known.by_vector(left, right)
         turns = (frozenset[str](), by_vector) if by_vector else (by_vector,)
-        for (as_rows, identity), turned, fixed in itertools.product(self.ways(left, right), turns, both):
+        layouts = self.layouts(left, right) if layout is None else [layout]
+        for by_x, (as_rows, identity), turned, fixed in itertools.product(layouts, self.ways(left, right), turns, both):
             if rows not in (None, as_rows):
                 continue
-            outcome = self._compared(left, right, Reading(as_rows, identity, turned, fixed), quick)
+            outcome = self._compared(left, right, Reading(as_rows, identity, turned, fixed, by_x), quick)
             if outcome.right:
                 return outcome
             if first is None or (first.numbers is None and outcome.numbers is not None):
                 first = outcome
         assert first is not None
         return first
+
+    def layouts(self, *sides: Node) -> list[bool]:
+        """Whether ∂y/∂x may have a row for each entry of x: what the text has decided, or both."""
+        decided = self.known.by_entries_of_x
+        both = decided is None and self.known.jacobians(*sides)
+        return [False, True] if both else [bool(decided)]
 
     def test_of(self, left: Node, right: Node) -> Callable[[Node], bool]:
         """A quick test, on one draw, of whether an expression equals the left side."""
@@ -123,7 +142,7 @@ class Trial:
         seen = False
         draws = [*self.draws, self.wide] if self._has_branches(left, right) else self.draws
         for draw in draws[:1] if quick else draws:
-            computer = draw.computer(way.rows, way.identity, turned=way.turned)
+            computer = draw.computer(way.rows, way.identity, None, way.turned, way.by_entries_of_x)
             try:
                 value = computer.of(left)
                 draw.only_explicit = way.fixed
@@ -162,7 +181,7 @@ class Trial:
             return Outcome(False, unreadable="Both sides are so small that rounding hides a difference.")
         if exactly is None and (tiny := self._tiny(left, right)):
             return Outcome(False, unreadable=f"{tiny} is too small to be seen beside others; give it a name, as eps.")
-        return Outcome(True, rows=way.rows, identity=way.identity, turned=way.turned)
+        return Outcome(True, "", None, "", *way[:3], way.by_entries_of_x)
 
     def _tiny(self, *sides: Node) -> str:
         """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""
@@ -180,7 +199,7 @@ class Trial:
         """Whether both sides are equal in fractions; None if they cannot be computed so."""
         now = time.monotonic()
         self.exact.deadline = min(self.exact.latest, now + (self.exact.latest - now) * 0.1)
-        computer = self.exact.computer(way.rows, way.identity, turned=way.turned)
+        computer = self.exact.computer(way.rows, way.identity, None, way.turned, way.by_entries_of_x)
         try:
             value = computer.of(left)
             self.exact.only_explicit = way.fixed

@@ -66,6 +66,7 @@ class Computer(Indices):
         self.exact, self.rows, self.identity, self.deadline = exact, rows, identity, deadline
         self.origin = 1  # the number of the first entry
         self.turned = False  # whether ∂L/∂x, by a vector, is a row where vectors are columns
+        self.by_entries_of_x = False  # whether ∂y/∂x, of vectors, has a row for each entry of x
         self.kept: dict[Any, tuple[Node, Any]] | None = None  # by the identity of a node, for those who try many edits
         self.names = Shapes({n: letter for letter, n in lengths.items()})
 

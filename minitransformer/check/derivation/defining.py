@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -14,15 +13,15 @@ import numpy as np
 from . import parsing
 from .comparing import Trial
 from .explaining import free_alone
-from .faults import Fault, Inexact, Unreadable
+from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .functions import FUNCTIONS
-from .mending import slash_readings, tightened, unclear_slashes
+from .mending import by_entries, slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .reading import Reader
 from .recognising import TOTAL
-from .rewriting import letters_of, renamed, times
+from .rewriting import letters_of, put_in, renamed, times
 from .shifting import computed, index_of, indices_of, letters, terms
-from .tree import Delta, Node, Number, Over, Ref, Terms, free, names
+from .tree import Delta, Node, Number, Over, Ref, Terms, free, names, written
 from .values import Value
 
 TWO_READINGS = (
@@ -33,11 +32,6 @@ TWO_READINGS = (
 def name_of(defined: Node | None) -> str:
     """The name that a first line defines, or nothing."""
     return defined.name if isinstance(defined, Ref) else ""
-
-
-def like_a_gradient(name: str) -> bool:
-    """Whether a name is d and that of an array, as people write arrays: dx, dW_1, dX̂, not diff."""
-    return bool(re.match(rf"d{parsing.LETTER}(?![^\W\d_]{{2}})", name))
 
 
 def _letters(label: str) -> list[str]:
@@ -75,15 +69,19 @@ class Definitions:
 
     def __init__(self, known: Names, reader: Reader, trial: Trial) -> None:
         self.known, self.reader, self.trial = known, reader, trial
+        self.entries = False  # whether a dot of the last side is read entry by entry
 
     def side(self, side: Any, indices: Iterable[str]) -> Node:
         """A side as a tree; the indices of the other side are indices here as well."""
         self.reader.bound = list(indices)
         self.reader.comparing = 0
-        self.reader.swallowed = False
+        self.reader.swallowed = self.entries = False
         tree = self.reader.expression(side)
-        tight = tightened(tree)
-        return tight if tight is not tree and not self.value(tree) and self.value(tight) else tree
+        for other in (tightened(tree), by_entries(tree)):
+            if other != tree and not self.value(tree) and self.value(other):
+                self.entries = "·" in written(tree) and "·" not in written(other)
+                return other
+        return tree
 
     def value(self, tree: Node) -> Value | None:
         """The value of an expression on the first draw, in the first way in which it can be computed."""
@@ -103,7 +101,7 @@ class Definitions:
         found = self.reader.found(name, after)
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self.side(right, ()))
-        if part := self._part_of(name, after, right):
+        if part := self._part_of(name, after, right) or self._entry_of(name, after, right):
             return part
         if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after, right):
             return None
@@ -194,21 +192,40 @@ class Definitions:
         tree = self.side(right, sorted(set[str]().union(*map(letters, own))))
         return self._define_shifted(name, tuple(own), tree, 0)
 
+    def _entry_of(self, name: str, after: list[Any], right: Any) -> Node | None:
+        """y_{i1} = ..., where dy is given, says what one column of y is, and other lines say what the others are."""
+        given, made = self.known.given.get(f"d{name}"), self.known.defined.get(name)
+        label = parsing.label_of(after[0]) if len(after) == 1 else None
+        if given is None or label is None or label[0] != "_" or name in self.known.given or (made and not made.parts):
+            return None
+        with contextlib.suppress(Unreadable):
+            own = indices_of(label[1:], len(given.axes))
+            numbers = [index for index in own if index.isdigit()]
+            there = {index for made in [made] if made for index, _ in made.parts}
+            if len(own) != len(given.axes) or len(numbers) != 1 or numbers[0] in there or any(map(computed, there)):
+                return None
+            tree = self.side(right, [index for index in own if index not in numbers])
+            value = self.value(tree)
+            return self._define_shifted(name, own, tree, 0) if value is None or value.rank == 0 else None
+        return None
+
     def _define_shifted(self, name: str, indices: tuple[str, ...], tree: Node, more: int) -> Node:
         """h_{t+1} = ... says what h_t is; y_{2i} = ... is a part of y, and other lines have the other parts."""
         indices, tree = _from_here(indices, tree)
-        if not any(map(computed, indices)):
+        parted = [n for n, index in enumerate(indices) if computed(index) or index.isdigit()]
+        if not parted:
             return self._define(name, indices, tree, rank=len(indices) + more)
-        (at,) = (n for n, index in enumerate(indices) if computed(index))
-        _stride(indices[at])
+        (at,) = parted
+        if computed(indices[at]):
+            _stride(indices[at])
         used = letters_of(tree).union(*map(letters, indices))
         new = next(letter for letter in "jklmnpqrsuvw" if letter not in used and letter not in self.known.sizes)
         made = self.known.defined.pop(name, None)
         parts = (*(made.parts if made else ()), (indices[at], tree))
         sums = []
         for index, body in parts:
-            (letter,) = letters(index)
-            sums.append(Over("sum", (letter,), times(Delta(new, index), body)))
+            body = times(Delta(new, index), body)
+            sums.append(Over("sum", tuple(letters(index)), body) if computed(index) else body)
         whole = Terms(("+",) * len(sums), tuple(sums))
         self._define(name, (*indices[:at], new, *indices[at + 1 :]), whole, rank=len(indices), parts=parts)
         return Ref(name, indices)
@@ -220,42 +237,6 @@ class Definitions:
             return False
         tree = self.side(right, ())
         return name in names(tree) and not free(tree) and self.trial.draws[0].computer().of(tree).rank == 0
-
-    def remark(self, defined: Node) -> str:
-        """Says so if a name is zero, or looks like a gradient although there is nothing of which it is one."""
-        name = name_of(defined)
-        if not any(np.any(abs(draw.values[name].array) > 1e-12) for draw in self.trial.draws):
-            return f"{name} is zero on all numbers tried. Is that meant?"
-        if not like_a_gradient(name):
-            told = self._unusual(self.trial.draws[0].values[name])
-            return told or (self._of_nothing(name) if re.match("δ|delta", name) else "")
-        like = [n for n in (*self.known.given, *self.known.defined) if n.lower() == name[1:].lower() and n != name]
-        told = f" Is it d{like[0]}?" if like else ""
-        return f"Nothing is checked here: {name[1:]} is not defined, so {name} is a new name, not a gradient.{told}"
-
-    def _of_nothing(self, name: str) -> str:
-        """Says so if a δ is not the derivative of the loss by anything above, as people mean it to be."""
-        draw = self.trial.draws[0]
-        loss, value = self.known.loss(), draw.values[name]
-        if loss is None or value.labels:
-            return ""
-        for other in self.known.defined:
-            if other not in (name, loss) and draw.values[other].array.shape == value.array.shape:
-                with contextlib.suppress(Fault, Unreadable, Inexact):
-                    if np.allclose(draw.gradient(other, loss), value.array):
-                        return ""
-        return f"{name} is not the derivative of {loss} by a name above. Is that meant?"
-
-    def _unusual(self, value: Value) -> str:
-        """Says so if columns sum to one where rows usually do, or if a variance is divided by n - 1."""
-        array = value.array
-        if array.ndim == 2 and np.all(array >= 0) and np.allclose(array.sum(axis=0), 1) and array.shape[0] > 1:
-            return "" if np.allclose(array.sum(axis=1), 1) else "Its columns sum to one, not its rows. Is that meant?"
-        for other in list(self.trial.draws[0].values.values()):
-            spread = other.array.ndim == array.ndim + 1 and other.array.shape[:-1] == array.shape
-            if spread and np.allclose(array, other.array.var(axis=-1, ddof=1)):
-                return "This variance is divided by n - 1. LayerNorm's is divided by n. Is that meant?"
-        return ""
 
     def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
@@ -304,20 +285,30 @@ class Definitions:
                 continue
             letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
             axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
-            self.known.defined[name] = replace(definition, rank=values[0].rank, axes=axes)
+            self._come_by(replace(definition, rank=values[0].rank, axes=axes))
             for draw, value in zip(self.trial.draws, values, strict=True):
                 draw.values[name] = value
             with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
                 self.trial.wide.define(self.known.defined[name])
             try:
                 self.trial.exact.define(definition)
-            except (Inexact, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
+            except (Inexact, OutOfTime, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
                 self.trial.exact.values[name] = Value(
                     np.array(np.nan)
                 )  # of no exact type, so that nothing exact uses it
             return Ref(name, indices)
         assert problem is not None
         raise problem
+
+    def _come_by(self, new: Definition) -> None:
+        """Take in a definition. If its right side stands in ones above, as in y = σ(W x), a = W x, they come by it."""
+        made = list(self.known.defined.items())
+        at = len(made)
+        if not (isinstance(new.tree, Ref | Number) or new.indices or new.parts):
+            trees = [put_in(each.tree, new.tree, Ref(new.name)) for _, each in made]
+            at = next((n for n, (_, each) in enumerate(made) if trees[n] is not each.tree), at)
+            made = [(name, replace(each, tree=tree)) for (name, each), tree in zip(made, trees, strict=True)]
+        self.known.defined = dict([*made[:at], (new.name, new), *made[at:]])
 
     def _drawn_again(self, definition: Definition) -> list[Value]:
         """Roots and logarithms need positive numbers: of one given array if that is enough, else of all they use."""

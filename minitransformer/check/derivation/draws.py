@@ -60,7 +60,7 @@ class Draw:
             self._draw_lengths(missing)
         for name in self.known.numbers:
             if name not in self.values:
-                number: Any = Fraction(self.pick.randint(40, 120), 83)
+                number: Any = Fraction(self.known.strides.get(name) or Fraction(self.pick.randint(40, 120), 83))
                 self.values[name] = Value(self._array(np.array(number, dtype=object)))
         for name, given in self.known.given.items():
             if name not in self.values:
@@ -75,7 +75,7 @@ class Draw:
         found: list[tuple[int, dict[str, int]]] = []
         for _ in range(300):  # all lengths of a draw differ, and each size differs from draw to draw
             chosen = dict(zip(missing, self.pick.sample(pool, len(missing)), strict=True))
-            chosen |= {letter: 2 * chosen[letter] for letter in self.known.even & set(chosen)}
+            chosen |= {each: times * chosen[each] for each, times in self.known.multiples.items() if each in chosen}
             lengths = {**self.lengths, **chosen}
             all_axes = [times * lengths[letter] if letter else times for times, letter in products]
             as_before = any(other.lengths.get(letter) == n for other in self.others for letter, n in chosen.items())
@@ -88,8 +88,10 @@ class Draw:
     def _entries(self, given: Given, lengths: dict[str, int]) -> int:
         return int(math.prod(times * lengths.get(letter, 1) for times, letter in given.axes))
 
-    def again(self) -> None:
-        """Draw anew, and compute all definitions from that."""
+    def again(self, lengths: bool = False) -> None:
+        """Draw anew, lengths as well if that is asked for, and compute all definitions from that."""
+        if lengths:
+            self.lengths.clear()
         self.values.clear()
         self.slopes.clear()
         self.fill()
@@ -135,6 +137,7 @@ class Draw:
         identity: str = "",
         moved: dict[str, Value] | None = None,
         turned: frozenset[str] = frozenset(),
+        by_entries_of_x: bool | None = None,
     ) -> Computer:
         """A computer of expressions. moved: values that replace the draw's own. turned: names, or ∂, that are rows."""
 
@@ -146,6 +149,7 @@ class Draw:
             look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline
         )
         computer.origin, computer.turned = self.known.origin, "∂" in turned
+        computer.by_entries_of_x = bool(self.known.by_entries_of_x if by_entries_of_x is None else by_entries_of_x)
         return computer
 
     def look(self, name: str) -> Value:
@@ -201,7 +205,9 @@ class Draw:
         return found[0]
 
     def _once(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
-        value = self.computer(definition.rows, definition.identity, moved).of(definition.tree)
+        given = self.known.given.get(f"d{definition.name}")  # it says how far t goes in y_t = x_{2t+1}
+        runs = dict(zip(definition.indices, self.shape(given), strict=False)) if given else {}
+        value = self.computer(definition.rows, definition.identity, moved).of(definition.tree, runs)
         if set(definition.indices) ^ (set(value.labels) - {ALL}):
             raise Fault(f"{definition.name} has other indices than its right side.")
         order = [*(label for label in value.labels if label == ALL), *definition.indices]
@@ -318,4 +324,6 @@ class Draw:
         indices = (*(top.indices if isinstance(top, Ref) else ()), *bottom.indices)
         if indices and len(indices) != value.rank:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
+        if computer.by_entries_of_x and self.known.jacobians(node):
+            return replace(value, array=np.swapaxes(value.array, -1, -2))
         return computer.entries(value, indices, runs, told) if indices else value

@@ -104,7 +104,8 @@ class Edits:
                 axes = self.known.axes(part.name) if isinstance(part, Ref) else ()
                 spots += [replace(part, indices=x) for x in self._other(part.indices) if self._fits(x, axes)]
             elif isinstance(part, Delta):
-                spots = [Delta(*x) for x in self._other((part.left, part.right)) if x[0] != x[1]]
+                pairs = [*self._other((part.left, part.right)), *itertools.combinations(self.letters, 2)]
+                spots = [Delta(*x) for x in pairs if x[0] != x[1]]
             elif isinstance(part, Partial) and isinstance(part.top, Ref):
                 above, below = part.top.indices, part.bottom.indices
                 for both in self._other((*above, *below)):
@@ -360,12 +361,11 @@ class Edits:
 
     def _paths(self) -> Iterator[Node]:
         """Arrays of the shape of the left side, and products of two that have it."""
-        if not isinstance(self.left, Ref):
+        left = self.left.bottom if isinstance(self.left, Partial) else self.left
+        if not isinstance(left, Ref) or self.free:
+            yield from self.refs(self.free) if self.free else ()
             return
-        if self.left.indices:
-            yield from self.refs(self.free)
-            return
-        rank, axes = self.known.rank(self.left.name), self.known.axes(self.left.name)
+        rank, axes = self.known.rank(left.name), self.known.axes(left.name)
         yield from (Ref(name) for name in self.known.arrays() if self.known.rank(name) == rank)
         matrices = [(Ref(name), self.known.axes(name)) for name in self.known.arrays() if self.known.rank(name) == 2]
         both: list[tuple[Node, tuple[str, ...]]] = [*matrices, *((Transposed(a), shape[::-1]) for a, shape in matrices)]

@@ -48,7 +48,10 @@ def load() -> None:
 
 
 def _erf(x: Any) -> Any:
-    from scipy.special import erf
+    try:
+        from scipy.special import erf
+    except ImportError:  # in a page, where it is loaded for a text that needs it, and a repair may try it in others
+        raise Unreadable("erf and Φ need SciPy.") from None
 
     if not np.iscomplexobj(x):
         return erf(x)

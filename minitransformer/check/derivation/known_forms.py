@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .edits import Edit, Edits, is_it
-from .rewriting import Way, everywhere, over, rebuilt, renamed, times
-from .tree import Call, Compare, Node, Over, Product, Ref, Terms, free, written
+from .rewriting import Way, everywhere, over, put_in, rebuilt, renamed, times
+from .tree import Call, Compare, Node, Over, Product, Ref, Terms, Transposed, free, written
 
 _OTHER = {"≤": "≥<", "≥": "≤>", "<": ">≤", ">": "<≥"}
 
@@ -20,6 +20,8 @@ def known_forms(edits: Edits) -> Iterator[Edit]:
             for n, factor in enumerate(part.factors):
                 yield from _weighted(edits, part, way, n, factor)
                 yield from _moved_in(part, way, n, factor)
+            yield from _upside_down(edits, part, way)
+            yield from _product_rule(part, way)
         if isinstance(part, Terms):
             yield from _means(edits, part, way)
         if isinstance(part, Compare) and part.sign in _OTHER:
@@ -43,6 +45,38 @@ def _weighted(edits: Edits, part: Product, way: Way, n: int, factor: Node) -> It
     else:
         return
     yield Edit(rebuilt(way, new), is_it(new, part), "weighted sum", written(total))
+
+
+def _upside_down(edits: Edits, part: Product, way: Way) -> Iterator[Edit]:
+    """a/s, not s a, of a number s."""
+    for n, factor in enumerate(part.factors):
+        if isinstance(factor, Ref) and not factor.indices and edits.known.rank(factor.name) == 0:
+            rest = times(*(f for m, f in enumerate(part.factors) if m != n))
+            new = Product(("", *getattr(rest, "marks", ())), (over(factor), *getattr(rest, "factors", (rest,))))
+            yield Edit(rebuilt(way, new), is_it(over(factor), factor), "upside down", factor.name)
+
+
+def _product_rule(part: Product, way: Way) -> Iterator[Edit]:
+    """x^T A dx beside (dx)^T A x: of the paths of a differential one is missing."""
+    inner = [factor.base if isinstance(factor, Transposed) else factor for factor in part.factors]
+    for a, b in itertools.permutations(range(len(inner)), 2):
+        one, other = inner[a], inner[b]
+        if isinstance(one, Ref) and isinstance(other, Ref) and one.name == "d" + other.name:
+            swapped = {a: put_in(part.factors[a], one, other), b: put_in(part.factors[b], other, one)}
+            new = replace(part, factors=tuple(swapped.get(n, factor) for n, factor in enumerate(part.factors)))
+            told = f"Is the term + {written(new)} missing?"
+            yield Edit(rebuilt(way, Terms(("+", "+"), (part, new))), told, "term", written(new))
+
+
+def missing_matrices(edits: Edits) -> Iterator[Edit]:
+    """A matrix or a vector that is missing before or behind a product, in a line without indices."""
+    arrays = [] if edits.letters else [Ref(name) for name in edits.known.arrays() if edits.known.rank(name) in (1, 2)]
+    for part, way in edits.places():
+        for array in arrays:
+            for new in (array, Transposed(array)):
+                for product in (Product(("⊙",), (new, part)), times(part, new), times(new, part)):
+                    told = f"Is the factor {written(new)} missing at {written(part, 'factor')}?"
+                    yield Edit(rebuilt(way, product), told, "matrix", written(new))
 
 
 def _moved_in(part: Product, way: Way, n: int, factor: Node) -> Iterator[Edit]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from .parsing import LONGEST
 
 _GIVEN = re.compile(
-    r"\s*(?:>\s*)?(?:\*\*)?(given|let|inputs?|parameters?|sizes? of arrays|shapes?)\b(?:\*\*)?\s*:?\s*", re.IGNORECASE
+    r"\s*(?:>\s*)?(?:\*\*)?(?:we (?:are|have|take)\s+)?"
+    r"(given|let|consider|inputs?|parameters?|sizes? of arrays|shapes?)\b(?:\*\*)?\s*:?\s*",
+    re.IGNORECASE,
 )
 _LEADING = re.compile(
     r"\s*(?:(?:so|hence|thus|then|therefore|where|with|and|but|now|also|finally|here|since|because|next|first|second|"
@@ -33,7 +35,7 @@ _EQUALS = re.compile(
     r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|overset\{[^{}]*\}\{=\}|stackrel\{[^{}]*\}\{=\})|≡|≜|≝|:="
 )
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
-_WHERE = re.compile(r",?\s+where\s+")
+_WHERE = re.compile(r",?\s+(?:where|with)\s+(?=[^=]*=)")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
 
 
@@ -68,7 +70,7 @@ def _apart(text: str) -> str:
 def _pieces(text: str) -> list[str]:
     """Several equations of a line: at `where`, `;`, and commas between equations."""
     found: list[str] = []
-    for part in _WHERE.split(text):
+    for part in reversed(_WHERE.split(text)):  # what a name is comes before the line that uses it
         two = "=" in part.partition(" and ")[0]  # dx = 2 x and dy = 3
         for piece in re.split(r";|\s+and\s+(?=[^=]*=)" if two else ";", part):
             depth, start, cuts = 0, 0, []
@@ -121,7 +123,13 @@ def statements(text: str) -> list[Statement]:
 def _given(bare: str) -> str | None:
     """What a line gives; None if it is no such line."""
     word = _GIVEN.match(bare)
-    shapes = ":" in bare or "∈" in bare or "\\in" in bare or " in " in bare or "=" not in bare
+    shapes = (
+        re.search(r":|\b[^\W\d]\w*\s*=\s*\(\w+(?:,\s*\w*)*\)", bare)
+        or "∈" in bare
+        or "\\in" in bare
+        or " in " in bare
+        or "=" not in bare
+    )
     if word and shapes and not re.match(r"let\s+\S+\s*=", bare, re.I):
         return bare[word.end() :].strip()
     return bare if _ONLY_GIVEN.match(bare) and not _equals_outside(bare) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from .comparing import Trial
 from .edits import Edit, Edits
 from .faults import OutOfTime
-from .known_forms import known_forms
+from .known_forms import known_forms, missing_matrices
 from .rewriting import everywhere, rebuilt, times
 from .tree import Call, Node, Number, Over, Product, Ref, children, names, with_child
 
@@ -44,6 +44,15 @@ def tightened(node: Node) -> Node:
         return Product(
             tuple(marks), tuple(Product(("",) * (len(run) - 1), tuple(run)) if run[1:] else run[0] for run in runs)
         )
+    return node
+
+
+def by_entries(node: Node) -> Node:
+    """x · y read as x ⊙ y; an equal node if there is no such product."""
+    for name, place, part in list(children(node)):
+        node = with_child(node, name, place, by_entries(part))
+    if isinstance(node, Product) and "·" in node.marks:
+        return replace(node, marks=tuple("⊙" if mark == "·" else mark for mark in node.marks))
     return node
 
 
@@ -92,7 +101,7 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
     fits = trial.test_of(left, right)
     edits = Edits(left, right, trial.known)
     with contextlib.suppress(OutOfTime):  # the line is wrong all the same
-        for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others()):
+        for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others(), missing_matrices(edits)):
             if time.monotonic() > until:
                 break
             if fits(edit.tree) and trial.compare(left, edit.tree).right:

@@ -10,10 +10,11 @@ from fractions import Fraction
 from .faults import Unreadable
 from .notation import plain
 from .recognising import SIZE, TOTAL
-from .tree import Node, Ref, by_vector, children, names, with_child
+from .tree import Node, Partial, Ref, by_vector, children, names, with_child
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
-_SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+)"
+_SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+(?:\s*(?:·|\bx\b)\s*\w+)*)"
+_OF_SHAPE = r"(?:=|(?:of|with|has)\s+(?:shape|size))?"  # x[n], X (n, d), X of shape (n, d)
 KINDS = {
     "one-hot": "one-hot",
     "onehot": "one-hot",
@@ -28,6 +29,8 @@ KINDS |= {
     "boolean": "mask",
     "nonnegative": "positive",
 }
+_CLEAR, _END, _CLOSE = r"(?<![A-Za-z])", r"(?![A-Za-z])", r"(?=[a-z](?![A-Za-z]))"  # s, and the s of st+j
+_DOT = r"(?:·|\*|⋅|\\cdot|\\,)"
 _ALONE = {"eps", "ε", "τ", "η", "T", "λ"}  # in `eps, x: (n)` these are numbers
 MOST = 200  # names
 LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
@@ -68,8 +71,10 @@ class Names:
     given: dict[str, Given] = field(default_factory=dict)
     numbers: list[str] = field(default_factory=list)
     defined: dict[str, Definition] = field(default_factory=dict)
-    even: set[str] = field(default_factory=set)  # the d of (d/2)
+    multiples: dict[str, int] = field(default_factory=dict)  # 2 for the d of (d/2)
+    strides: dict[str, int] = field(default_factory=dict)  # s in x_{s·t+j}: the number as which it is tried
     origin: int = 1  # the number of the first entry of an array
+    by_entries_of_x: bool | None = None  # whether ∂y/∂x has a row for each entry of x, not of y; None so far
     told: list[tuple[list[str], str]] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
 
     def own_rank(self, name: str) -> int | None:
@@ -108,6 +113,36 @@ class Names:
 
     def _bars_are_gradients(self) -> bool:
         return any("\u0304" in unicodedata.normalize("NFD", name) for name in self.given)
+
+    def with_strides(self, text: str) -> tuple[str, list[str]]:
+        """The line with 3t for the s·t in x_{s·t+j}, if s is a number; and the names like s that are new in this."""
+        new = []
+        for array, inside in re.findall(r"([^\W\d_]\w*?)_\{([^{}]*)\}", text):
+            for name in self._whole(inside):
+                if name not in self.strides:
+                    self.strides[name] = 2 if self.strides else 3
+                    new.append(name)
+                    if array in self.given:  # long enough for several steps
+                        self.multiples |= {letter: 3 for _, letter in self.given[array].axes}
+
+        def tried(match: re.Match[str]) -> str:
+            inside = match[0]
+            for name in self._whole(inside):
+                inside = re.sub(rf"{_CLEAR}{name}(?:{_END}|{_CLOSE})", f"{self.strides[name]}", inside)
+            return re.sub(rf"([a-z])\s*{_DOT}\s*(\d+)", r"\2\1", inside)
+
+        return re.sub(r"_\{[^{}]*\}", tried, text), new
+
+    def _whole(self, inside: str) -> list[str]:
+        """The numbers in an index: if one multiplies a letter, all that stand there; else those that are words."""
+        if not re.search("[+-]", inside):
+            return [
+                name for name in self.numbers if re.search(rf"{_CLEAR}{name}\s*{_DOT}|{_DOT}\s*{name}{_END}", inside)
+            ]
+        there = [n for n in self.numbers if re.search(rf"{_CLEAR}{n}(?:{_END}|{_CLOSE})", inside)]
+        times = rf"(?:\s*{_DOT}|\s+)\s*[a-z]|{_CLOSE}"
+        multiplies = any(re.search(rf"{_CLEAR}{n}(?:{times})|{_DOT}\s*{n}{_END}", inside) for n in there)
+        return [name for name in there if multiplies or len(name) > 2]
 
     def axes(self, name: str) -> tuple[str, ...]:
         """The sizes along the axes of an array, as letters; of a gradient those of its array."""
@@ -167,12 +202,25 @@ class Names:
         found = {name for name in used if name in self.defined and by_vector(self.defined[name].tree)}
         return frozenset(found | ({"∂"} if any(map(by_vector, sides)) else set()))
 
+    def jacobians(self, *sides: Node) -> list[Partial]:
+        """All ∂y/∂x of a vector by a vector, without indices."""
+
+        def whole(node: Node) -> list[Partial]:
+            found = [each for _, _, part in children(node) for each in whole(part)]
+            if isinstance(node, Partial) and isinstance(node.top, Ref):
+                ends = (node.top, node.bottom)
+                if all(not end.indices and self.rank(end.name) == 1 for end in ends):
+                    return [node, *found]
+            return found
+
+        return [each for side in sides for each in whole(side)]
+
     def give(self, text: str) -> list[str]:
         """Read `Q: (T, d), eps`; the names that are new. Raises Unreadable."""
         text = plain(text.replace("$", " ").rstrip(" .;"))
         text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\band\b|;", ",", text))
         text = re.sub(rf"(d{_NAME})\s*\)+(?=\s*(?:∈|:))", r"\1", text)
-        pieces = _split(text)
+        pieces = [re.sub(rf"^\s*({_NAME})\s*{_OF_SHAPE}\s*(?=[(\[])", r"\1: ", piece) for piece in _split(text)]
         if len(pieces) + len(self.given) + len(self.numbers) > MOST:
             raise Unreadable(f"More than {MOST} names are given; that is too many to try.")
         waiting: list[str] = []
@@ -248,7 +296,7 @@ class Names:
         if times > 8:
             raise Unreadable(f"The size {text.strip()} is too large to try.")
         if match[3]:
-            self.even.add(letter)
+            self.multiples[letter] = 2
             return Fraction(times, 2), letter
         return times, letter
 

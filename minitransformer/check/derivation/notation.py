@@ -29,8 +29,8 @@ _SIGNS = {
 _FONTS = r"mathrm|operatorname\*?|mathbf|boldsymbol|bm|mathsf|mathit|mathcal|mathscr|mathtt|mathbb|pmb"
 _FONTS += "|textbf|textit|textrm|text|mbox"
 _GROUP = r"\s*(\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}|\\[A-Za-z]+|[^\s\\{}])"
-_PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "∘": "⊙", "÷": "/", "∑": " sum ",
-          "Σ_": " sum _", "∏": " prod ",
+_PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "•": "·", "∙": "·", "∘": "⊙", "÷": "/",
+          "∑": " sum ", "Σ_": " sum _", "∏": " prod ",
           "√": " sqrt ", "⊤": "ᵀ", "ϵ": "ε", "ϕ": "φ", "≡": "=", ":=": "=", "≜": "=", "<=": "≤", ">=": "≥", "!=": "≠",
           "𝒟": "D", "ℒ": "L", "@": " "}  # fmt: skip
 _BELOW = dict(zip("₊₋ᵢⱼₖₗₘₙₚₛₜₓₐₑₒᵣᵤᵥₕ₀₁₂₃₄₅₆₇₈₉", "+-ijklmnpstxaeoruvh0123456789", strict=True))
@@ -121,14 +121,27 @@ def _below(match: re.Match[str]) -> str:
     return "_{" + inside + "}" if set("+-") & set(inside) else "_" + inside
 
 
+_OVER = r"([a-z](?:[ ,]?[a-z]){0,2}|[a-z]\s*(?:[≤≥≠<>]=?|!=)\s*[a-z])"
+
+
+def _over_letters(match: re.Match[str]) -> str:
+    """∑i A_ij is sum_i A_ij, if the letters are indices of what follows."""
+    indices = "".join(re.findall(r"_(\{[^{}]*\}|\w+)", match.string[match.end() :]))
+    letters = re.findall("[a-z]", match[1])
+    return f" sum_{{{match[1].replace(' ', '')}}}" if set(letters) <= set(indices) else match[0]
+
+
 def plain(text: str) -> str:
     """A line in the notation of grammar.lark."""
     text = unicodedata.normalize("NFC", from_latex(text))
     text = re.sub("ᵀ|⊤", "ᵀ", text)
+    text = re.sub(rf"(?:[∑Σ]|\bsum\b)(?:\s+over(?:\s+all)?)?\s*{_OVER}(?:\s+of\b)?(?=\s|\()", _over_letters, text)
+    text = re.sub(r"δ([a-z]{2})(?![A-Za-z_])", r"δ_\1", text)
     text = re.sub(r"\(d ([^()/]+)\)/\(d ([^()/]+)\)", r"(∂ \1)/(∂ \2)", text)  # dL/dx, with spaces behind d
     text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
     for sign, letter in _PLAIN.items():
         text = text.replace(sign, letter)
+    text = re.sub(r"(?<=[\w)\]])\.T\b", "ᵀ ", text)
     text = re.sub(r"\*\*", "^", text)
     text = re.sub("[" + "".join(_BELOW) + "]+", _below, text)
     text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)

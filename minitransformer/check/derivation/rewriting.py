@@ -41,6 +41,17 @@ def renamed(node: Node, old: str, new: str) -> Node:
     return node
 
 
+def put_in(node: Node, part: Node, new: Node) -> Node:
+    """The expression with a new part wherever an equal one to the old stands; the same expression if none does."""
+    if node == part:
+        return new
+    for name, place, child in list(children(node)):
+        made = put_in(child, part, new)
+        if made is not child:
+            node = with_child(node, name, place, made)
+    return node
+
+
 def times(*factors: Node) -> Node:
     """A product, without products inside."""
     flat: list[Node] = []

@@ -12,7 +12,7 @@ import re
 from .faults import Unreadable
 
 LETTER = r"[^\W\d_][\u0300-\u036f]*'*"
-_TERM = re.compile(rf"([+-]?)(\d*)\*?({LETTER})?")
+_TERM = re.compile(rf"([+-]?)(\d*)[*·]?({LETTER})?")
 _INDEX = re.compile(rf"{LETTER}|\d+")
 
 
@@ -24,7 +24,8 @@ def terms(index: str) -> tuple[tuple[tuple[str, int], ...], int]:
     while at < len(index):
         match = _TERM.match(index, at)
         if not match or match.end() == at or not (match[2] or match[3]) or (at and not match[1]) or len(match[2]) > 4:
-            raise Unreadable(f"The index {index!r} cannot be read; write it like x_{{i+1}}, x_{{t-k}} or x_{{2i,j}}.")
+            told = "x_{i+1}, x_{t-k}, x_{2i,j}, or x_{s·t+j} where a number s is given"
+            raise Unreadable(f"The index {index!r} cannot be read; write it like {told}.")
         times = (-1 if match[1] == "-" else 1) * int(match[2] or 1)
         if match[3]:
             factors[match[3]] = factors.get(match[3], 0) + times
@@ -87,7 +88,7 @@ def indices_of(content: str, axes: int = 9) -> tuple[str, ...]:
     found: list[str] = []
     for piece in pieces:
         tokens = _INDEX.findall(piece)
-        product = re.fullmatch(rf"\d+\*?{LETTER}", piece) and (len(pieces) > 1 or axes == 1)
+        product = re.fullmatch(rf"\d+[*·]?{LETTER}", piece) and (len(pieces) > 1 or axes == 1)
         if product or re.search("[+-]", piece):
             terms(piece)
             found.append(piece)

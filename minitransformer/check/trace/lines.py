@@ -1,12 +1,15 @@
 """Record every line that runs, and every number that it binds.
 
-A line bound a name if afterwards the name holds another object, or the same array with other numbers in it. Identity is
-recorded, too. An argument may be the same array that a name in the caller holds, and a result may be the same array
-that a name in the inner call held. The `origin` of a binding is then the binding of that other name.
+A line bound a name if afterwards the name holds another object, or the same array with other numbers in it; or if it
+writes to rows of the array, which may get the numbers that they had. Identity is recorded, too. An argument may be the
+same array that a name in the caller holds, and a result may be the same array that a name in the inner call held. The
+`origin` of a binding is then the binding of that other name.
 """
 
 from __future__ import annotations
 
+import linecache
+import re
 import types
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +18,8 @@ from .calls import Binding, Call, Group
 from .foreign import as_array
 from .recorder import Recorder, Watch
 from .values import Value, host_copy, is_array, keep, same_numbers
+
+_WRITES = re.compile(r"\s*(\w+)\[.*\] [-+*/]?= ")  # rows of an array
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,12 @@ class _LineWatch(Watch):
 
     def look(self, frame: types.FrameType) -> None:
         line = Line(self.call, self._executed)
+        into = _WRITES.match(linecache.getline(self.call.file, self._executed))
+        written = into and into[1]  # also if it gets the numbers that it had
         for name, value in list(frame.f_locals.items()):
             seen = self._seen.get(name)
             seen = seen if seen is not None and seen.object is value else None
-            if seen is not None and not seen.differs(self.recorder.limit):
+            if seen is not None and not seen.differs(self.recorder.limit) and not (seen.group and name == written):
                 continue
             kept = keep(value, self.recorder.limit)
             if kept is None:

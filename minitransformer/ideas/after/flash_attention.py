@@ -65,7 +65,8 @@ def flash_attention(
         seen = real[..., None, keys]
         if causal:
             seen = seen & ((xp.arange(t_q)[rows] + ahead)[:, None] >= xp.arange(t_k)[keys])
-        return xp.where(seen, products, -xp.inf)
+        kept = xp.where(seen, products, -xp.inf)
+        return kept
 
     def attend(rows: slice) -> tuple[Array, Array]:
         """The output and L of one tile of queries. L is infinite for a query that may attend to nothing."""
@@ -83,8 +84,15 @@ def flash_attention(
         divisor = xp.where(total > 0.0, total, 1.0)
         return found / divisor, xp.where(total > 0.0, largest + xp.log(divisor), xp.inf)
 
-    outputs, logs = zip(*(attend(rows) for rows in _tiles(t_q, tile)), strict=True)
-    output, log_sums = xp.concatenate(outputs, axis=-2), xp.concatenate(logs, axis=-2)
+    def forward() -> tuple[Array, Array]:
+        found, logs = xp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), xp.zeros_like(q[..., :1])
+        for rows in _tiles(t_q, tile):
+            rows_found, rows_logs = attend(rows)
+            found[..., rows, :] = rows_found
+            logs[..., rows, :] = rows_logs
+        return found, logs
+
+    output, log_sums = forward()
 
     def backward(doutput: Array) -> tuple[Array, Array, Array]:
         dq, dk, dv = xp.zeros_like(q), xp.zeros_like(k), xp.zeros_like(v)

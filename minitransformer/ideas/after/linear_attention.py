@@ -3,9 +3,9 @@
 Softmax attention weights a value by exp(q·k). If the weight is instead a product of features, φ(q)·φ(k), the sum over
 the keys can be computed before any query is known:
 
-    output_i = sum_{j≤i} (φ(q_i)·φ(k_j)) v_j / sum_{j≤i} φ(q_i)·φ(k_j) = φ(q_i)ᵀ S_i / φ(q_i)ᵀ z_i
-
     S_i = S_{i-1} + φ(k_i) v_iᵀ,     z_i = z_{i-1} + φ(k_i),     φ(x) = elu(x) + 1 = x + 1 for x > 0, else exp(x)
+
+    output_i = (sum_{j≤i} (φ(q_i)·φ(k_j)) v_j) / (sum_{j≤i} φ(q_i)·φ(k_j)) = (φ(q_i)ᵀ S_i) / (φ(q_i)ᵀ z_i)
 
 S has the size d_k × d_v for any length of sequence, like a recurrent layer's state. If a 1 is appended to each v, z is
 the last column of S. So only C(a, b, c)_i = sum_{j≤i} (a_i·b_j) c_j must be computed, with a = φ(q), b = φ(k),
@@ -90,13 +90,13 @@ def causal_sums(a: Array, b: Array, c: Array, block: int, state: Array | None = 
     xp = array_module(a)
     if state is None:
         state = xp.zeros((*a.shape[:-2], b.shape[-1], c.shape[-1]), a.dtype)
-    sums = []
+    sums = xp.zeros((*a.shape[:-1], c.shape[-1]), a.dtype)
     for start in range(0, a.shape[-2], block):
         rows = slice(start, start + block)
         near = xp.tril(a[..., rows, :] @ b[..., rows, :].swapaxes(-1, -2))
-        sums.append(a[..., rows, :] @ state + near @ c[..., rows, :])
+        sums[..., rows, :] = a[..., rows, :] @ state + near @ c[..., rows, :]
         state = state + b[..., rows, :].swapaxes(-1, -2) @ c[..., rows, :]
-    return xp.concatenate(sums, axis=-2), state
+    return sums, state
 
 
 def _later_sums(a: Array, b: Array, c: Array, block: int) -> Array:

@@ -2,7 +2,7 @@
 
     hidden = encoder(embed(pixels))               a vector for the class token, then one for each patch
     pooled = tanh(hidden_0 W + b)                 a vector for the picture
-    classifier: logits = hidden_0 V + d
+    classifier:  logits = hidden_0 V + d
 
 It is the encoder of a text with another embedding: ideas/after/patches.
 """

@@ -3,15 +3,16 @@
 Sound has a hundred frames a second, far more than it has words. A convolution that computes only every `stride`-th of
 its outputs shortens the sequence from T to ⌈T / stride⌉ vectors, each of which still saw all k inputs around it:
 
-    y_t = b + Σ_j x_{stride·t + j - (k-1)/2} W_j,    j = 0, ..., k - 1
+    y_t = b + Σ_j x_{stride·t + j - before} W_j,    j = 0, ..., k - 1
 
-where an x outside the sequence is 0. It is the convolution of ideas/before/convolution.py, of whose windows only every
-stride-th is read; cutting an image into patches is the same in two directions, with a stride as wide as the window.
+where before is (k - 1)/2, and an x outside the sequence is 0. It is the convolution of ideas/before/convolution.py, of
+whose windows only every stride-th is read; cutting an image into patches is the same in two directions, with a stride
+as wide as the window.
 
 Backward: a window that was not read gets the gradient 0. So dy is spread, with stride - 1 zeros after each of its rows,
 and then everything is as without a stride:
 
-    dw_{stride·t} = dy_t Wᵀ,    dw = 0 elsewhere;    dx_s = Σ_j dw_{s - j + (k-1)/2, place j}
+    dw_{stride·t} = dy_t Wᵀ,    dw = 0 elsewhere;    dx_s = Σ_j dw_{s - j + before, place j}
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     q, k, v = silu(short convolution(x W_Q, x W_K, x W_V))     heads of keys may be shared by heads of values
     q, k    of length 1                                √(Σ k² + ε), so β = 1 replaces a value entirely
-    β       = most · σ(x W_β),    decay = -e^{log_rate} softplus(x W_decay + shift)       one number for each head
+    β       = most · σ(x W_β),    decay = -e^{log_rate} ∘ softplus(x W_decay + shift)     one number for each head
     heads   = gated delta rule(q, k, v, decay, β)
     y       = (norm(heads) ∘ silu(x W_gate)) W_O
 

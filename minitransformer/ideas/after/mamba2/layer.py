@@ -2,7 +2,7 @@
 
     v, k, q = silu(short convolution(x W_inner, x W_write, x W_read))    heads of v share groups of k and of q
     step    = softplus(x W_step + shift)                                 one number for each head
-    decay   = -e^{log_rate} step
+    decay   = -e^{log_rate} ∘ step
     heads   = state_space(q, k, step · v, decay) + skip · v
     y       = norm(heads ∘ silu(x W_gate)) W_O                           a norm for each group, after the gate
 

@@ -89,7 +89,7 @@ def fading_sums(
     xp = array_module(a)
     if state is None:
         state = xp.zeros((*a.shape[:-2], b.shape[-1], c.shape[-1]), a.dtype)
-    sums = []
+    sums = xp.zeros((*a.shape[:-1], c.shape[-1]), a.dtype)
     for start in range(0, a.shape[-2], chunk):
         at = slice(start, start + chunk)
         near_a, near_b, near_c = a[..., at, :], b[..., at, :], c[..., at, :]
@@ -98,9 +98,9 @@ def fading_sums(
         gaps = clock[..., :, None] - clock[..., None, :]
         lasting = xp.exp(xp.where(causal_mask(n, n, device_of(a).name), gaps, -xp.inf))
         since, until = xp.exp(clock)[..., None], lasting[..., -1, :][..., None]
-        sums.append(since * (near_a @ state) + (lasting * (near_a @ near_b.swapaxes(-1, -2))) @ near_c)
+        sums[..., at, :] = since * (near_a @ state) + (lasting * (near_a @ near_b.swapaxes(-1, -2))) @ near_c
         state = since[..., -1:, :] * state + (until * near_b).swapaxes(-1, -2) @ near_c
-    return xp.concatenate(sums, axis=-2), state
+    return sums, state
 
 
 def _sums_from_the_end(a: Array, b: Array, c: Array, decay: Array, chunk: int) -> tuple[Array, Array]:

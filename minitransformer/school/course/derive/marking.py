@@ -105,11 +105,10 @@ class _Marker:
             return Line(statement.number, statement.text, "given")
         if statement.kind == "given":
             return Line(statement.number, statement.text, "unreadable", _ONLY_START)
-        before = set(self.known.defined)
+        before = dict(self.known.defined)
         line = self.checker.line(statement)
         if self.known.loss() != self.loss and not self.known.upstream():
-            for name in set(self.known.defined) - before:
-                del self.known.defined[name]
+            self.known.defined = before
             return replace(line, verdict="unreadable", message="This is the name of a loss; choose another name.")
         chain = self.checker.chain
         if line.verdict in ("right", "wrong", "follows") and chain is not None and chain.last is not None:

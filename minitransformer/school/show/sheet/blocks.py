@@ -27,6 +27,7 @@ from .choices import with_choices
 
 DRAWS = 2
 CLOSE = 1e-9  # relative: terms and arrays add in another order
+_ORDER = "which numbers are the largest is found by sorting, and jumps with them: no sum or product of them gives it"
 Place = tuple[int, int]  # the serial of a block, and which of its numbers
 
 
@@ -254,10 +255,11 @@ class Blocks:
     def _refusal(self, serials: Sequence[int]) -> ValueError:
         told: dict[str, None] = {}
         for serial in serials:
-            step, _ = self.recording.binding(serial)
+            step, bound = self.recording.binding(serial)
             source = " ".join(step.source.split())
             file = Path(self.recording.calls[step.call].file).name
             why = f" ({self._why[self._home(serial)]})" if self._home(serial) in self._why else ""
+            why = f" ({_ORDER})" if bound.value.dtype.startswith(("int", "bool")) else why
             told[f"line {step.line} of {file}, `{source[:60]}{'…' * (len(source) > 60)}`{why}"] = None
         more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
         return ValueError(
@@ -277,6 +279,9 @@ class Blocks:
             there = self._home(value.serial)
             home, gradient = self._transposed.get(there, there), (self._home(bound.serial), there in self._transposed)
             whole = bound.call.forward_call == 0 if home in self._inputs else home in self._parameters
+            if bound.in_place and whole:  # one array, to which parts were added: only what it holds at the end
+                earlier = {b.serial for group in bound.call.bound[bound.name] for b in group}
+                found[home] = [part for part in found.get(home, []) if part[0] not in earlier]
             if whole and gradient not in found.setdefault(home, []):
                 found[home].append(gradient)
         added = parameter_gradients(self.recording)

@@ -119,6 +119,7 @@ def _given(recording: Steps, call: Call, bound: Binding, cell: ex.Index) -> Term
 
 def _result(walk: Walk, whole: ex.Expression, path: ex.Path, cell: ex.Index) -> Term:
     """A cell of an expression's value, or of the part of it that the path leads to."""
+    whole = walk.chosen(whole)
     call = walk.call_of(whole)
     if call is not None:
         return _returned(walk.recording, call, path, cell)

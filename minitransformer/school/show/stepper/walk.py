@@ -23,10 +23,10 @@ from .terms import FUNCTIONS, OPERATORS, Term, joined, total
 _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}
-_MOVES |= {"ascontiguousarray", "moveaxis", "repeat"}
+_MOVES |= {"asarray", "ascontiguousarray", "moveaxis", "repeat"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
-_HARMLESS = set("all any array array_module asarray astype clip device_of float int isfinite isinstance len".split())
-_HARMLESS |= {"concatenate", "range", "slice", "stack", "str", "tuple", "type", "where"}
+_HARMLESS = set("all any array array_module astype clip device_of float int isfinite isinstance len".split())
+_HARMLESS |= {"concatenate", "cumsum", "range", "slice", "stack", "str", "tril", "tuple", "type", "where"}
 _HARMLESS |= {*FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
@@ -211,6 +211,12 @@ class Walk:
                 if at[axis] < self.shape(part)[axis]:
                     return self.cell(part, tuple(at))
                 at[axis] -= self.shape(part)[axis]
+        if name == "tril":
+            return self.cell(base, index) if index[-1] <= index[-2] else ex.Number(0.0)
+        if name == "cumsum" and "axis" in whole.options:
+            axis = self.value(whole.options["axis"]) % len(index)
+            places = ((*index[:axis], k, *index[axis + 1 :]) for k in range(index[axis] + 1))
+            return total(tuple(self.cell(base, place) for place in places))
         if name in _REDUCTIONS:
             return self._reduced(name, base, rest[0] if rest else whole.options.get("axis"), index)
         if name == "astype":

@@ -141,7 +141,7 @@ class T5EncoderConfig(T5Config):
 class T5ReaderConfig(twice_read.ReadByBoth, T5Config):
     """Sizes of a T5 that reads a text with both sides, as the body of a head."""
 
-    start: int = 0
+    start: int | None = 0
 
 
 class ScaledOutput(Module):

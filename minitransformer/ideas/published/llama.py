@@ -18,7 +18,7 @@ from ..after.gated import GatedFeedForward
 from ..after.scaled_angles import scaled_turn
 from ..after.scaled_angles.angles import follow_length
 from . import angles
-from .decoder import decoder, within
+from .decoder import DecoderSizes, decoder, within
 from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS
@@ -40,29 +40,14 @@ tie_word_embeddings        flag        tie_output           false
 
 
 @dataclass(frozen=True)
-class LlamaConfig:
+class LlamaConfig(DecoderSizes):
     """Sizes of a Llama, Mistral or Qwen2. n_key_heads and d_head: n_heads and d_model / n_heads unless given."""
 
-    vocabulary: int
-    max_length: int = 2048
-    d_model: int = 4096
-    n_heads: int = 32
-    d_ff: int = 11008
-    n_layers: int = 32
     n_key_heads: int | None = None  # the query heads share them
     d_head: int | None = None
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    activation: str = "silu"
-    bias: bool = False
     qkv_bias: bool | None = None  # for queries, keys and values; None: like `bias`
-    rotary_base: float = 10000.0
-    scaled_angles: dict[str, Any] | None = None  # as ScaledRotary takes them
     d_rotary: int | None = None  # how many numbers of each head are rotated; None: all
     window: int | None = None  # how many tokens attention sees, including the current one
-    norm_eps: float = 1e-6
-    tie_output: bool = False
-    recompute: bool = False
 
     def __post_init__(self) -> None:
         meant = {"n_key_heads": self.n_heads, "d_head": self.d_model // max(1, self.n_heads), "qkv_bias": self.bias}

@@ -42,3 +42,8 @@ class BothSides(Around):
     def head(self, i: int) -> BothSides:
         """The part that mixes only head i."""
         return BothSides(self.radius, self.inner.head(i))
+
+
+def near(radius: int | None, mix: Module) -> Module:
+    """The mix within `radius` keys on each side, or itself without a radius."""
+    return mix if radius is None else BothSides(radius, mix)

@@ -183,6 +183,7 @@ def _check_positions(stored: Stored, width: int) -> None:
 
 
 def _theirs(config: BartConfig) -> dict[str, Any]:
+    end = getattr(config, "end", None)
     return {
         **written(config, FIELDS),
         "decoder_attention_heads": config.n_heads,
@@ -191,7 +192,7 @@ def _theirs(config: BartConfig) -> dict[str, Any]:
         "pad_token_id": 0,
         "forced_eos_token_id": None,
         "decoder_start_token_id": getattr(config, "start", 0),
-        **({} if getattr(config, "end", None) is None else {"eos_token_id": config.end}),
+        **({} if end is None else {"eos_token_id": end}),
     }
 
 

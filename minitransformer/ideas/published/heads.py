@@ -189,7 +189,7 @@ class HeadConfig:
 
     def build(self, rng: np.random.Generator | None = None) -> EncoderOnly:
         """The model of these sizes, untrained."""
-        kind = HEADS.get(self.head) or getattr(self.body, "classifier", Classifier)
+        kind: Any = HEADS.get(self.head) or getattr(self.body, "classifier", Classifier)
         return kind(self, rng)
 
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:

@@ -59,6 +59,7 @@ class EncoderSizes:
     activation: str = "gelu"
     norm_eps: float = 1e-12
     tie_output: bool = True  # the table of tokens also makes the logits of a masked-language model
+    types: ClassVar[int] = 0  # token types, one for each of two texts; 0: the model has no types
     pooler: ClassVar[str | None] = None  # f in the vector for the whole text; None: that is the mean over real tokens
 
 
@@ -66,12 +67,12 @@ class EncoderSizes:
 class TextEncoderConfig(EncoderSizes):
     """Sizes of a text encoder like BERT."""
 
-    types: int = 2  # token types, one for each of two texts; 0: the model has no types
+    types: int = 2  # type: ignore[misc]  # this and the pooler are sizes here
     width: int | None = None  # of the embedding tables, which are then projected to d_model
     shared: bool = False  # one layer, used n_layers times
     position_offset: int = 0  # rows of the table of positions before position 0
     count_real: bool = False  # positions count only the real tokens
-    pooler: str | None = "tanh"  # type: ignore[misc]  # here it is a size
+    pooler: str | None = "tanh"  # type: ignore[misc]
 
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
         """The parts of BERT and its family."""

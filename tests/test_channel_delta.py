@@ -111,4 +111,4 @@ def test_the_op_in_a_chunk_solves_the_exercise():
         _, dk, dv, ddecay, dbeta, dmemory = backward(np.concatenate([outputs, dafter], axis=-2))
         return dk, dv, ddecay.swapaxes(-1, -2), dbeta, dmemory
 
-    assert course.check("channel_delta_backward", by_the_op).right
+    assert course.check("channel_chunk_backward", by_the_op).right

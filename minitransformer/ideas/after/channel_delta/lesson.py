@@ -18,13 +18,13 @@ def _backward(draw: Draw) -> Arguments:
 
 
 @exercise(_backward)
-def channel_delta_backward(
+def channel_chunk_backward(
     k: Array, v: Array, decay: Array, beta: Array, memory: Array, dafter: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
     """The delta rule with a decay for each channel, backward.
 
-    A memory M, a matrix (d_k, d_v), reads T keys and values. Row i of M belongs to entry i of a key, its channel, and
-    fades at its own rate. At each position t, in this order:
+    A memory M, a matrix (d_k, d_v), reads a chunk of T keys and values. Row i of M belongs to entry i of a key, its
+    channel, and fades at its own rate. At each position t, in this order:
 
         faded_ij = e^{decay_ti} M_ij
         error_j  = v_tj - sum_i k_ti faded_ij

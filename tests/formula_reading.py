@@ -23,6 +23,8 @@ SUMS: dict[str, Callable[[Any, Any], Any]] = {
     "mod": lambda a, b: a % b, "÷": lambda a, b: a // b,
 }  # fmt: skip
 
+FENCES: dict[str, tuple[str, Callable[[Any], Any]]] = {"|": ("|", np.abs), "⌊": ("⌋", np.floor), "⌈": ("⌉", np.ceil)}
+
 
 def key(element: Element) -> str:
     """What identifies a symbol."""
@@ -146,11 +148,11 @@ class _Reading:
         if sign == "{":
             self.at += 1
             return self._cases(self.tokens[self.at - 1])
-        assert sign in ("(", "|"), f"{sign} cannot begin a term"
+        assert sign in ("(", *FENCES), f"{sign} cannot begin a term"
         value = self.comparison()
-        if sign == "|":
-            assert self.takes("|")
-            return np.abs(value)
+        if sign in FENCES:
+            assert self.takes(FENCES[sign][0])
+            return FENCES[sign][1](value)
         values = [value]
         while self.takes(","):
             values.append(self.comparison())

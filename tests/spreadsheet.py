@@ -23,7 +23,15 @@ COMPARE = {
     "=": lambda a, b: a == b, "<>": lambda a, b: a != b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,
     "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
 }  # fmt: skip
-ONE = {"EXP": math.exp, "SQRT": math.sqrt, "TANH": math.tanh, "LN": math.log, "ABS": abs, "SIN": math.sin}
+ONE = {
+    "EXP": math.exp,
+    "SQRT": math.sqrt,
+    "TANH": math.tanh,
+    "LN": math.log,
+    "ABS": abs,
+    "SIN": math.sin,
+    "INT": math.floor,
+}
 ONE |= {"COS": math.cos, "ERF": math.erf, "ERFC": math.erfc, "ISNUMBER": lambda x: isinstance(x, int | float)}
 
 

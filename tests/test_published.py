@@ -209,11 +209,12 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model": "bert"}, "tokenizer.ggml.model must be 'gpt2'.* or 'llama'.* got 'bert'"),
+        ({"model": "rwkv"}, "tokenizer.ggml.model must be one of 'gpt2', byte.*'llama', .* got 'rwkv'"),
+        ({"model": "bert"}, "tokenizer.ggml.unknown_token_id must be the id of a token"),
         ({"model": "llama"}, "each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores"),
         (
             {"pre": "deepseek"},
-            "tokenizer.ggml.pre must be one of gpt-2, olmo, smollm, .*llama-bpe, .*qwen2, qwen35, got 'deepseek'",
+            "tokenizer.ggml.pre must be one of gpt-2, olmo, .*smollm, .*llama-bpe, .*qwen2, .*got 'deepseek'",
         ),
         ({"pre": None}, "got 'None'"),
         ({"tokens": None}, "tokenizer.ggml.tokens must be a list of texts"),

@@ -17,8 +17,8 @@ from .common import add_speed, speed
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Turn each text into a vector of length 1 and print the cosine of the angle between every two: the "
-        "mean of its tokens' hidden states, of a language model the last one, or what 1_Pooling in the folder says."
+        "Turn each text into a vector of length 1 and print the cosine of the angle between every two: the mean of its "
+        "tokens' hidden states, of a language model the last one, or what 1_Pooling in the folder or a .gguf file says."
     )
     command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")

@@ -62,6 +62,8 @@ def _run(options: argparse.Namespace) -> int:
     if len(options.prompt) > 1 and not options.chat:
         raise UsageError("several texts are the turns of a chat: add --chat, or put one text in quotes")
     found = opened_with(options, LanguageModel)
+    if options.chat:  # a model without a template says so before anything is compiled
+        found.tokenizers[0].chat([{"role": "user", "content": options.prompt[0]}])
     model = found.model if options.weights else found.model.to(options.device)
     (tokenizer,), fast = found.tokenizers, speed(options)(model)
     if options.chat:

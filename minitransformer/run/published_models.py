@@ -23,12 +23,14 @@ from ..core.models.encoder_only import EncoderOnly, MeanPool
 from ..core.models.folder import vocabularies
 from ..core.models.opening import Opened
 from ..core.text import END, PAD, START, Tokenizer, padded
-from ..ideas.published import weight_files
+from ..ideas.published import gguf, weight_files
 from ..ideas.published.family import Pretrained
 from ..ideas.published.heads import FirstOfAll, Headed, LastReal
 from ..ideas.published.text_encoder import MaskedLanguageModel
 from ..ideas.published.tokenizers import PublishedTokenizer
 
+# llama.cpp, include/llama.h: what the numbers of LLAMA_POOLING_TYPE_* mean.
+_POOLS: dict[int, type[Module] | None] = {0: None, 1: MeanPool, 2: FirstOfAll, 3: LastReal}
 _BATCH = 32  # texts that are read at once
 _CHECKED = 6  # tokens of a sequence that a check reads
 
@@ -69,7 +71,17 @@ def sentence_vectors(
 
 
 def pool_of(folder: Path) -> Module | None:
-    """What makes one vector of a text, by the file of Sentence Transformers in a model's folder, if it is there."""
+    """What makes one vector of a text, by the file of Sentence Transformers in a model's folder, or by a .gguf file.
+
+    None where it is not said.
+    """
+    if folder.suffix == ".gguf" and folder.is_file():
+        about = gguf.open_file(folder).metadata
+        kind = about.get(f"{about.get('general.architecture')}.pooling_type", 0)
+        if kind not in _POOLS:
+            raise ValueError(f"{folder}: pooling_type must be one of {', '.join(map(str, _POOLS))}, got {kind!r}")
+        pool = _POOLS[kind]
+        return None if pool is None else pool()
     path = folder / "1_Pooling" / "config.json"
     if not path.is_file():
         return None

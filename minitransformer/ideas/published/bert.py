@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from .family import ENCODERS, MASKED, Family, Stored, classes
+from .family import ENCODERS, MASKED, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .text_encoder import TextEncoderConfig
 
@@ -82,6 +83,41 @@ def names(config: TextEncoderConfig) -> str:
     return NAMES + POOLER + masked(config, "cls.predictions", MASKED_NAMES)
 
 
+# llama.cpp, convert_hf_to_gguf.py, BertModel: a body alone, without the pooler. A RoBERTa's file has no rows before
+# position 0.
+GGUF = """
+token_embd                =  embeddings.word_embeddings
+position_embd             =  embeddings.position_embeddings
+token_types               =  embeddings.token_type_embeddings
+token_embd_norm           =  embeddings.LayerNorm
+blk.*.attn_q              =  encoder.layer.*.attention.self.query
+blk.*.attn_k              =  encoder.layer.*.attention.self.key
+blk.*.attn_v              =  encoder.layer.*.attention.self.value
+blk.*.attn_output         =  encoder.layer.*.attention.output.dense
+blk.*.attn_output_norm    =  encoder.layer.*.attention.output.LayerNorm
+blk.*.ffn_up              =  encoder.layer.*.intermediate.dense
+blk.*.ffn_down            =  encoder.layer.*.output.dense
+blk.*.layer_output_norm   =  encoder.layer.*.output.LayerNorm
+"""
+GGUF_FIELDS = """
+hidden_size              =  hidden_size
+num_attention_heads      =  num_attention_heads
+intermediate_size        =  intermediate_size
+num_hidden_layers        =  num_hidden_layers
+max_position_embeddings  =  max_position_embeddings
+layer_norm_eps           =  rms_norm_eps
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """How many types of tokens there are."""
+    types = stored.get("token_types.weight")
+    if types is None:
+        raise ValueError("token_types.weight is missing: a BERT has types of tokens")
+    fields.only(**{"bert.attention.causal": False})
+    return {"architectures": ["BertModel"], "type_vocab_size": types.shape[0]}
+
+
 SMALL = {
     "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 2,
     "max_position_embeddings": 16, "pad_token_id": 1,
@@ -91,5 +127,6 @@ FAMILY = Family(
     recipe=TextEncoderConfig,
     adds="learned positions, token types and a pooler",
     small=SMALL,
+    in_gguf=InGguf(GGUF, in_gguf, fields=GGUF_FIELDS),
     ignored="pooler_type pooler_*_size pooler_num_* pooler_size_per_head directionality",
 )  # fmt: skip

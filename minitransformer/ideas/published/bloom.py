@@ -13,7 +13,7 @@ import numpy as np
 from ...core.layers import LayerNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
-from .family import BODY, READERS, WRITERS, Family, Stored, classes
+from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import TOKENS
 
@@ -80,6 +80,29 @@ def names(config: BloomConfig) -> str:
     return NAMES.replace("HEADS", str(config.n_heads))
 
 
+# llama.cpp, convert_hf_to_gguf.py, BloomModel.
+GGUF = """
+token_embd         =      word_embeddings
+token_embd_norm    =      word_embeddings_layernorm
+output_norm        =      ln_f
+output             =      /lm_head
+blk.*.attn_norm    =      h.*.input_layernorm
+blk.*.attn_qkv     heads  h.*.self_attention.query_key_value
+blk.*.attn_output  =      h.*.self_attention.dense
+blk.*.ffn_norm     =      h.*.post_attention_layernorm
+blk.*.ffn_up       =      h.*.mlp.dense_h_to_4h
+blk.*.ffn_down     =      h.*.mlp.dense_4h_to_h
+"""
+GGUF_FIELDS = """
+hidden_size          =  hidden_size
+num_attention_heads  =  num_attention_heads
+num_hidden_layers    =  num_hidden_layers
+seq_length           =  max_position_embeddings
+n_inner              =  intermediate_size
+layer_norm_epsilon   =  rms_norm_eps
+"""
+
+
 FAMILY = Family(
     "bloom", "transformer", classes("Bloom", WRITERS | READERS), ours, theirs, names,
     recipe=BloomConfig,
@@ -89,5 +112,6 @@ FAMILY = Family(
         "eos_token_id": None,
     },
     heads={TOKENS: "classifier"},
+    in_gguf=InGguf(GGUF, fields=GGUF_FIELDS),
     ignored="pretraining_tp slow_but_exact offset_alibi skip_bias_add* *_fusion attention_softmax_in_fp32 n_inner",
 )  # fmt: skip

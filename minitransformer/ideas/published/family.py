@@ -56,13 +56,16 @@ class InGguf:
     """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
 
     more(metadata, stored, config) returns further fields of config.json, from these and from the other fields.
-    architecture: its name there, if that is not its model_type. when(metadata): whether a file of that name is this
+    fields: the general fields of config.json that it has, each as `its name  =  general name`, if not all of those of
+    Llama under the same names; rms_norm_eps is that of any norm. architecture: its names there, if that is not its
+    model_type. when(metadata): whether a file of that name is this
     family's, where several have the name. changes: marks of its own; joined(tensors, config) puts several together.
     """
 
     names: str
-    more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lambda fields, stored, config: {}
     architecture: str = ""
+    fields: str = field(default="", kw_only=True)
     when: Callable[[Mapping[str, Any]], bool] = lambda metadata: False
     changes: Mapping[str, Change] = field(default_factory=dict)
     joined: Callable[[dict[str, Tensor], Mapping[str, Any]], dict[str, Tensor]] = lambda found, config: found

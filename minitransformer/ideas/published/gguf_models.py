@@ -10,6 +10,8 @@ written as in names.py. The marks:
     taps    a short convolution, stored without its axis of length 1
     flat    a vector, stored as a matrix
     row     a matrix of one row, stored as a vector
+    T       a matrix, or one of each expert, that a folder has transposed
+    heads   queries, keys and values one after the other, which a folder has head by head: of each head all three
 
 A family may have marks of its own; a + joins several. Where a name in a folder has one * more, the file has one tensor
 of all experts. A name in the file may be that of one tensor, as `blk.*.ssm_dt.bias` is; so is then that in the folder.
@@ -48,8 +50,17 @@ feed_forward_length   size  intermediate_size
 block_count           size  num_hidden_layers
 context_length        size  max_position_embeddings
 """
+_ALWAYS = "model_type", "architectures", "vocab_size", "tie_word_embeddings"
 _FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
-_IGNORED = "*.vocab_size"  # the table of tokens shows it
+_IGNORED = "*.vocab_size *.pooling_type"  # the table of tokens shows the one; the other changes no vector of a token
+
+
+def _by_heads(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.ndarray:
+    """The rows of queries, keys and values, head by head."""
+    n_heads = config["num_attention_heads"]
+    if len(numbers) % (3 * n_heads):
+        raise ValueError(f"{name} has {len(numbers)} rows, not the queries, keys and values of {n_heads} heads")
+    return numbers.reshape(3, n_heads, -1, *numbers.shape[1:]).swapaxes(0, 1)
 
 
 def _paired(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.ndarray:
@@ -62,6 +73,8 @@ def _paired(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.nda
 
 _CHANGES: dict[str, Change] = {
     "halves": _paired,
+    "heads": _by_heads,
+    "T": lambda numbers, config, name: numbers.swapaxes(-1, -2) if numbers.ndim > 1 else numbers,
     "plus1": lambda numbers, config, name: numbers - np.float32(1.0),
     "log": lambda numbers, config, name: np.log(-numbers),
 }
@@ -72,7 +85,8 @@ def _family(kind: Any, metadata: Mapping[str, Any]) -> Family:
     known: dict[str, list[Family]] = {}
     for name, each in FAMILIES.items():
         if each.in_gguf:
-            known.setdefault(each.in_gguf.architecture or name, []).append(each)
+            for architecture in (each.in_gguf.architecture or name).split():
+                known.setdefault(architecture, []).append(each)
     if isinstance(kind, str) and kind in known:
         return max(known[kind], key=lambda each: bool(each.in_gguf and each.in_gguf.when(metadata)))
     name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # gptoss, gpt_oss
@@ -93,13 +107,17 @@ def document(file: File) -> dict[str, Any]:
     fields = Fields({name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")})
     if fields.document.get(f"{kind}.expert_count") == 0:
         fields.asked |= {f"{kind}.expert_count", f"{kind}.expert_used_count"}
+    assert family.in_gguf is not None
+    own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
     rows = (line.split() for line in _FIELDS.strip().splitlines())
-    config: dict[str, Any] = {theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows}
+    config: dict[str, Any] = {
+        theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows if not own or theirs in own
+    }
     if (extra := f"{kind}.nextn_predict_layers") in file.metadata:  # they serve training, and are not read
         config["num_hidden_layers"] -= 0 if fields.get(extra) == 0 else fields.size(extra)
-    if config["num_attention_heads"] > config["hidden_size"]:
+    n_heads = config.get("num_attention_heads", 1)
+    if n_heads > config["hidden_size"]:
         raise ValueError(f"{kind}.attention.head_count must be at most {kind}.embedding_length")
-    n_heads = config["num_attention_heads"]
     config["num_key_value_heads"] = _key_heads(fields, f"{kind}.attention.head_count_kv", n_heads)
     width = fields.size(f"{kind}.attention.key_length", config["hidden_size"] // n_heads)
     table = file.tensors.get("token_embd.weight")
@@ -107,20 +125,28 @@ def document(file: File) -> dict[str, Any]:
         raise ValueError("token_embd.weight must be the matrix (vocabulary, width) of tokens")
     config |= {
         "model_type": family.model_type,
-        "architectures": [next(name for name, head in family.architectures.items() if head == "words")],
+        "architectures": [name for name, head in family.architectures.items() if head == "words"][:1],
         "head_dim": width,
         "rope_theta": fields.positive(f"{kind}.rope.freq_base", 10000.0),
-        "rms_norm_eps": fields.positive(f"{kind}.attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": fields.positive(f"{kind}.attention.{_epsilon(fields, str(kind))}"),
         "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
-    assert family.in_gguf is not None
     config |= _angles(fields, str(kind), file.tensors, width)
-    config |= family.in_gguf.more(fields, file.tensors, config)
+    more = family.in_gguf.more(fields, file.tensors, config)
+    if own:
+        config = {own.get(name, name): value for name, value in config.items() if name in own or name in _ALWAYS}
+    config |= more
     if "v_head_dim" not in config and fields.size(f"{kind}.attention.value_length", width) != width:
         raise ValueError(f"{kind}.attention.value_length must be the width {width} of a head")
     fields.nothing_else(_IGNORED, "the metadata")
     return config
+
+
+def _epsilon(fields: Fields, kind: str) -> str:
+    """The name of what a norm of either kind adds below the root."""
+    names = "layer_norm_rms_epsilon", "layer_norm_epsilon"
+    return next((name for name in names if fields.get(f"{kind}.attention.{name}") is not None), names[0])
 
 
 def _key_heads(fields: Fields, name: str, default: int) -> int:
@@ -185,16 +211,16 @@ def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Tensor]:
     for name, packed in file.tensors.items():
         if name in _FACTORS:
             continue  # they are in config
-        number = re.match(r"blk\.(\d+)\.", name)
+        number = re.search(r"\bblk\.(\d+)\.", name)
         if extra and number and int(number[1]) >= config["num_hidden_layers"]:
             continue
-        pattern = re.sub(r"^blk\.\d+\.", "blk.*.", name)
+        pattern = re.sub(r"\bblk\.\d+\.", "blk.*.", name)
         place, leaf = pattern.rpartition(".")[::2]
         mark, ours = of_folder.get(pattern) or of_folder.get(place, ("=", ""))
         theirs = (ours if pattern in of_folder else f"{ours}.{leaf}") if ours else name
         theirs = theirs.replace("*", number[1], 1) if number else theirs
         if ours:
-            theirs = f"{family.prefix}.{theirs}" if theirs[0] != "/" else theirs[1:]
+            theirs = f"{family.prefix}.{theirs}".lstrip(".") if theirs[0] != "/" else theirs[1:]
         for each, part in _experts(theirs, packed):
             if each in found:
                 raise ValueError(f"two tensors have names for the same tensor {each}")
@@ -224,6 +250,8 @@ def _in_folder(
         shape = (1, math.prod(shape))
     if "flat" in marks:
         shape = (math.prod(shape),)
+    if "T" in marks:
+        shape = *shape[:-2], *shape[-2:][::-1]
     if not (steps := [changes[each] for each in marks if each in changes]):
         return dataclasses.replace(packed, name=theirs, shape=shape)
 
@@ -232,5 +260,5 @@ def _in_folder(
             numbers = step(numbers, config, packed.name)
         return numbers
 
-    moves = marks == ["halves"]
+    moves = marks in (["halves"], ["heads"])
     return Changed(theirs, packed.path, packed.dtype, shape, packed.start, (packed,), change, moves)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.models.language_model import LanguageModelConfig
-from .family import BODY, CLASSES, READERS, WORDS, Family, Stored, classes
+from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import TOKENS
 
@@ -52,6 +52,28 @@ h.*.attn.masked_bias  -
 /lm_head           ~  tokens
 """
 
+# llama.cpp, convert_hf_to_gguf.py, GPT2Model: its maps are stored (out, in), as those of other families.
+GGUF = """
+token_embd         =  wte
+position_embd      =  wpe
+output_norm        =  ln_f
+output             =  /lm_head
+blk.*.attn_norm    =  h.*.ln_1
+blk.*.attn_qkv     T  h.*.attn.c_attn
+blk.*.attn_output  T  h.*.attn.c_proj
+blk.*.ffn_norm     =  h.*.ln_2
+blk.*.ffn_up       T  h.*.mlp.c_fc
+blk.*.ffn_down     T  h.*.mlp.c_proj
+"""
+GGUF_FIELDS = """
+n_embd              =  hidden_size
+n_head              =  num_attention_heads
+n_inner             =  intermediate_size
+n_layer             =  num_hidden_layers
+n_positions         =  max_position_embeddings
+layer_norm_epsilon  =  rms_norm_eps
+"""
+
 
 _ENDS = {"Model": BODY, "LMHeadModel": WORDS, "ForSequenceClassification": CLASSES, **READERS}
 FAMILY = Family(
@@ -59,6 +81,7 @@ FAMILY = Family(
     recipe=LanguageModelConfig,
     adds="pre-norm order, a causal stack alone",
     heads={TOKENS: "classifier"},
+    in_gguf=InGguf(GGUF, fields=GGUF_FIELDS),
     small={
         "vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
         "eos_token_id": None,

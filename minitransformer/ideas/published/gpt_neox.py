@@ -6,6 +6,7 @@ A GPT-2 with rotary positions in a quarter of each head, and attention and feed-
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from ..after.grouped import grouped
 from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles
-from .family import BODY, READERS, WRITERS, Family, Stored, classes
+from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import TOKENS
 
@@ -139,11 +140,41 @@ def names(config: GptNeoxConfig) -> str:
     return NAMES.replace("HEADS", str(config.n_heads))
 
 
+# llama.cpp, convert_hf_to_gguf.py, GPTNeoXModel.
+GGUF = """
+token_embd         =      embed_in
+output_norm        =      final_layer_norm
+output             =      /embed_out
+blk.*.attn_norm    =      layers.*.input_layernorm
+blk.*.attn_qkv     heads  layers.*.attention.query_key_value
+blk.*.attn_output  =      layers.*.attention.dense
+blk.*.ffn_norm     =      layers.*.post_attention_layernorm
+blk.*.ffn_up       =      layers.*.mlp.dense_h_to_4h
+blk.*.ffn_down     =      layers.*.mlp.dense_4h_to_h
+"""
+GGUF_FIELDS = """
+hidden_size              =  hidden_size
+num_attention_heads      =  num_attention_heads
+intermediate_size        =  intermediate_size
+num_hidden_layers        =  num_hidden_layers
+max_position_embeddings  =  max_position_embeddings
+layer_norm_eps           =  rms_norm_eps
+rope_theta               =  rope_theta
+partial_rotary_factor    =  partial_rotary_factor
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether attention and feed-forward network stand side by side."""
+    return {"use_parallel_residual": fields.flag("gptneox.use_parallel_residual", True)}
+
+
 FAMILY = Family(
     "gpt_neox", "gpt_neox", classes("GPTNeoX", WRITERS | READERS), ours, theirs, names,
     recipe=GptNeoxConfig,
     adds="as GPT-2; rotary positions in a part of each head, attention and feed-forward network side by side",
     heads={TOKENS: "classifier"},
+    in_gguf=InGguf(GGUF, in_gguf, "gptneox", fields=GGUF_FIELDS),
     small={
         "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 10, "num_hidden_layers": 2,
         "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None, "rotary_pct": 0.5,

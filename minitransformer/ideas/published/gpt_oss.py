@@ -5,6 +5,7 @@ A learned sink in each head, a window in layers 1, 3, 5, ..., experts in place o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,11 @@ from ..after.clamped_experts import ClampedExperts
 from ..after.sink import Sink
 from . import llama
 from .decoder import decoder, within
-from .family import WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, every_second, written
+from .gguf import Changed, Packed
 from .heads import TOKENS
+from .weight_files import Tensor
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,56 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 """
 )
 
+# llama.cpp, convert_hf_to_gguf.py, GptOssModel: gates and inner maps of the experts, which alternate in a folder, are
+# two tensors, and each expert's maps are stored (out, in).
+GGUF = (
+    llama.GGUF.partition("blk.*.ffn_norm")[0].replace("TURNED", "=")
+    + """
+blk.*.attn_sinks.weight      =  layers.*.self_attn.sinks
+blk.*.post_attention_norm    =  layers.*.post_attention_layernorm
+blk.*.ffn_gate_inp           =  layers.*.mlp.router
+blk.*.ffn_gate_exps.weight   =  layers.*.mlp.experts.gate_proj
+blk.*.ffn_gate_exps.bias     =  layers.*.mlp.experts.gate_proj_bias
+blk.*.ffn_up_exps.weight     =  layers.*.mlp.experts.up_proj
+blk.*.ffn_up_exps.bias       =  layers.*.mlp.experts.up_proj_bias
+blk.*.ffn_down_exps.weight   T  layers.*.mlp.experts.down_proj
+blk.*.ffn_down_exps.bias     =  layers.*.mlp.experts.down_proj_bias
+"""
+)
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The window and the experts. That the ends of YaRN's ramp are not rounded stands in no file."""
+    fields.only(**{"gpt-oss.expert_feed_forward_length": config["intermediate_size"]})
+    found = {"num_local_experts": fields.size("gpt-oss.expert_count")}
+    found |= {"num_experts_per_tok": fields.size("gpt-oss.expert_used_count")}
+    found |= {"sliding_window": fields.size("gpt-oss.attention.sliding_window")}
+    angles = config.get("rope_scaling")
+    return found | {"rope_scaling": angles | {"truncate": False} if angles else {"rope_type": "default"}}
+
+
+def joined(found: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Gate and inner map of each expert alternate in one tensor."""
+
+    def join(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+        return np.stack((gate, up), axis=2).reshape(len(gate), -1, *gate.shape[2:]).swapaxes(1, -1)
+
+    for name in [name for name in found if ".experts.gate_proj" in name]:
+        gate, up = found[name], found.get(other := name.replace("gate", "up"))
+        if not isinstance(gate, Packed) or not isinstance(up, Packed) or gate.shape != up.shape or len(gate.shape) < 2:
+            continue
+        del found[name], found[other]
+        n, width, *of_input = gate.shape
+        whole, shape = name.replace("gate", "gate_up"), (n, *of_input, 2 * width)
+        found[whole] = Changed(whole, gate.path, gate.dtype, shape, gate.start, (gate, up), join)
+    return found
+
 
 FAMILY = Family(
     "gpt_oss", "model", classes("GptOss", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=GptOssConfig,
     adds="a sink in each head, a window in every second layer, experts; no packed experts",
+    in_gguf=InGguf(GGUF, in_gguf, "gpt-oss", joined=joined),
     ignored="experts_per_token initial_context_length",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
 )  # fmt: skip

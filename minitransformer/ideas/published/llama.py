@@ -252,6 +252,6 @@ FAMILIES = (
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
         prefixes={ANSWERS: "transformer"},
-        in_gguf=InGguf(GGUF.replace("TURNED", "="), lambda fields, stored, config: {}),
+        in_gguf=InGguf(GGUF.replace("TURNED", "=")),
     ),
 )  # fmt: skip

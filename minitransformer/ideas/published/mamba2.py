@@ -6,6 +6,7 @@ however long the text is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from ...core.layers import Module, RMSNorm
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.mamba2 import Mamba2
 from .decoder import decoder_of
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
 
 
@@ -128,6 +129,42 @@ norm_f         =   stack.final_norm
 /lm_head       ~   tokens
 """
 )
+# llama.cpp, convert_hf_to_gguf.py, Mamba2Model.
+GGUF = """
+token_embd               =         embeddings
+output_norm              =         norm_f
+output                   =         /lm_head
+blk.*.attn_norm          =         layers.*.norm
+blk.*.ssm_in             =         layers.*.mixer.in_proj
+blk.*.ssm_conv1d.weight  taps      layers.*.mixer.conv1d.weight
+blk.*.ssm_conv1d.bias    =         layers.*.mixer.conv1d.bias
+blk.*.ssm_a              flat+log  layers.*.mixer.A_log
+blk.*.ssm_d              flat      layers.*.mixer.D
+blk.*.ssm_dt.bias        =         layers.*.mixer.dt_bias
+blk.*.ssm_norm           flat      layers.*.mixer.norm
+blk.*.ssm_out            =         layers.*.mixer.out_proj
+"""
+GGUF_FIELDS = """
+hidden_size              =  hidden_size
+num_hidden_layers        =  num_hidden_layers
+max_position_embeddings  =  max_position_embeddings
+layer_norm_epsilon       =  rms_norm_eps
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of the states. Nothing attends: a file says 0 for what there is not."""
+    fields.only(**{"mamba2.attention.head_count": 0, "mamba2.feed_forward_length": 0})
+    sizes = {
+        "num_heads": "time_step_rank", "state_size": "state_size", "n_groups": "group_count",
+        "conv_kernel": "conv_kernel", "expand": "inner_size",
+    }  # fmt: skip
+    found: dict[str, Any] = {name: fields.size(f"mamba2.ssm.{theirs}") for name, theirs in sizes.items()}
+    found["head_dim"] = found["expand"] // found["num_heads"]
+    found["expand"] //= config["hidden_size"]
+    found["use_conv_bias"] = any(name.endswith("ssm_conv1d.bias") for name in stored)
+    return found | {"use_bias": any(name.endswith("ssm_in.bias") for name in stored)}
+
 
 FAMILY = Family(
     "mamba2", "backbone", {"Mamba2Model": BODY, "Mamba2ForCausalLM": WORDS}, ours, theirs, NAMES,
@@ -138,5 +175,6 @@ FAMILY = Family(
         "n_groups": 2, "conv_kernel": 3, "layer_norm_epsilon": 1e-2, "max_position_embeddings": 32,
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
     },
+    in_gguf=InGguf(GGUF, in_gguf, fields=GGUF_FIELDS),
     ignored="chunk_size residual_in_fp32 rescale_prenorm_residual time_step_*",
 )  # fmt: skip

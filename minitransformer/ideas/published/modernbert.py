@@ -6,6 +6,7 @@ text; the others see a window on both sides, and have another rotary base.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..after.gated import GatedFeedForward
 from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from . import angles
-from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Stored, classes
+from .family import BODY, CLASSES, ENCODERS, MASKED, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
@@ -163,6 +164,40 @@ final_norm                             =  encoder.final_norm
 /decoder.bias                          =  logit_bias
 """
 
+# llama.cpp, convert_hf_to_gguf.py, ModernBertModel: a body alone.
+GGUF = """
+token_embd         =  embeddings.tok_embeddings
+token_embd_norm    =  embeddings.norm
+output_norm        =  final_norm
+blk.*.attn_norm    =  layers.*.attn_norm
+blk.*.attn_qkv     =  layers.*.attn.Wqkv
+blk.*.attn_output  =  layers.*.attn.Wo
+blk.*.ffn_norm     =  layers.*.mlp_norm
+blk.*.ffn_up       =  layers.*.mlp.Wi
+blk.*.ffn_down     =  layers.*.mlp.Wo
+"""
+GGUF_FIELDS = """
+hidden_size              =  hidden_size
+num_attention_heads      =  num_attention_heads
+intermediate_size        =  intermediate_size
+num_hidden_layers        =  num_hidden_layers
+max_position_embeddings  =  max_position_embeddings
+norm_eps                 =  rms_norm_eps
+global_rope_theta        =  rope_theta
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The windows and their base; the tensors show which biases there are."""
+    fields.only(**{"modern-bert.attention.causal": False})
+    biases = {"attention_bias": "attn_qkv", "mlp_bias": "ffn_up", "norm_bias": "ffn_norm"}
+    return {field: f"blk.0.{name}.bias" in stored for field, name in biases.items()} | {
+        "architectures": ["ModernBertModel"],
+        "local_rope_theta": fields.positive("modern-bert.rope.freq_base_swa", 10000.0),
+        "local_attention": fields.size("modern-bert.attention.sliding_window"),
+        "global_attn_every_n_layers": fields.size("modern-bert.attention.sliding_window_pattern", 3),
+    }
+
 
 FAMILY = Family(
     "modernbert", "model", classes("ModernBert", ENCODERS), ours, theirs, NAMES,
@@ -174,6 +209,7 @@ FAMILY = Family(
         "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
     },
     heads={ANSWERS: "classifier"},
+    in_gguf=InGguf(GGUF, in_gguf, "modern-bert", fields=GGUF_FIELDS),
     ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
     "classifier_activation decoder_bias",
 )  # fmt: skip

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core.models.opening import FORMS, Form, M, Opened, opened
-from . import pretrained, tokenizers
+from . import gguf_tokenizers, pretrained, tokenizers
 from .packed import WEIGHTS, pack
 
 FORMS += [  # a .json is a file of ours: one tokenizer
     Form(pretrained.is_folder, pretrained.of_folder, tokenizers.of_folder),
-    Form(lambda path: path.is_file() and path.suffix != ".json", pretrained.of_file, tokenizers.of_file),
+    Form(lambda path: path.is_file() and path.suffix != ".json", pretrained.of_file, gguf_tokenizers.of_file),
 ]
 
 
@@ -26,4 +26,4 @@ def opened_packed(path: Path, kind: type[M], weights: str = "packed") -> Opened[
     if weights != "packed" or Path(path).suffix != ".gguf":
         raise ValueError(f"{path} is no .gguf file, whose weights are packed; pack them as {' or '.join(WEIGHTS)}")
     model: Any = pretrained.of_file(Path(path), packed=True)
-    return Opened(Path(path), model, tokenizers.of_file(Path(path)), (), True)
+    return Opened(Path(path), model, gguf_tokenizers.of_file(Path(path)), (), True)

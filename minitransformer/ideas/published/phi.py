@@ -26,7 +26,7 @@ from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles, gpt_neox
 from .bart import BiasedOutput
-from .family import BODY, WRITERS, Family, Stored, classes
+from .family import BODY, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import TOKENS
 
@@ -110,10 +110,26 @@ final_layernorm                        =  stack.final_norm
 """
 
 
+GGUF = """
+token_embd         =  embed_tokens
+output_norm        =  final_layernorm
+output             =  /lm_head
+blk.*.attn_norm    =  layers.*.input_layernorm
+blk.*.attn_q       =  layers.*.self_attn.q_proj
+blk.*.attn_k       =  layers.*.self_attn.k_proj
+blk.*.attn_v       =  layers.*.self_attn.v_proj
+blk.*.attn_output  =  layers.*.self_attn.dense
+blk.*.ffn_up       =  layers.*.mlp.fc1
+blk.*.ffn_down     =  layers.*.mlp.fc2
+"""
+_KEY_HEADS = "num_key_value_heads = num_key_value_heads"
+
+
 FAMILY = Family(
     "phi", "model", classes("Phi", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=PhiConfig,
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
+    in_gguf=InGguf(GGUF, architecture="phi2", fields=gpt_neox.GGUF_FIELDS + _KEY_HEADS),
     small={
         "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2,
         "intermediate_size": 10, "num_hidden_layers": 2, "max_position_embeddings": 32,

@@ -4,7 +4,7 @@ config.json        what kind of model it is, and its sizes; `model_type` names t
 model.safetensors  its parameters, under the names of that family; or several files and model.safetensors.index.json
 tokenizer.json     and more files beside it: from its text to token ids and back; see text/
 
-A .gguf file holds all of this; only models of Llama's kind are read from one.
+A .gguf file holds all of this; models of those families that say how they lie in one are read from it.
 
 Each family has a file in published/: the translation of its config, in both directions, and a table of names. The
 layers are our own.

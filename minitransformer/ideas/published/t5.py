@@ -6,6 +6,7 @@ et al. 2021) is version 1.1 trained on many languages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,10 +33,11 @@ from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
 from . import twice_read
-from .family import BODY, CLASSES, ENCODER, WORDS, Family, Stored, classes
+from .family import BODY, CLASSES, ENCODER, WORDS, Family, InGguf, Stored, classes
 from .fields import ACTIVATIONS, Fields, their_activation, written
 from .heads import ANSWERS, TOKENS
 from .text_encoder import TextEncoder
+from .weight_files import Tensor
 
 FIELDS = """
 vocab_size                         size      source_vocabulary
@@ -237,6 +239,70 @@ def names(config: T5Config) -> str:
     return NAMES + encoder + decoder + MEMORY + twice_read.NAMES
 
 
+# llama.cpp, convert_hf_to_gguf.py, T5Model; SIDE, SHORT and FF as above.
+_LAYERS_IN_GGUF = """
+SHORT.blk.*.attn_rel_b   =  SIDE.block.*.layer.0.SelfAttention.relative_attention_bias
+SHORT.blk.*.attn_norm    =  SIDE.block.*.layer.0.layer_norm
+SHORT.blk.*.attn_q       =  SIDE.block.*.layer.0.SelfAttention.q
+SHORT.blk.*.attn_k       =  SIDE.block.*.layer.0.SelfAttention.k
+SHORT.blk.*.attn_v       =  SIDE.block.*.layer.0.SelfAttention.v
+SHORT.blk.*.attn_o       =  SIDE.block.*.layer.0.SelfAttention.o
+SHORT.blk.*.ffn_norm     =  SIDE.block.*.layer.FF.layer_norm
+SHORT.blk.*.ffn_gate     =  SIDE.block.*.layer.FF.DenseReluDense.wi_0
+SHORT.blk.*.ffn_up       =  SIDE.block.*.layer.FF.DenseReluDense.wi_1
+SHORT.blk.*.ffn_down     =  SIDE.block.*.layer.FF.DenseReluDense.wo
+SHORT.output_norm        =  SIDE.final_layer_norm
+"""
+GGUF = """
+token_embd                  =  shared
+output                      =  /lm_head
+dec.blk.*.cross_attn_norm   =  decoder.block.*.layer.1.layer_norm
+dec.blk.*.cross_attn_q      =  decoder.block.*.layer.1.EncDecAttention.q
+dec.blk.*.cross_attn_k      =  decoder.block.*.layer.1.EncDecAttention.k
+dec.blk.*.cross_attn_v      =  decoder.block.*.layer.1.EncDecAttention.v
+dec.blk.*.cross_attn_o      =  decoder.block.*.layer.1.EncDecAttention.o
+dec.blk.*.cross_attn_rel_b  =  decoder.block.*.layer.1.EncDecAttention.relative_attention_bias
+"""
+for _side, _short, _ff in (("encoder", "enc", "1"), ("decoder", "dec", "2")):
+    GGUF += _LAYERS_IN_GGUF.replace("SIDE", _side).replace("SHORT", _short).replace("FF", _ff)
+GGUF_FIELDS = """
+d_model             =  hidden_size
+num_heads           =  num_attention_heads
+d_kv                =  head_dim
+d_ff                =  intermediate_size
+num_layers          =  num_hidden_layers
+n_positions         =  max_position_embeddings
+layer_norm_epsilon  =  rms_norm_eps
+"""
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The decoder's layers and the buckets.
+
+    A file names neither the activation, which goes with the form, nor the scale of logits, which goes with one table.
+    """
+    kind = "t5" if (both := "dec.output_norm.weight" in stored) else "t5encoder"
+    gated = "enc.blk.0.ffn_gate.weight" in stored
+    output, table = (stored.get(f"{name}.weight") for name in ("output", "token_embd"))
+    start = fields.get(f"{kind}.decoder_start_token_id")
+    fields.get(f"{kind}.attention.layer_norm_epsilon")  # the same again
+    return {
+        "architectures": ["T5ForConditionalGeneration" if both else "T5EncoderModel"],
+        "tie_word_embeddings": output is None or (table is not None and np.array_equal(output.read(), table.read())),
+        "num_decoder_layers": fields.size(f"{kind}.decoder_block_count", config["num_hidden_layers"]),
+        "relative_attention_num_buckets": fields.size(f"{kind}.attention.relative_buckets_count"),
+        "feed_forward_proj": "gated-gelu" if gated else "relu",
+        "decoder_start_token_id": 0 if start is None else start,
+    }
+
+
+def joined(found: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The inner map, which has another name in a folder where there is no gate."""
+    if config["feed_forward_proj"] != "relu":
+        return found
+    return {name.replace(".wi_1.", ".wi."): tensor for name, tensor in found.items()}
+
+
 _SMALL = {
     "vocab_size": 13, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 8, "num_layers": 2, "pad_token_id": 1,
     "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
@@ -257,6 +323,7 @@ FAMILIES = (
         adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
         small=_SMALL,
         **_OF_HEADS,
+        in_gguf=InGguf(GGUF, in_gguf, "t5 t5encoder", fields=GGUF_FIELDS, joined=joined),
         ignored="n_positions is_decoder",
     ),
     Family(

@@ -1,12 +1,10 @@
-"""Tokenizers of published models: the tokenizer.json of a folder, or the vocabulary of a .gguf file.
+"""Tokenizers of published models: the tokenizer.json of a folder. gguf_tokenizers.py reads those of .gguf files.
 
 The library `tokenizers`, which wrote most of these files, does the work. A tokenizer is spread over several files:
 
 tokenizer.json           the vocabulary, the merges, how a text is split, the special tokens around it
 tokenizer_config.json    the names of special tokens; the chat template, unless chat_template.jinja holds it
 generation_config.json   the tokens that end a text; if it is missing, config.json names them
-
-A .gguf file has all of this in its metadata, except that it only names the way of splitting.
 """
 
 from __future__ import annotations
@@ -18,27 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...core.arrays.boundary import check_flags
-from ...core.arrays.files import check_content, naming, write
+from ...core.arrays.files import check_content, write
 from ...core.text.tokenizer import Tokenizer, load_library
-from . import chat, gguf
+from . import chat
 from .weight_files import read_object
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer"  # the second: a folder inside the model's folder
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# https://github.com/ggml-org/llama.cpp, llama-vocab.cpp: how each named way splits a text.
-_LLAMA_3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_EACH_ALONE = _LLAMA_3.replace("{1,3}", "")  # each digit
-_WITH_MARKS = _EACH_ALONE.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}", r"[^\s\p{L}\p{M}")
-_LIKE_GPT_2, _EACH_DIGIT, _LIKE_LLAMA_3 = ("gpt-2", "olmo"), ("smollm", "refact"), ("llama-bpe", "lfm2")
-_SPLITS = dict.fromkeys((*_LIKE_LLAMA_3, "dbrx", "smaug-bpe"), _LLAMA_3) | {"qwen2": _EACH_ALONE, "qwen35": _WITH_MARKS}
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # kinds of tokens
 
 
 class PublishedTokenizer(Tokenizer):
@@ -195,113 +181,3 @@ def _text(value: Any) -> str | None:
     """The text of a special token. The file may give it alone or with options."""
     found = value.get("content") if isinstance(value, dict) else value
     return found if isinstance(found, str) else None
-
-
-# ---- A .gguf file. ----
-
-
-def of_file(path: Path) -> tuple[PublishedTokenizer]:
-    """The tokenizer in a .gguf file. Raises the errors of `of_folder`."""
-    found, library = gguf.open_file(path).metadata, _library()
-    with naming(path):
-        names = _texts(found, "tokenizer.ggml.tokens")
-        model = (_pieces if found.get("tokenizer.ggml.model") == "llama" else _byte_pairs)(found, names, library)
-        at = {short: found.get(f"tokenizer.ggml.{name}_token_id") for short, name in _IN_GGUF.items()}
-        special = {short: names[i] for short, i in at.items() if type(i) is int and 0 <= i < len(names)}
-        unsaid = found.get("tokenizer.ggml.model") == "llama" or str(found.get("tokenizer.ggml.pre")) in _LIKE_LLAMA_3
-        if found.get("tokenizer.ggml.add_bos_token", unsaid):
-            if "bos_token" not in special:
-                raise ValueError("tokenizer.ggml.bos_token_id must be the id of a token")
-            first = special["bos_token"]
-            model.post_processor = library.processors.TemplateProcessing(
-                single=[first, "$A"], pair=[first, "$A", "$B"], special_tokens=[(first, at["bos_token"])]
-            )
-    ends = [found.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
-    template = found.get("tokenizer.chat_template")
-    found_ends = [i for i in ends if type(i) is int]
-    return (PublishedTokenizer(model, special, found_ends, template if isinstance(template, str) else None),)
-
-
-_IN_GGUF = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-
-
-def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
-    """Byte-pair encoding on bytes (Radford et al. 2019, GPT-2, section 2.2), split as the file says."""
-    kind, splitting = found.get("tokenizer.ggml.model"), str(found.get("tokenizer.ggml.pre"))
-    if kind != "gpt2":
-        raise ValueError(
-            "tokenizer.ggml.model must be 'gpt2', byte-pair encoding on bytes, or 'llama', SentencePiece's pieces; "
-            f"got {str(kind)[:40]!r}"
-        )
-    split = library.pre_tokenizers
-    before, on_bytes = [], split.ByteLevel(add_prefix_space=False, use_regex=splitting not in _SPLITS)
-    if splitting in _SPLITS:
-        before = [split.Split(library.Regex(_SPLITS[splitting]), "isolated")]
-    elif splitting in _EACH_DIGIT:
-        before = [split.Digits(individual_digits=True)]
-    elif splitting not in _LIKE_GPT_2:
-        ways = ", ".join((*_LIKE_GPT_2, *_EACH_DIGIT, *_SPLITS))
-        raise ValueError(f"tokenizer.ggml.pre must be one of {ways}, got {splitting[:40]!r}")
-    merges = [tuple(merge.split(" ")) for merge in _texts(found, "tokenizer.ggml.merges")]
-    ids, kinds = _ids_and_kinds(found, names)
-    for merge in merges:  # the library would stop the whole program
-        if len(merge) != 2 or not ids.keys() >= {*merge, "".join(merge)}:
-            raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not merge two tokens into a third")
-    pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting in _LIKE_LLAMA_3)
-    model = library.Tokenizer(pairs)
-    model.pre_tokenizer, model.decoder = split.Sequence([*before, on_bytes]), library.decoders.ByteLevel()
-    return _with_whole_tokens(model, names, kinds, library)
-
-
-def _pieces(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
-    """SentencePiece's byte-pair encoding on characters (Kudo and Richardson 2018), a space written as ▁.
-
-    Two neighbours that together are a piece are merged, those with the highest score first. A character that is no
-    piece becomes its bytes, <0xE2> and so on. User-defined pieces are cut out before.
-    """
-    ids, kinds = _ids_and_kinds(found, names)
-    scores = found.get("tokenizer.ggml.scores")
-    if not isinstance(scores, np.ndarray) or len(scores) != len(names):
-        raise ValueError("each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores")
-    ordinary = {name: score for name, score, kind in zip(names, scores.tolist(), kinds, strict=True) if kind == _NORMAL}
-    ranked = sorted(
-        (-score, -i, name) for name, score in ordinary.items() for i in range(1, len(name))
-        if name[:i] in ordinary and name[i:] in ordinary
-    )  # fmt: skip
-    unknown = found.get("tokenizer.ggml.unknown_token_id")
-    model = library.Tokenizer(
-        library.models.BPE(
-            vocab=ids, merges=[(name[:-i], name[-i:]) for _, i, name in ranked], byte_fallback=True, fuse_unk=True,
-            unk_token=names[unknown] if type(unknown) is int and 0 <= unknown < len(names) else None,
-        )
-    )  # fmt: skip
-    decoders, first = library.decoders, found.get("tokenizer.ggml.add_space_prefix", True)
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    model.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if first else steps)
-    model.normalizer = library.normalizers.Replace(" ", "▁")
-    model.pre_tokenizer = library.pre_tokenizers.Metaspace("▁", "first" if first else "never", split=False)
-    return _with_whole_tokens(model, names, kinds, library)
-
-
-def _with_whole_tokens(model: Any, names: list[str], kinds: list[int], library: Any) -> Any:
-    """The tokenizer with those tokens that are cut out of a text first; Gemma's runs of spaces are among them."""
-    for number, special in ((_CONTROL, True), (_USER_DEFINED, False)):
-        chosen = [name for name, each in zip(names, kinds, strict=True) if each == number]
-        model.add_tokens([library.AddedToken(name, normalized=not special, special=special) for name in chosen])
-    return model
-
-
-def _ids_and_kinds(found: Mapping[str, Any], names: list[str]) -> tuple[dict[str, int], list[int]]:
-    types = found.get("tokenizer.ggml.token_type")
-    kinds = types.tolist() if isinstance(types, np.ndarray) else []
-    ids = {name: i for i, name in enumerate(names)}
-    if len(ids) < len(names) or len(kinds) != len(names):
-        raise ValueError("tokenizer.ggml.tokens must differ, and each needs a type in tokenizer.ggml.token_type")
-    return ids, kinds
-
-
-def _texts(found: Mapping[str, Any], name: str) -> list[str]:
-    value = found.get(name)
-    if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list of texts")
-    return value

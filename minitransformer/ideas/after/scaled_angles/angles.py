@@ -84,17 +84,15 @@ def yarn(
     truncate: these two are rounded, down and up. m is `attention`, by default `sharper(factor)`.
     """
     turns, _ = plain(base, width)
-
-    def pair_of(rounds: float) -> float:
-        return width * math.log(trained / (2.0 * math.pi * rounds)) / (2.0 * math.log(base))
-
-    low, high = pair_of(fast), pair_of(slow)
-    first = max(0.0, math.floor(low) if truncate else low)
-    last = min(width - 1.0, math.ceil(high) if truncate else high)
+    low = width * np.log(trained / (2.0 * np.pi * fast)) / (2.0 * np.log(base))
+    high = width * np.log(trained / (2.0 * np.pi * slow)) / (2.0 * np.log(base))
+    first = np.maximum(0.0, np.floor(low) if truncate else low)
+    last = np.minimum(width - 1.0, np.ceil(high) if truncate else high)
     span = last - first if last != first else 0.001
     ramp = (np.arange(width // 2) - first) / span
-    keep = 1.0 - ramp.clip(0.0, 1.0)
-    return (1.0 - keep) * turns / factor + keep * turns, sharper(factor) if attention is None else attention
+    keep = 1.0 - np.clip(ramp, 0.0, 1.0)
+    frequencies = (1.0 - keep) * turns / factor + keep * turns
+    return frequencies, sharper(factor) if attention is None else attention
 
 
 def sharper(factor: float, weight: float = 1.0) -> float:

@@ -26,7 +26,9 @@ LONGEST = 8192  # characters that Excel allows
 _STRENGTH = {">": 1, ">=": 1, "<": 1, "<=": 1, "==": 1, "!=": 1, "+": 3, "-": 3, "*": 4, "/": 4, "**": 5, "negative": 6}
 _SIGN = {"**": "^", "==": "=", "!=": "<>"}
 _COMPARES = (">", ">=", "<", "<=", "==", "!=")
-_FUNCTIONS = {"log": "LN"} | {name: name.upper() for name in "abs exp sqrt tanh sin cos erf erfc max min".split()}
+_FUNCTIONS = {"log": "LN", "floor": "INT"} | {
+    name: name.upper() for name in "abs exp sqrt tanh sin cos erf erfc max min".split()
+}
 _ATOM = 7
 
 
@@ -48,6 +50,9 @@ class _Writer:
         if isinstance(term, Applied) and term.name == "where":
             test, one, other = term.parts
             return f"IF({self._test(test)},{self.text(one)[0]},{self.text(other)[0]})", _ATOM
+        if isinstance(term, Applied) and term.name == "ceil":
+            down = Applied("floor", (Operation("negative", term.parts),))
+            return self.text(Operation("negative", (down,)))
         if isinstance(term, Applied):
             run = self._run(term.parts)
             parts = [run] if run else [self.text(part)[0] for part in term.parts]

@@ -34,6 +34,7 @@ _BETWEEN = {
 _BEFORE = {"negative": "−", "positive": "+", "not": "¬", "~": "¬"}
 _REDUCTIONS = ("sum", "mean", "max", "min")
 _FILLED = {"zeros": "0", "zeros_like": "0", "ones": "1", "ones_like": "1", "full": "", "full_like": ""}
+_FENCES = {"abs": "||", "floor": "⌊⌋", "ceil": "⌈⌉"}
 _JOINS = ("concatenate", "stack")
 _SAME = ("_as_tuple",)  # what they return holds the same numbers
 _NBSP = "\u00a0"  # a space that MathML does not trim
@@ -213,8 +214,9 @@ class Formula:
             return [ml.element("msqrt", self.expression(first))], TIGHT
         if len(parts) == 1 and called == "exp":
             return [ml.element("msup", ml.letter("e"), self.expression(first))], TIGHT
-        if len(parts) == 1 and called == "abs":
-            return [ml.element("mrow", ml.sign("|"), self.expression(first), ml.sign("|"))], TIGHT
+        if len(parts) == 1 and called in _FENCES:
+            before, after = map(ml.sign, _FENCES[called])
+            return [ml.element("mrow", before, self.expression(first), after)], TIGHT
         if parts and is_pullback(called):
             index, j = map_of(called), ml.letter("J")
             jacobian = ml.transposed(j) if index is None else ml.element("msubsup", j, index, ml.word("T"))

@@ -7,7 +7,8 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     a * factor, with factor = 1.0 / b         a / b; a number of the function's own is written out
     a * a                                     a²
     linear(x, w, b), and a layer that is one  x w + b
-    f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight
+    f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight;
+                                              where there is none, the numbers
     axis=-1, axis=-2                          j, i; axes before these two are h and b
     self.project(layer, x, width)             heads(x w + b)
     q_backward(dq), of that projection        Concat(dq) wᵀ
@@ -173,6 +174,9 @@ class PaperFormula(LinearFormula):
         except ex.NotExpandable:
             return True
 
+    def _is_number(self, part: ex.Expression) -> bool:
+        return type(self._value(part)) in (int, float)
+
     def _taken(self, whole: ex.Expression) -> ex.Expression | None:
         match whole:
             case ex.Operation("if", (test, yes, no)):
@@ -325,15 +329,18 @@ class PaperFormula(LinearFormula):
             return self._residual(whole)
         given = [ex.unstarred(part) for part in (*whole.parts, *whole.options.values())]
         given = [self._weight_of(argument) or argument for argument in given]
-        arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
-        brackets = [ml.bracketed(*ml.separated(arrays))] if arrays else []
+        arrays = [part for part in given if self._is_array(part)] or list(filter(self._is_number, given))
+        brackets = [ml.bracketed(*ml.separated(list(map(self.expression, arrays))))] if arrays else []
         name = as_function(self._inner(call).name)
         return [ml.letter(name) if len(name) == 1 else ml.word(name), *brackets], mathml.TIGHT
 
     def _inner(self, call: Call) -> Call:
-        """Of a helper that makes one call, this one."""
+        """Of a helper that makes one call and hands arrays on to it, this one."""
         inner = [other for other in self.recording.calls if other.parent == call.index and not other.in_backward]
-        return inner[0] if len(inner) == 1 and call.name.rpartition(".")[2].startswith("_") else call
+        if len(inner) != 1 or not call.name.rpartition(".")[2].startswith("_"):
+            return call
+        taken = [inner[0].bound[name][0][-1] for name in ex.arguments(inner[0].code) if name in inner[0].bound]
+        return inner[0] if any(bound.value.shape for bound in taken) else call
 
     def _residual(self, whole: ex.Applied) -> tuple[list[Element], int]:
         """LayerNorm(x + Sublayer(x)), or x + Sublayer(LayerNorm(x)) with the norm first."""

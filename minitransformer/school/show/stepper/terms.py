@@ -29,7 +29,7 @@ OPERATORS: dict[str, tuple[int, Callable[..., Any], str]] = {
 }  # fmt: skip
 _AND, _PRODUCT, _NEGATIVE, _ATOM = 2, 4, 5, 7
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: getattr(np, name) for name in "abs exp log sqrt tanh sin cos".split()
+    name: getattr(np, name) for name in "abs exp log sqrt tanh sin cos floor ceil".split()
 } | {"erf": math.erf, "erfc": math.erfc}
 _OF_SEVERAL = {"max": max, "min": min}
 LONGEST = 12  # a sum with more terms shows only its first terms and its last

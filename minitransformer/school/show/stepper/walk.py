@@ -23,9 +23,9 @@ from .terms import FUNCTIONS, OPERATORS, Term, joined, total
 _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}
-_MOVES |= {"ascontiguousarray", "moveaxis", "repeat"}
+_MOVES |= {"asarray", "ascontiguousarray", "moveaxis", "repeat"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
-_HARMLESS = set("all any array array_module asarray astype clip device_of float int isfinite isinstance len".split())
+_HARMLESS = set("all any array array_module astype clip device_of float int isfinite isinstance len".split())
 _HARMLESS |= {"concatenate", "range", "slice", "stack", "str", "tuple", "type", "where"}
 _HARMLESS |= {*FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from value_checks import rejects
 
-from minitransformer import ideas
+from minitransformer import course, ideas
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.ideas.after.channel_delta import KimiDeltaAttention, channel_chunk
 from minitransformer.ideas.after.chunked_delta import delta_chunk, in_chunks
@@ -12,7 +12,11 @@ from minitransformer.ideas.after.gated_delta_net import DeltaCache
 from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(3)
-OURS = [m for m in MISTAKES.values() if m.target.startswith("ideas.after.channel_delta.")]
+OURS = [
+    m
+    for m in MISTAKES.values()
+    if m.target.startswith(("ideas.after.channel_delta.op", "ideas.after.channel_delta.layer"))
+]
 
 
 def text(length, *leading, d_k=3, d_v=4):
@@ -98,3 +102,13 @@ def test_each_mistake_shows_where_it_says(mistake):
     for case in mistake.cases:
         with mistake.applied():
             assert CASES[case].run().ok == (mistake.caught_by == "values"), case
+
+
+def test_the_op_in_a_chunk_solves_the_exercise():
+    def by_the_op(k, v, decay, beta, memory, dafter):
+        result, backward = channel_chunk(0.0 * k, k, v, decay.swapaxes(-1, -2), beta, memory)
+        outputs = np.zeros_like(result[..., : k.shape[-2], :])
+        _, dk, dv, ddecay, dbeta, dmemory = backward(np.concatenate([outputs, dafter], axis=-2))
+        return dk, dv, ddecay.swapaxes(-1, -2), dbeta, dmemory
+
+    assert course.check("channel_chunk_backward", by_the_op).right

@@ -17,6 +17,9 @@ from minitransformer.cli import main
 from minitransformer.core.models.language_model import positions_of
 from minitransformer.generation import Continuation, Translation, beam_search, generate, write
 from minitransformer.ideas import LatentAttention, Window
+from minitransformer.ideas.after.gated_convolution import GatedConvolution
+from minitransformer.ideas.after.gated_delta_net import GatedDeltaNet
+from minitransformer.ideas.after.mamba2 import Mamba2
 from minitransformer.ideas.published.conversation import Conversation
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.llama import LlamaConfig
@@ -151,15 +154,22 @@ def kept(cache: Any) -> int:
     return arrays + sum(kept(part) for part in parts if hasattr(part, "__dict__") or isinstance(part, tuple | list))
 
 
-def formula(layer: Any, n: int) -> int | None:
-    """The numbers that a layer must keep of n tokens, by the sizes of its parts; None for a state, which is constant.
+def formula(layer: Any, n: int) -> int:
+    """The numbers that a layer must keep of n tokens, by the sizes of its parts; a state is constant.
 
-    full: 2·n·G·d, with G heads of keys; window: 2·min(n, w)·G·d; latent: n·(d_c + d_R).
+    full: 2·n·G·d, with G heads of keys; window: 2·min(n, w)·G·d; latent: n·(d_c + d_R); a convolution of K places:
+    K - 1 of its vectors; the delta rule: H·d_k·d_v beside them; Mamba-2: H·d_head·d_state beside them.
     """
-    found = [part for _, part in layer.modules() if isinstance(part, MultiHeadAttention | LatentAttention)]
-    if not found:
-        return None
-    (attention,) = found
+    kinds = MultiHeadAttention | LatentAttention | GatedDeltaNet | Mamba2 | GatedConvolution
+    (attention,) = (part for _, part in layer.modules() if isinstance(part, kinds))
+    if hasattr(attention, "convolution"):
+        shapes = [p.value.shape for _, p in attention.convolution.parameters() if p.value.ndim == 2]
+        beside = sum((places - 1) * width for places, width in shapes)
+        if isinstance(attention, GatedDeltaNet):
+            return beside + attention.keys // attention.n_key_heads * attention.values
+        return beside + (
+            attention.width * attention.states // attention.n_groups if hasattr(attention, "states") else 0
+        )
     if isinstance(attention, LatentAttention):
         return n * attention.down.weight.value.shape[1]
     reach = [part.width for _, part in layer.modules() if isinstance(part, Window)]
@@ -172,14 +182,11 @@ def test_a_cache_holds_what_its_formula_says(name: str) -> None:
     """And reading with it in pieces gives what reading at once gives."""
     model = model_of(name)
     cache, whole = model.new_cache(), model(np.array([IDS]))[0]
-    at_first: list[int] = []
     for a, b in [(0, 1), (1, 8), (8, 9), (9, 10), (10, len(IDS))]:
         read = model(np.array([IDS[a:b]]), cache=cache)[0]
         np.testing.assert_allclose(read, whole[:, a:b], rtol=0, atol=1e-11 * abs(whole).max())
-        numbers = [0 if each is None else kept(each) for each in cache.self_attention]
-        at_first = at_first or numbers
-        expected = [formula(layer, b) for layer in model.stack.plain_layers]
-        assert numbers == [one if n is None else n for n, one in zip(expected, at_first, strict=True)]
+        numbers = [kept(each) for each in cache.self_attention]
+        assert numbers == [formula(layer, b) for layer in model.stack.plain_layers]
 
 
 @each_family
@@ -197,7 +204,7 @@ def test_padding_on_the_left_changes_nothing(name: str) -> None:
 
 @pytest.mark.few(3)
 @each_family
-def test_a_second_turn_reads_only_what_is_new(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_turn_reads_only_what_is_new(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And predicts what the whole conversation, read at once, predicts. A template that changes starts again."""
     model, spoken, n_read, seen = model_of(name), tokenizer(TOKENS, TEMPLATE), list[int](), list[np.ndarray]()
     embed = InputEmbedding.__call__
@@ -212,12 +219,14 @@ def test_a_second_turn_reads_only_what_is_new(name: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(InputEmbedding, "__call__", counted)
     conversation = Conversation(model, spoken)
-    assert ["".join(conversation.answer(text, 3, says_c)) for text in ("dn", "sh")] == ["ccc"] * 2
-    assert n_read == [3, 1, 1, 3, 1, 1]  # <s>dn; in the second turn the last c and sh
-    expected = model(np.array([spoken.encode("<s>dncccshcc")]))[0][0, -1]
-    np.testing.assert_allclose(seen[-1], expected, rtol=0, atol=1e-11 * abs(expected).max())
+    assert ["".join(conversation.answer(text, 3, says_c)) for text in ("dn", "sh", "to")] == ["ccc"] * 3
+    assert n_read == [3, 1, 1, 3, 1, 1, 3, 1, 1]  # <s>dn; in each later turn the last c, and what is new
+    said = spoken.encode("<s>dncccshccctocc")
+    for turn, after in enumerate(seen[2::3]):
+        expected = model(np.array([said[: 5 * turn + 5]]))[0][0, -1]
+        np.testing.assert_allclose(after, expected, rtol=0, atol=1e-11 * abs(expected).max())
     conversation.messages[0]["content"] = "d"
-    assert "".join(conversation.answer("o", 1, says_c)) == "c" and n_read[-1] == len("^dcccshccco")
+    assert "".join(conversation.answer("o", 1, says_c)) == "c" and n_read[-1] == len("^dcccshccctoccco")
 
 
 # ---- The commands. ----

@@ -7,7 +7,6 @@ import pytest
 from value_checks import CLOSE, rejects
 
 from minitransformer import cli, inspect
-from minitransformer.core.models.language_model import positions_of
 from minitransformer.generation import generate
 from minitransformer.ideas.after.gated_delta_net import DeltaCache, GatedDeltaNet, step_decay
 from minitransformer.ideas.before.state_cache import StateCache
@@ -130,17 +129,6 @@ def test_a_cached_text_is_the_uncached_one(name):
     for i, (of_layer, layer) in enumerate(zip(cache.self_attention, model.stack.layers, strict=True)):
         assert type(of_layer) is type(layer.self_attention.sublayer.new_cache())
         assert isinstance(of_layer, KeyValueCache if i in model.config.full else StateCache)
-
-
-@each_hybrid
-def test_a_batch_that_is_padded_on_the_left_reads_as_each_text_alone(name):
-    model = model_of(name)
-    ids, mask = RNG.integers(3, 13, (2, 9)), np.arange(9) >= np.array([[3], [0]])
-    cache, at = model.new_cache(), positions_of(mask)
-    for a, b in [(0, 2), (2, 8), (8, 9)]:
-        read = model(ids[:, a:b], cache=cache, mask=mask[:, :b], positions=at[:, a:b])[0]
-    expected = [model(row[None, real])[0][0, -1] for row, real in zip(ids, mask, strict=True)]
-    np.testing.assert_allclose(read[:, -1], expected, rtol=0, atol=1e-11)
 
 
 @each_hybrid

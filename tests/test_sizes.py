@@ -11,6 +11,7 @@ import minitransformer
 PACKAGE = Path(minitransformer.__file__).parent
 MOST = {"core": 7_000, "package": 74_000, "tests": 64_000}
 IDEA = 400  # of an idea in a folder of ideas/
+RECIPE = 60  # of a family, beside its tables
 
 
 def lines_in(folder: Path) -> int:
@@ -30,3 +31,31 @@ def test_multi_head_attention_is_one_page() -> None:
     assert len(page.splitlines()) <= 165
     lines = [node.lineno for node in ast.walk(ast.parse(page)) if isinstance(node, ast.stmt)]
     assert len(lines) == len(set(lines)), "one statement, one line"
+
+
+def lines_of_recipe(path: Path) -> tuple[int, int]:
+    """The lines of code of a family's file, and how many families it has.
+
+    Left out: imports, docstrings, comments, tables, which are what is assigned at the top, and what is about files of
+    another layout, in functions whose names say gguf.
+    """
+    text = path.read_text(encoding="utf-8")
+    tree, lines, families = ast.parse(text), set(), 0
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and {"FAMILY", "FAMILIES"} & {getattr(each, "id", "") for each in node.targets}:
+            families = len(node.value.elts) if isinstance(node.value, ast.Tuple) else 1
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and "gguf" not in node.name:
+            docs = [
+                each for each in ast.walk(node) if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+            ]
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            words = {line for each in docs for line in range(each.lineno, each.end_lineno + 1)}
+            lines |= set(range(first, node.end_lineno + 1)) - words
+    code = [line for i, line in enumerate(text.splitlines(), 1) if i in lines]
+    return sum(bool(line.split("#")[0].strip()) for line in code), families
+
+
+def test_a_recipe_is_one_page() -> None:
+    found = {path.stem: lines_of_recipe(path) for path in (PACKAGE / "ideas" / "published").glob("*.py")}
+    recipes = {name: lines / families for name, (lines, families) in found.items() if families}
+    assert len(recipes) > 30 and all(lines <= RECIPE for lines in recipes.values()), recipes

@@ -26,7 +26,7 @@ from .test_pretrained import Case, in_float64, t  # noqa: F401  # a fixture
 pytestmark = pytest.mark.parity
 
 N = 3  # classes
-BY_END, END = ("t5", "mt5", "bart"), 9  # theirs decide by the last of these tokens, ours by the last real one
+BY_END, END = ("t5", "mt5", "bart", "mbart"), 9  # theirs decide by the last of these; ours, but mBART's, by the last
 _MEAN = {"classifier_pooling": "mean", "classifier_bias": True, "norm_bias": True}
 
 
@@ -73,8 +73,12 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> Any:
     ids[~real] = published.PAD
     if case.architecture.endswith("ForSequenceClassification") and case.model_type in BY_END:
         ids[ids == END] -= 1
-        ids[range(len(ids)), [int(np.flatnonzero(row)[-1]) for row in real]] = END
+        behind = case.model_type == "mbart"  # where the language stands
+        ids[range(len(ids)), [int(np.flatnonzero(row)[-1 - behind :][0]) for row in real]] = END
     options = {} if mask is None else {"attention_mask": t(mask.astype(int))}
+    if case.model_type == "mbart":  # theirs take the wrong first token where the padding is on the left
+        last = [int(np.flatnonzero(row)[-1]) for row in real]
+        options["decoder_input_ids"] = t(np.concatenate([ids[range(len(ids)), last][:, None], ids[:, :-1]], axis=1))
     if case.model_type in ("gpt2", "opt") and mask is not None:  # theirs count all tokens, if they are not told
         options["position_ids"] = t(positions_of(mask))
     found = theirs(t(ids), **options)
@@ -127,7 +131,7 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
             parameter.value = parameter.grad
         layout = family.layout(ours, prefix and f"{prefix}.").as_in({name for name, _ in theirs.named_parameters()})
         found = {place.theirs: place.read() for place in layout.places}
-        if case.model_type == "bart":  # their decoder reads padding, but its vector is not trained
+        if case.model_type in ("bart", "mbart"):  # their decoder reads padding, but its vector is not trained
             found["model.shared.weight"][published.PAD] = 0.0
         return found
     finally:

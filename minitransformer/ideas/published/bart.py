@@ -30,7 +30,7 @@ from ...core.layers import (
 )
 from ...core.models.transformer import Transformer, TransformerParts
 from . import twice_read
-from .family import BODY, CLASSES, WORDS, Family, Stored
+from .family import BODY, CLASSES, WORDS, Family, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS
 from .position_tables import HalvesPositions, OffsetPositions, in_halves
@@ -116,7 +116,8 @@ class BartConfig:
 class BartReaderConfig(twice_read.ReadByBoth, BartConfig):
     """Sizes of a BART that reads a text with both sides, as the body of a head."""
 
-    start: int = 2
+    start: int | None = 2  # before the decoder's text; None: the last token of the text
+    end: int | None = None  # which token decides a class; None: the last one
 
 
 class BiasedOutput(Module):
@@ -157,6 +158,8 @@ def _ours(fields: Fields, head: str, stored: Stored, particular: dict[str, Any])
     kind: Any = BartConfig
     if head in (CLASSES, ANSWERS):
         kind, found["start"] = BartReaderConfig, fields.get("decoder_start_token_id", 2) or 0
+        if particular is _OF_MBART:  # its texts end with the name of their language
+            found["start"], found["end"] = None, fields.count("eos_token_id", 2)
     return kind(
         **found,
         **particular,
@@ -180,6 +183,7 @@ def _check_positions(stored: Stored, width: int) -> None:
 
 
 def _theirs(config: BartConfig) -> dict[str, Any]:
+    end = getattr(config, "end", None)
     return {
         **written(config, FIELDS),
         "decoder_attention_heads": config.n_heads,
@@ -188,6 +192,7 @@ def _theirs(config: BartConfig) -> dict[str, Any]:
         "pad_token_id": 0,
         "forced_eos_token_id": None,
         "decoder_start_token_id": getattr(config, "start", 0),
+        **({} if end is None else {"eos_token_id": end}),
     }
 
 
@@ -288,11 +293,17 @@ def _family(
 
 
 _BIASED = "a bias of the logits"
-_READERS = {"BartForSequenceClassification": CLASSES, "BartForQuestionAnswering": ANSWERS}
+_READERS = {"ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS}
 _WORDS = "ForConditionalGeneration"
 FAMILIES = (
-    _family("bart", f"Bart{_WORDS}", _OF_BART, f"learned positions, a norm after the embedding, {_BIASED}", _READERS),
-    _family("mbart", f"MBart{_WORDS}", _OF_MBART, f"as BART; pre-norm order, {_BIASED}"),
+    _family(
+        "bart",
+        f"Bart{_WORDS}",
+        _OF_BART,
+        f"learned positions, a norm after the embedding, {_BIASED}",
+        classes("Bart", _READERS),
+    ),
+    _family("mbart", f"MBart{_WORDS}", _OF_MBART, f"as BART; pre-norm order, {_BIASED}", classes("MBart", _READERS)),
     _family("pegasus", f"Pegasus{_WORDS}", _OF_PEGASUS, f"pre-norm order, {_BIASED}", computed=_positions),
     _family("marian", "MarianMTModel", _OF_MARIAN, _BIASED, theirs=_marian_theirs, names=marian_names),
 )

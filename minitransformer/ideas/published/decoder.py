@@ -11,15 +11,41 @@ is Llama's: a norm before each sub-layer, no scale, the output's table alone. `d
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core.layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, MultiHeadAttention, Residual
-from ...core.models.language_model import LanguageModelParts
+from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.grouped import grouped
 from ..after.mixer_layer import MixerLayer
 from ..after.window import Window
+
+
+@dataclass(frozen=True)
+class DecoderSizes:
+    """The sizes that every such decoder has. The defaults are those of Llama 7B."""
+
+    vocabulary: int
+    max_length: int = 2048
+    d_model: int = 4096
+    n_heads: int = 32
+    d_ff: int = 11008
+    n_layers: int = 32
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation: str = "silu"
+    bias: bool = False
+    rotary_base: float = 10000.0
+    scaled_angles: dict[str, Any] | None = None  # as ScaledRotary takes them
+    norm_eps: float = 1e-6
+    tie_output: bool = False
+    recompute: bool = False
+
+    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+        """The model of these sizes, untrained."""
+        return LanguageModel(self, rng)
 
 
 def decoder(

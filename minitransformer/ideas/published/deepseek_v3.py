@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..after.routing import SigmoidRouting
-from . import deepseek_v2
+from . import deepseek, deepseek_gguf, deepseek_v2
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 
@@ -59,8 +59,8 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV3Config:
     """The config of DeepSeek-V3's config.json."""
     fields = fields.otherwise(**_DEFAULTS)
     fields.only(topk_method="noaux_tc", scoring_func="sigmoid", seq_aux=True)
-    found = deepseek_v2.sizes(fields, head)
-    found |= deepseek_v2.in_groups(fields, found["n_experts"], found["k"], 2)
+    found = deepseek.sizes(fields, head)
+    found |= deepseek.in_groups(fields, found["n_experts"], found["k"], 2)
     found |= {"gates_sum": fields.flag("norm_topk_prob", True), "interleaved": fields.flag("rope_interleave", True)}
     return DeepseekV3Config(**found)
 
@@ -68,21 +68,21 @@ def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV3Config:
 def theirs(config: DeepseekV3Config) -> dict[str, Any]:
     """DeepSeek-V3's config.json."""
     how = {"norm_topk_prob": config.gates_sum, "rope_interleave": config.interleaved}
-    return {**deepseek_v2.written_sizes(config), **how, "num_nextn_predict_layers": 0}
+    return {**deepseek.written_sizes(config), **how, "num_nextn_predict_layers": 0}
 
 
 def _is_v3(metadata: Mapping[str, Any]) -> bool:
-    return metadata.get("deepseek2.expert_gating_func") == deepseek_v2.SIGMOID
+    return metadata.get("deepseek2.expert_gating_func") == deepseek_gguf.SIGMOID
 
 
 FAMILY = Family(
-    "deepseek_v3", "model", classes("DeepseekV3", WRITERS), ours, theirs, deepseek_v2.NAMES,
+    "deepseek_v3", "model", classes("DeepseekV3", WRITERS), ours, theirs, deepseek.NAMES,
     recipe=DeepseekV3Config,
     adds="as DeepSeek-V2; gates of sigmoids, and a bias that only chooses",
     small=deepseek_v2.SMALL | {"num_key_value_heads": 2},
     ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha",
     for_training=lambda config: f"layers.{config.n_layers}.*",
     in_gguf=InGguf(
-        deepseek_v2.GGUF, deepseek_v2.in_gguf, "deepseek2", when=_is_v3, joined=deepseek_v2.joined
+        deepseek_gguf.GGUF, deepseek_gguf.in_gguf, "deepseek2", when=_is_v3, joined=deepseek_gguf.joined
     ),
 )  # fmt: skip

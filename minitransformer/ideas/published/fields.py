@@ -81,6 +81,10 @@ class Fields:
         """An integer of at least 1."""
         return self._checked(name, default, f"an integer from 1 to {_LARGEST}", lambda n: 1 <= n <= _LARGEST, int)
 
+    def count(self, name: str, default: int = 0) -> int:
+        """An integer of at least 0."""
+        return 0 if self.get(name, default) == 0 else self.size(name, default)
+
     def size_or_none(self, name: str) -> int | None:
         """An integer of at least 1, or None where the field is null or missing."""
         return None if self.get(name) is None else self.size(name)

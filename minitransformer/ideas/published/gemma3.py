@@ -23,7 +23,7 @@ from . import gemma2, llama
 from .decoder import decoder, within
 from .family import Family, InGguf, Stored, Whole
 from .fields import Fields, written
-from .layer_kinds import FULL, SLIDING, full_every, local_base, of_kind, written_kinds
+from .layer_kinds import FULL, SLIDING, base_of, full_every, of_kind, written_kinds
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> Gemma3Config:
     fields.only(use_bidirectional_attention=False)
     sizes = llama.sizes(of_kind(fields, FULL, 1e6), head)
     own = fields.read(gemma2.FIELDS) | {"full_every": full_every(fields, sizes["n_layers"], 6)}
-    own["local_base"] = local_base(fields, sizes["d_head"], 1e4)
+    own["local_base"] = base_of(fields, SLIDING, sizes["d_head"], 1e4)
     cap = fields.get("final_logit_softcapping")
     own["logit_cap"] = None if cap is None else fields.positive("final_logit_softcapping")
     return Gemma3Config(**(sizes | own))

@@ -189,7 +189,8 @@ class HeadConfig:
 
     def build(self, rng: np.random.Generator | None = None) -> EncoderOnly:
         """The model of these sizes, untrained."""
-        return HEADS.get(self.head, Classifier)(self, rng)
+        kind: Any = HEADS.get(self.head) or getattr(self.body, "classifier", Classifier)
+        return kind(self, rng)
 
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
         """The parts: those of the body, what some bodies have before a head, and the head."""

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.layers import Module
 from ..after.channel_delta import KimiDeltaAttention
 from ..after.latent_attention import Unturned
-from . import deepseek_v2, deepseek_v3, llama
+from . import deepseek, deepseek_v3, llama
 from .family import BODY, WORDS, Family, Stored
 from .fields import Fields, written
 from .layer_kinds import full_layers, two_kinds
@@ -49,7 +49,7 @@ class KimiLinearConfig(deepseek_v3.DeepseekV3Config):
         return KimiDeltaAttention(self.d_model, *sizes, rng=rng)
 
 
-_SIZES = deepseek_v2.SIZES.replace("max_position_embeddings", "model_max_length")
+_SIZES = deepseek.SIZES.replace("max_position_embeddings", "model_max_length")
 FIELDS = """
 qk_nope_head_dim        size      d_head       128
 qk_rope_head_dim        size      d_rotary     64
@@ -81,12 +81,12 @@ def ours(fields: Fields, head: str, stored: Stored) -> KimiLinearConfig:
     found = {**fields.read(_SIZES), **fields.read(FIELDS)}
     n, counted = found["n_layers"], memories.get("full_attn_layers")
     full = full_layers(fields, n, _OTHER, range(4, n, 4) if counted is None else [i - 1 for i in counted])
-    dense = deepseek_v2.count(fields.otherwise(first_k_dense_replace=1), "first_k_dense_replace")
+    dense = fields.count("first_k_dense_replace", 1)
     kinds = fields.get("mlp_layer_types") or ["dense"] * min(dense, n) + ["sparse"] * (n - dense)
     if kinds != ["dense"] * (n_dense := kinds.count("dense")) + ["sparse"] * (n - n_dense):
         raise ValueError(f"mlp_layer_types must be 'dense' in the first layers and 'sparse' in the rest, {n} in all")
     groups = fields.otherwise(num_expert_group=1, topk_group=1)
-    found |= deepseek_v2.in_groups(
+    found |= deepseek.in_groups(
         groups.otherwise(n_group=groups.get("num_expert_group")), found["n_experts"], found["k"], 2
     )
     found["tie_output"] |= head == BODY
@@ -129,7 +129,7 @@ layers.*.block_sparse_moe.down_proj        |T    stack.layers.*.feed_forward.sub
 def _experts() -> str:
     """DeepSeek's lines of the experts in two spellings: as published, and as in the library's models."""
     found = ""
-    for theirs, mark, ours in lines(deepseek_v2.EXPERTS):
+    for theirs, mark, ours in lines(deepseek.EXPERTS):
         found += f"{theirs} |{mark.strip('|')} {ours}\n"
         if mark[0] != "|":
             theirs = theirs.replace(".mlp.", ".block_sparse_moe.")
@@ -143,7 +143,7 @@ _NORMS = {
     True: "layers.*.self_attn.kv_a_layernorm = stack.layers.*.self_attention.sublayer.norm\n",
     False: "layers.*.self_attn.o_norm = stack.layers.*.self_attention.sublayer.norm\n",
 }
-_ATTENTION = "".join(line + "\n" for line in deepseek_v2.ATTENTION.splitlines() if "kv_a_layernorm" not in line)
+_ATTENTION = "".join(line + "\n" for line in deepseek.ATTENTION.splitlines() if "kv_a_layernorm" not in line)
 
 
 def names(config: KimiLinearConfig) -> str:

@@ -18,20 +18,24 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 _BASES = {FULL: "rope_theta", SLIDING: "rope_local_base_freq"}
 
 
-def kinds(n_layers: int, full_every: int) -> list[str]:
-    """layer_types: layer i, from 0 on, is full where full_every divides i + 1."""
-    return [SLIDING if (i + 1) % full_every else FULL for i in range(n_layers)]
+def kinds(n_layers: int, full_every: int, first: int | None = None) -> list[str]:
+    """layer_types: every n-th layer is full, from layer `first` on, counted from 0; by default n - 1."""
+    place = full_every - 1 if first is None else first
+    return [FULL if i % full_every == place % full_every else SLIDING for i in range(n_layers)]
 
 
-def full_every(fields: Fields, n_layers: int, default: int) -> int:
-    """The n of a stack in which every n-th layer is full. Raises ValueError for any other order of layers."""
-    n, found = fields.size("sliding_window_pattern", default), fields.get("layer_types")
-    if found is None:
-        return n
-    n = found.index(FULL) + 1 if isinstance(found, list) and FULL in found else max(default, n_layers + 1)
-    if found != kinds(n_layers, n):
-        raise ValueError(f"layer_types must have {FULL!r} in every n-th layer, and {SLIDING!r} in all others")
-    return n
+def full_every(
+    fields: Fields, n_layers: int, default: int, name: str = "sliding_window_pattern", first: int | None = None
+) -> int:
+    """The n of a stack in which every n-th layer is full. Raises ValueError for any other order of layers.
+
+    name: of the field that has it. first: see `kinds`.
+    """
+    given, found = fields.size(name, default), fields.get("layer_types")
+    for n in (given, *range(1, n_layers + 2)):
+        if found in (None, kinds(n_layers, n, first)):
+            return n
+    raise ValueError(f"layer_types must have {FULL!r} in every n-th layer, and {SLIDING!r} in all others")
 
 
 def full_layers(fields: Fields, n_layers: int, other: str, usual: Container[int]) -> tuple[int, ...]:
@@ -47,9 +51,12 @@ def two_kinds(n_layers: int, other: str, full: Container[int]) -> list[str]:
     return [FULL if i in full else other for i in range(n_layers)]
 
 
-def of_kind(fields: Fields, kind: str, base: float) -> Fields:
-    """The fields with the angles of one kind of layer where a Llama has those of all. base: for a missing one."""
-    found, theta = fields.get("rope_parameters"), fields.get(_BASES[kind])
+def of_kind(fields: Fields, kind: str, base: float, old: str | None = None) -> Fields:
+    """The fields with the angles of one kind of layer where a Llama has those of all.
+
+    base: for a missing one. old: the field of the base in older files, if that is not Llama's or Gemma's.
+    """
+    found, theta = fields.get("rope_parameters"), fields.get(old or _BASES[kind])
     document = {**fields.document, "rope_theta": base if theta is None else theta}
     if kind == SLIDING:
         document["rope_scaling"] = None
@@ -60,11 +67,11 @@ def of_kind(fields: Fields, kind: str, base: float) -> Fields:
     return Fields(document, fields.asked)
 
 
-def local_base(fields: Fields, width: int, base: float) -> float:
-    """The base of the angles in the layers with windows. Scaled ones are refused there."""
-    found = angles.read(of_kind(fields, SLIDING, base), width)
+def base_of(fields: Fields, kind: str, width: int, base: float, old: str | None = None) -> float:
+    """The base of the angles in one kind of layer. Scaled ones are refused there; the rest as in `of_kind`."""
+    found = angles.read(of_kind(fields, kind, base, old), width)
     if found["scaled_angles"] is not None:
-        raise ValueError(f"rope_parameters of {SLIDING} must be of type 'default': only full layers scale their angles")
+        raise ValueError(f"rope_parameters of {kind} must be of type 'default': there no angles are scaled")
     return found["rotary_base"]
 
 

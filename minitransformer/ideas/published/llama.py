@@ -1,7 +1,8 @@
-"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; and two related families.
+"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; and four related families.
 
 Mistral (Jiang et al. 2023) attends within a window, and Qwen2 (Yang et al. 2024) adds biases to queries, keys and
-values. Everything else is the same, including the names.
+values. Ministral is a Mistral, and Seed-OSS a Qwen2, under a name of its own. Everything else is the same, including
+the names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..after.gated import GatedFeedForward
 from ..after.scaled_angles import scaled_turn
 from ..after.scaled_angles.angles import follow_length
 from . import angles
-from .decoder import decoder, within
+from .decoder import DecoderSizes, decoder, within
 from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS
@@ -39,29 +40,14 @@ tie_word_embeddings        flag        tie_output           false
 
 
 @dataclass(frozen=True)
-class LlamaConfig:
+class LlamaConfig(DecoderSizes):
     """Sizes of a Llama, Mistral or Qwen2. n_key_heads and d_head: n_heads and d_model / n_heads unless given."""
 
-    vocabulary: int
-    max_length: int = 2048
-    d_model: int = 4096
-    n_heads: int = 32
-    d_ff: int = 11008
-    n_layers: int = 32
     n_key_heads: int | None = None  # the query heads share them
     d_head: int | None = None
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    activation: str = "silu"
-    bias: bool = False
     qkv_bias: bool | None = None  # for queries, keys and values; None: like `bias`
-    rotary_base: float = 10000.0
-    scaled_angles: dict[str, Any] | None = None  # as ScaledRotary takes them
     d_rotary: int | None = None  # how many numbers of each head are rotated; None: all
     window: int | None = None  # how many tokens attention sees, including the current one
-    norm_eps: float = 1e-6
-    tie_output: bool = False
-    recompute: bool = False
 
     def __post_init__(self) -> None:
         meant = {"n_key_heads": self.n_heads, "d_head": self.d_model // max(1, self.n_heads), "qkv_bias": self.bias}
@@ -122,6 +108,13 @@ def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     return LlamaConfig(**sizes(fields, head), window=fields.size_or_none("sliding_window"))
 
 
+def ministral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Ministral's config.json, which lists the kinds of its layers."""
+    config = mistral_ours(fields, head, stored)
+    _all_of_one_kind(fields, config.window)
+    return config
+
+
 def mistral_theirs(config: LlamaConfig) -> dict[str, Any]:
     """Mistral's config.json."""
     return {**written_sizes(config), "sliding_window": config.window}
@@ -135,10 +128,27 @@ def window_of_qwen(fields: Fields) -> int | None:
         window = None
     if window is not None and whole != 0:
         raise ValueError("use_sliding_window needs max_window_layers 0: here all layers have the window")
+    _all_of_one_kind(fields, window)
+    return window
+
+
+def _all_of_one_kind(fields: Fields, window: int | None) -> None:
     kind = "full_attention" if window is None else "sliding_attention"
     if any(layer != kind for layer in fields.get("layer_types") or ()):
         raise ValueError(f"layer_types must all be {kind!r}")
-    return window
+
+
+def seed_oss_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Seed-OSS's config.json."""
+    fields = fields.otherwise(num_key_value_heads=8, head_dim=128, max_position_embeddings=524288)
+    fields.only(pretraining_tp=1, mlp_bias=(bias := fields.flag("attention_out_bias", False)))
+    return LlamaConfig(**sizes(fields, head), bias=bias, qkv_bias=fields.flag("attention_bias", True))
+
+
+def seed_oss_theirs(config: LlamaConfig) -> dict[str, Any]:
+    """Seed-OSS's config.json."""
+    biases = {"attention_bias": config.qkv_bias, "attention_out_bias": config.bias, "mlp_bias": config.bias}
+    return {**written_sizes(config), **biases}
 
 
 def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
@@ -221,6 +231,20 @@ FAMILIES = (
         recipe=LlamaConfig,
         adds="as Llama; a window",
         small=SMALL | {"sliding_window": 3},
+    ),
+    Family(
+        "ministral", "model", classes("Ministral", WRITERS | READERS), ministral_ours, mistral_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="as Mistral",
+        small=SMALL | {"sliding_window": 3},
+        prefixes={ANSWERS: "transformer"},
+    ),
+    Family(
+        "seed_oss", "model", classes("SeedOss", WRITERS | READERS), seed_oss_ours, seed_oss_theirs, NAMES,
+        recipe=LlamaConfig,
+        adds="as Qwen2",
+        small=SMALL | {"attention_bias": True},
+        prefixes={ANSWERS: "transformer"},
     ),
     Family(
         "qwen2", "model", classes("Qwen2", WRITERS | READERS), qwen2_ours, qwen2_theirs, NAMES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -24,35 +24,33 @@ from ...core.layers import (
     ScaledDotProduct,
 )
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
-from ..after.both_sides import BothSides
+from ..after.both_sides import near
 from ..after.gated import GatedFeedForward
 from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
+from . import angles
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
-from .text_encoder import MaskedLanguageModel, TextEncoder
+from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
+from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
 
 __all__ = ["MaskedLanguageModel", "ModernBertConfig", "TextEncoder"]  # `models.load` finds the models of this config
 
 
 @dataclass(frozen=True)
-class ModernBertConfig:
+class ModernBertConfig(EncoderSizes):
     """Sizes of a ModernBERT. The defaults are those of ModernBERT-Base.
 
     every: the layers 0, every, 2 · every, ... see the whole text, with angles of base rotary_base; the others see
     window // 2 tokens on each side, with local_base.
     """
 
-    vocabulary: int
     max_length: int = 8192
-    d_model: int = 768
-    n_heads: int = 12
     d_ff: int = 1152
     n_layers: int = 22
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    activation: str = "gelu"
     norm_eps: float = 1e-5
     bias: bool = False  # of attention's maps
     ff_bias: bool = False
@@ -63,18 +61,14 @@ class ModernBertConfig:
     window: int = 128
     rotary_base: float = 160000.0
     local_base: float = 10000.0
-    tie_output: bool = True
-    types: ClassVar[int] = 0
-    pooler: ClassVar[str | None] = None
 
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
         """The parts of ModernBERT."""
         d, h = self.d_model, self.n_heads
 
         def layer(i: int) -> EncoderLayer:
-            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
             local = i % self.every
-            mix = BothSides(self.window // 2, mix) if local else mix
+            mix = near(self.window // 2 if local else None, ScaledDotProduct(dropout=self.attention_dropout))
             turn = rotary_turn(self.local_base if local else self.rotary_base)
             attention = MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.ff_bias, rng)
@@ -117,13 +111,13 @@ mlp_bias                   flag        ff_bias              false
 norm_bias                  flag        norm_bias            false
 classifier_bias            flag        head_bias            false
 local_attention            size        window               128
+global_attn_every_n_layers size        every                3
 tie_word_embeddings        flag        tie_output           true
 """
-_BASES = (("full_attention", "rotary_base", "global", 160000.0), ("sliding_attention", "local_base", "local", 10000.0))
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> ModernBertConfig:
-    """The config of ModernBERT's config.json."""
+    """The config of ModernBERT's config.json. Older files have the two bases in fields of their own."""
     fields.only(position_embedding_type="absolute")
     found = fields.read(FIELDS)
     if head != BODY and fields.activation("classifier_activation", "gelu") != found["activation"]:
@@ -132,49 +126,21 @@ def ours(fields: Fields, head: str, stored: Stored) -> ModernBertConfig:
         raise ValueError(f"a head must have an even width, since rotary positions turn pairs of numbers; got {width}")
     if head == MASKED:
         fields.only(decoder_bias=True)
+    found["every"] = full_every(fields, found["n_layers"], 3, "global_attn_every_n_layers", first=0)
+    found["rotary_base"] = base_of(fields, FULL, width, 160000.0, "global_rope_theta")
+    found["local_base"] = base_of(fields, SLIDING, width, 10000.0, "local_rope_theta")
     found["pooling"] = fields.choice("classifier_pooling", {"cls": "cls", "mean": "mean"}, "cls")
-    return ModernBertConfig(**found, **_bases(fields), every=_every(fields, found["n_layers"]))
-
-
-def _bases(fields: Fields) -> dict[str, Any]:
-    """The bases of the angles; earlier files have them in two fields of their own."""
-    given, found = fields.get("rope_parameters") or {}, {}
-    for kind, name, old, default in _BASES:
-        inside = Fields(given.get(kind) or {} if isinstance(given, dict) else {})
-        inside.only(rope_type="default")
-        found[name] = inside.positive("rope_theta", fields.positive(f"{old}_rope_theta", default))
-        inside.nothing_else(place=f"rope_parameters.{kind}")
-    if not isinstance(given, dict) or set(given) - {kind for kind, *_ in _BASES}:
-        raise ValueError("rope_parameters must be an object with full_attention and sliding_attention")
-    return found
-
-
-def _kinds(every: int, n_layers: int) -> list[str]:
-    return ["sliding_attention" if i % every else "full_attention" for i in range(n_layers)]
-
-
-def _every(fields: Fields, n_layers: int) -> int:
-    every, kinds = fields.size("global_attn_every_n_layers", 3), fields.get("layer_types")
-    if kinds in (None, _kinds(every, n_layers)):
-        return every
-    for every in range(1, n_layers + 1):
-        if kinds == _kinds(every, n_layers):
-            return every
-    raise ValueError("layer_types must be 'full_attention' in every n-th layer from the first on, else 'sliding_...'")
+    return ModernBertConfig(**found)
 
 
 def theirs(config: ModernBertConfig) -> dict[str, Any]:
     """ModernBERT's config.json."""
-    bases = {kind: {"rope_type": "default", "rope_theta": getattr(config, name)} for kind, name, *_ in _BASES}
     fields = written(config, FIELDS)
+    bases = {FULL: angles.one(config.rotary_base, None), SLIDING: angles.one(config.local_base, None)}
     return {
-        **fields,
-        "classifier_activation": fields["hidden_activation"],
-        "classifier_pooling": config.pooling,
-        "rope_parameters": bases,
-        "layer_types": _kinds(config.every, config.n_layers),
-        "global_attn_every_n_layers": config.every,
-    }
+        **fields, "classifier_activation": fields["hidden_activation"], "classifier_pooling": config.pooling,
+        "rope_parameters": bases, "layer_types": kinds(config.n_layers, config.every, first=0),
+    }  # fmt: skip
 
 
 NAMES = """

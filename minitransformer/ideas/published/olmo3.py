@@ -20,7 +20,7 @@ from . import llama, olmo2
 from .decoder import decoder, within
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
-from .layer_kinds import FULL, SLIDING, full_every, local_base, of_kind, written_kinds
+from .layer_kinds import FULL, SLIDING, base_of, full_every, of_kind, written_kinds
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> Olmo3Config:
         "window": fields.size("sliding_window"),
         "full_every": full_every(fields, sizes["n_layers"], 4),
     }
-    own["local_base"] = local_base(fields, sizes["d_head"], 5e5)
+    own["local_base"] = base_of(fields, SLIDING, sizes["d_head"], 5e5)
     return Olmo3Config(**sizes, **own, bias=fields.flag("attention_bias", False))
 
 

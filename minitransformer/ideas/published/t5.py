@@ -12,9 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback
 from ...core.layers import (
-    Cost,
     Decoder,
     DecoderLayer,
     Embedding,
@@ -30,6 +28,7 @@ from ...core.layers import (
 )
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ...core.models.transformer import Transformer, TransformerParts
+from ..after.factors import ScaledOutput
 from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
@@ -114,7 +113,7 @@ class T5Config:
             embed_target=InputEmbedding(tokens, None, dropout=self.dropout),
             encoder=Encoder.of(encoder, RMSNorm(d, self.norm_eps), self.recompute),
             decoder=Decoder.of(decoder, RMSNorm(d, self.norm_eps), self.recompute),
-            output=ScaledOutput(table, d**-0.5) if self.scale_logits else table,
+            output=ScaledOutput(table, d**0.5) if self.scale_logits else table,
         )
 
 
@@ -143,30 +142,7 @@ class T5EncoderConfig(T5Config):
 class T5ReaderConfig(twice_read.ReadByBoth, T5Config):
     """Sizes of a T5 that reads a text with both sides, as the body of a head."""
 
-    start: int = 0
-
-
-class ScaledOutput(Module):
-    """logits = (x · scale) tableᵀ. x: (..., width); logits: (..., vocabulary)."""
-
-    def __init__(self, tokens: Embedding, scale: float) -> None:
-        self.tokens, self.scale = tokens, scale
-
-    def unembed(self, x: Array) -> tuple[Array, Pullback]:
-        """Return (logits, backward); backward(dlogits) returns dx."""
-        scaled = x * self.scale
-        logits, table_backward = self.tokens.unembed(scaled)
-
-        def backward(dlogits: Array) -> Array:
-            dscaled = table_backward(dlogits)
-            dx = dscaled * self.scale
-            return dx
-
-        return logits, backward
-
-    def unembed_cost(self, batch: int, length: int) -> Cost:
-        """That of the table."""
-        return self.tokens.unembed_cost(batch, length)
+    start: int | None = 0
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> T5Config:

@@ -12,7 +12,7 @@ ALBERT (Lan et al. 2020) uses one layer many times, and projects a narrow token 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,8 +45,8 @@ from .position_tables import OffsetPositions
 
 
 @dataclass(frozen=True)
-class TextEncoderConfig:
-    """Sizes of a text encoder. The defaults are those of BERT-Base."""
+class EncoderSizes:
+    """The sizes that every text encoder has. The defaults are those of BERT-Base."""
 
     vocabulary: int
     max_length: int = 512
@@ -58,13 +58,21 @@ class TextEncoderConfig:
     attention_dropout: float = 0.1
     activation: str = "gelu"
     norm_eps: float = 1e-12
-    types: int = 2  # token types, one for each of two texts; 0: the model has no types
+    tie_output: bool = True  # the table of tokens also makes the logits of a masked-language model
+    types: ClassVar[int] = 0  # token types, one for each of two texts; 0: the model has no types
+    pooler: ClassVar[str | None] = None  # f in the vector for the whole text; None: that is the mean over real tokens
+
+
+@dataclass(frozen=True)
+class TextEncoderConfig(EncoderSizes):
+    """Sizes of a text encoder like BERT."""
+
+    types: int = 2  # type: ignore[misc]  # this and the pooler are sizes here
     width: int | None = None  # of the embedding tables, which are then projected to d_model
     shared: bool = False  # one layer, used n_layers times
     position_offset: int = 0  # rows of the table of positions before position 0
     count_real: bool = False  # positions count only the real tokens
-    pooler: str | None = "tanh"  # f in the vector for the whole text; None: that is the mean over the real tokens
-    tie_output: bool = True  # the table of tokens also makes the logits of a masked-language model
+    pooler: str | None = "tanh"  # type: ignore[misc]
 
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
         """The parts of BERT and its family."""

@@ -4,6 +4,7 @@
     hidden = decoder(embed(start, ids_1, ..., ids_{T-1}), memory)      place t has read ids_1 ... ids_{t-1}, and memory
 
 The decoder gets the text one place later. A class is decided by its last real token, an answer by all; see heads.py.
+In mBART the last real token names the language: it is the start, and the class is decided by the end of the text.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ...core import ops
 from ...core.arrays.backend import Array, Pullback, array_module
 from ...core.layers import Cost, Decoder, Encoder, InputEmbedding, Linear, Module
 from ...core.layers.part_cost import Costs
+from ...core.models.classifier import Classifier
 from ...core.models.encoder_only import EncoderOnlyParts
 from ...core.models.transformer import TransformerParts
 from .family import CLASSES
@@ -24,9 +26,12 @@ from .text_encoder import TextEncoder
 
 
 class TwiceEmbedded(Module):
-    """A text as it stands, and one place later behind the token `start`. ids: (B, T); y: (2, B, T, width)."""
+    """A text as it stands, and one place later behind a first token. ids: (B, T); y: (2, B, T, width).
 
-    def __init__(self, source: InputEmbedding, target: InputEmbedding, start: int) -> None:
+    start: that token; None: the last real one of the text.
+    """
+
+    def __init__(self, source: InputEmbedding, target: InputEmbedding, start: int | None) -> None:
         self.source, self.target, self.start = source, target, start
 
     @property
@@ -34,10 +39,13 @@ class TwiceEmbedded(Module):
         """The table of the text as it stands."""
         return self.source.tokens
 
-    def __call__(self, ids: Array, rng: np.random.Generator | None = None, **unused: Any) -> tuple[Array, Pullback]:
-        """Return (y, backward); backward(dy) returns None."""
+    def __call__(
+        self, ids: Array, rng: np.random.Generator | None = None, positions: Array | None = None, **unused: Any
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns None. positions: the first tokens, which `places` gives."""
         xp = array_module(ids)
-        later = xp.concatenate([xp.full_like(ids[:, :1], self.start), ids[:, :-1]], axis=1)
+        first = self.places(ids, None)[1] if positions is None else positions
+        later = xp.concatenate([first, ids[:, :-1]], axis=1)
         read, read_backward = self.source(ids, rng=rng)
         written, written_backward = self.target(later, rng=rng)
         y = xp.stack([read, written])
@@ -49,9 +57,13 @@ class TwiceEmbedded(Module):
 
         return y, backward
 
-    def places(self, ids: Array, mask: Array | None) -> tuple[Array | None, None]:
-        """Which tokens are real: as given."""
-        return mask, None
+    def places(self, ids: Array, mask: Array | None) -> tuple[Array | None, Array]:
+        """Which tokens are real: as given; and the token before each text, (B, 1)."""
+        xp = array_module(ids)
+        if self.start is not None:
+            return mask, xp.full_like(ids[:, :1], self.start)
+        last = LastReal().place(ids, mask)
+        return mask, xp.take_along_axis(ids, last[:, None], axis=1)
 
     def cost(self, batch: int, length: int) -> Cost:
         """That of both."""
@@ -103,11 +115,47 @@ class EncoderThenDecoder(Module):
         yield from self.decoder.costs(f"{name}.decoder", batch, length)
 
 
-class ReadByBoth:
-    """For the config of an encoder and decoder that read a text. start: the token before the decoder's text."""
+class EndClassifier(Classifier):
+    """A classifier whose vector is that of the text's last `end`, a token; of its last real token, where none is."""
 
-    start: int
+    def __call__(
+        self,
+        ids: Array,
+        mask: Array | None = None,
+        types: Array | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns None."""
+        xp = array_module(ids)
+        hidden, hidden_backward = self.hidden(ids, mask, types, rng)
+        real = xp.ones(ids.shape, bool) if mask is None else mask
+        ends = real & (ids == self.config.end)
+        pooled, pool_backward = self.pool(hidden, xp.where(ends.any(axis=1, keepdims=True), ends, real), rng)
+        logits, head_backward = self.head(pooled)
+
+        def backward(dlogits: Array) -> None:
+            dpooled = head_backward(dlogits)
+            dhidden = pool_backward(dpooled)
+            hidden_backward(dhidden)
+
+        return logits, backward
+
+
+class ReadByBoth:
+    """For the config of an encoder and decoder that read a text.
+
+    start: the token before the decoder's text; None: its last real one. end: the token that decides a class; None: the
+    last real one.
+    """
+
+    start: int | None
+    end: int | None = None
     d_model: int
+
+    @property
+    def classifier(self) -> type[Classifier]:
+        """The model with a head for classes."""
+        return Classifier if self.end is None else EndClassifier
 
     @property
     def vocabulary(self) -> int:

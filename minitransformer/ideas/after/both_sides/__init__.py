@@ -1,5 +1,5 @@
 """A window on both sides of each query, around a part that mixes. ModernBERT has it."""
 
-from .layer import BothSides
+from .layer import BothSides, near
 
-__all__ = ["BothSides"]
+__all__ = ["BothSides", "near"]

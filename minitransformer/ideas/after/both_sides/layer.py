@@ -9,6 +9,8 @@ pass: a hidden score gets no gradient, as behind any mask.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ....core.arrays.backend import Array, Pullback, device_of
@@ -42,3 +44,8 @@ class BothSides(Around):
     def head(self, i: int) -> BothSides:
         """The part that mixes only head i."""
         return BothSides(self.radius, self.inner.head(i))
+
+
+def near(radius: int | None, mix: Any) -> Any:
+    """The mix within `radius` keys on each side, or itself without a radius."""
+    return mix if radius is None else BothSides(radius, mix)

@@ -302,7 +302,8 @@ def colours(picture: str | list[str]) -> int:
     from matplotlib import image
 
     pixels = image.imread(io.BytesIO(base64.b64decode(_joined(picture))), format="png")
-    return len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0))
+    levels = np.rint(255 * pixels).astype(np.int64)
+    return len(np.unique(levels @ 256 ** np.arange(levels.shape[-1])))  # a colour as one number
 
 
 def on_device(notebook: Notebook, device: str) -> Notebook:

@@ -167,7 +167,7 @@ def test_a_case_depends_on_its_seed_alone(name: str) -> None:
 
 
 @pytest.mark.few(0, slow=150)
-@FIRST_OF_EACH
+@EVERY_CASE
 def test_case_passes_on_the_strict_device(case: Case) -> None:
     """In one random direction each: NumPy checks every number. A layer's intermediates are those of its ops."""
     report = case.run(device="strict", entrywise=0, directions=1, intermediates=case.kind == "op")

@@ -7,6 +7,7 @@ descriptions are read.
 """
 
 import contextlib
+import dataclasses
 import glob
 import gzip
 import importlib.metadata
@@ -24,7 +25,7 @@ from test_published import bert, gguf_file
 
 from minitransformer.check.audit.suite import read
 from minitransformer.cli import main
-from minitransformer.commands import demo
+from minitransformer.commands import compare, demo
 from minitransformer.text import NumberTask
 
 ROOT = Path(__file__).parent.parent
@@ -195,6 +196,9 @@ def test_every_command_runs_as_written(name, tmp_path, monkeypatch):
     draw = NumberTask.draw
     fewer = SimpleNamespace(draw=lambda n_training, n_unseen, limit, rng: draw(n_training, n_unseen // 100, limit, rng))
     monkeypatch.setattr(demo, "NumberTask", fewer)  # which translates them all in the end
+    sizes = {"by_length": ((16, 8), (32, 8)), "by_width": ((16, 8), (16, 16))}
+    small = {name: dataclasses.replace(mixer, **sizes) for name, mixer in compare.MIXERS.items()}
+    monkeypatch.setattr(compare, "MIXERS", small)
     text = (ROOT / name).read_text(encoding="utf-8")
     for line, command in commands(text):
         words = shlex.split(command, comments=True)

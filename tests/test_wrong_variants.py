@@ -194,13 +194,14 @@ def test_errors_seen_in_public_code_are_among_them() -> None:
 # ---------------------------------------------------------------------------------------------- each one is rejected
 
 
+@pytest.mark.few(340)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects(variant: Mistake) -> None:
     """In its first case, by inputs and parameters alone."""
     assert rejected(variant, functools.partial(quick_report, CASES[variant.cases[0]], 1))
 
 
-@pytest.mark.few(0, slow=250)
+@pytest.mark.few(0, slow=120)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects_in_every_case(variant: Mistake) -> None:
     """In the settings of `minitransformer check`, up to the first gradient that is wrong."""

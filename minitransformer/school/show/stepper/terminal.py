@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import sys
@@ -55,27 +56,38 @@ def view(recording: Steps, everything: bool = False) -> None:
     """Show one step after the other until the reader quits. Raises RuntimeError where can_view() is False."""
     if not can_view():
         raise RuntimeError("view needs a terminal for its keys; print(recording) shows all steps at once")
-    with _screen():
+    with _screen() as signalled:
         viewer = Viewer(recording, colours(), everything)
         while not viewer.done:
             size = shutil.get_terminal_size()
             print("\x1b[H\x1b[2J" + "\n".join(viewer.screen(size.columns, size.lines)), end="", flush=True)
+            select.select([sys.stdin, signalled], [], [])
             viewer.press(os.read(sys.stdin.fileno(), 16).decode(errors="replace"))  # all that one key sends
 
 
 @contextlib.contextmanager
-def _screen() -> Iterator[None]:
-    """The terminal with its alternate screen, and one key at a time. SIGTERM ends the program through `finally`."""
+def _screen() -> Iterator[int]:
+    """The terminal with its alternate screen, and one key at a time. SIGTERM ends the program through `finally`.
+
+    Yields a pipe's end that can be read once a signal has come: one that comes just before a program begins to read a
+    key would else wait for the key.
+    """
     before = termios.tcgetattr(sys.stdin)
+    signalled, signals = os.pipe()
+    os.set_blocking(signals, False)
+    told = signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
     ended = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         tty.setcbreak(sys.stdin)
         print(_SCREEN, end="")
-        yield
+        yield signalled
     finally:
         print(_BACK, end="", flush=True)
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
         signal.signal(signal.SIGTERM, ended)
+        signal.set_wakeup_fd(told)
+        os.close(signalled)
+        os.close(signals)
 
 
 class Viewer:

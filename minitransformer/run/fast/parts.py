@@ -148,15 +148,18 @@ def _norm(norm: Any, width: int) -> tuple[Any, ...]:
 
 
 def _map(part: Any, d_in: int, d_out: int) -> tuple[Any, Array]:
-    _require(_d_out(part) == d_out and part.d_in == d_in)
-    weight = form_of(part.weight if _kind(part) is PackedLinear else part.weight.value)
+    kind = _kind(part)
+    _require(kind is Linear or kind is PackedLinear)
     bias = _EMPTY if part.bias is None else part.bias.value
-    _require(weight is not None and (bias is _EMPTY or _fits(bias, d_out)))
+    weight = form_of(part.weight if kind is PackedLinear else part.weight.value)
+    _require(weight is not None and part.d_in == d_in and part.d_out == d_out)
+    _require(bias is _EMPTY or _fits(bias, d_out))
     return weight, bias
 
 
 def _d_out(part: Any) -> int:
-    _require(_kind(part) is PackedLinear or (_kind(part) is Linear and np.ndim(part.weight.value) == 2))
+    kind = _kind(part)
+    _require(kind is PackedLinear or (kind is Linear and part.weight.value.ndim == 2))
     return int(part.d_out)
 
 

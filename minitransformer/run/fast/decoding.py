@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array
-from ...ideas.published.packed import PackedWeight
-from ...ideas.published.packing import numbers_in
+from ...ideas.published import packed as textbook
 from ..machines.threads import blas_threads, together
-from .row_blocks import compiled
+from .row_blocks import blocks, compiled
+from .weights import form_of
 
 FEW = 8  # rows
 LARGE, LEAST_SIDE = 1 << 18, 256  # least numbers in a matrix (more than a core's cache), and least rows and columns
 SHARED = 1 << 20  # numbers to read that justify a second thread: they take 150 µs, and waking a thread takes 40
-_NO_NUMBERS, _NO_BIAS, _NO_ROWS = np.empty((0, 0), np.float32), np.empty(0, np.float32), np.empty((0, 0), np.uint8)
-_NO_ROWS.flags.writeable = False  # as packed rows are: the loops are compiled for these
+TILE = 1 << 20  # numbers unpacked at once, 4 MiB; each is read and written
+_NO_BIAS = np.empty(0, np.float32)
 
 
 def product(x: Array, weight: Array) -> Array:
@@ -40,33 +40,29 @@ def product(x: Array, weight: Array) -> Array:
     return few_rows(x, form, weight.shape[1]) if form else x @ weight
 
 
-def form_of(weight: Any) -> tuple[int, Array, Array] | None:
-    """A matrix W as the loops take it; None if they cannot. weight: an array, or a PackedWeight of rows of Wᵀ.
-
-    Returns how the rows of Wᵀ are packed, W, and these rows: one of the two arrays is empty.
-    """
-    kinds = _loops().KINDS
-    if isinstance(weight, PackedWeight):
-        fits = weight.kind in kinds and weight.rows.flags.c_contiguous
-        fits = fits and numbers_in(weight.rows, weight.kind) >= weight.width
-        return (kinds[weight.kind], _NO_NUMBERS, weight.rows) if fits else None
-    if type(weight) is not np.ndarray or weight.dtype != np.float32 or weight.ndim != 2:
-        return None
-    if weight.flags.carray:
-        return _loops().PLAIN, weight, _NO_ROWS
-    if weight.T.flags.carray:
-        rows = weight.T.view(np.uint8)
-        rows.flags.writeable = False
-        return kinds["F32"], _NO_NUMBERS, rows
-    return None
-
-
 def few_rows(x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
     """x W, with W as `form_of` returns it. x: (N, d_in), float32 and contiguous; d_out: the columns of W."""
     loops, y = _loops(), np.empty((len(x), d_out), np.float32)
     terms = np.empty((loops.PARTS if form[0] == loops.PLAIN else 1, *y.shape), np.float32)
     on_threads(x.shape[1] * d_out, loops.product, x, form, _NO_BIAS, terms, y, loops.counters(2))
     return y
+
+
+def packed_product(x: Array, weight: textbook.PackedWeight) -> Array:
+    """See ideas/published/packed.py. For many rows of x, BLAS multiplies what is unpacked in blocks."""
+    flat, n_out = x.reshape(-1, weight.width), len(weight.rows)
+    loops = loops_for(flat)
+    form = form_of(weight) if loops else None
+    if form is None:
+        return textbook.packed_product(x, weight)
+    if len(flat) <= FEW:
+        return few_rows(flat, form, n_out).reshape(*x.shape[:-1], n_out)
+    y, whole = np.empty((len(flat), n_out), np.float32), textbook.packing.numbers_in(weight.rows, weight.kind)
+    for part in blocks(n_out, whole, TILE):
+        numbers = np.empty((part.stop - part.start, whole), np.float32)
+        on_threads(2 * numbers.size, loops.unpack, form[0], weight.rows[part], numbers, loops.counters(1))
+        y[:, part] = flat @ numbers[:, : weight.width].T
+    return y.reshape(*x.shape[:-1], n_out)
 
 
 def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None, masks: Any = (None,)) -> Array | None:

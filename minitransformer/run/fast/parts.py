@@ -3,7 +3,7 @@
     norm        whether there is one, whether it subtracts the mean, offset, ε, γ, β; the gain is offset + γ
     turn        a norm, cosines, sines, whether pairs are neighbours
     mix         scale, cap, which keys are seen, a bias of the scores
-    map         weight (`form_of` in decoding.py), bias
+    map         weight (weights.py), bias
     sub-layer   its norms: before it, of its update, of the sum
 
 A part is known by its exact class, because methods of other classes may do more. `NoForm` says that a part has no form
@@ -32,7 +32,7 @@ from ...ideas.after.score_bias import Biased
 from ...ideas.after.softcap import SoftCapped
 from ...ideas.after.window import RollingCache, Window
 from ...ideas.published.packed import PackedLinear
-from .decoding import form_of
+from .weights import form_of
 
 _NORMS = {  # whether the mean is subtracted, and what the gain adds to γ
     LayerNorm: (True, 0.0),

@@ -29,6 +29,7 @@ def complaints(page: Page) -> list[tuple[str, str]]:
     return [(each["id"], each["nodes"][0]["html"]) for each in found]
 
 
+@pytest.mark.few(12, slow=0)
 @pytest.mark.parametrize("path", SITE)
 def test_a_page_of_the_site_is_accessible(visit: Open, path: str) -> None:
     page = visit(path, reduced_motion="reduce")

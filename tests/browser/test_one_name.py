@@ -131,7 +131,7 @@ LONG = (
 )
 
 
-@pytest.mark.few(8, slow=0)
+@pytest.mark.few(3, slow=0)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.sweep) if name in LONG else name for name in EXAMPLES]
 )

@@ -34,7 +34,7 @@ TEXTS = """
 PLACES = "h1, h2, #path, #formula, #sentence, #map button, #map .input, figcaption, #formulas, #intro, #question"
 
 
-OFTEN = ("attention", "local-attention", "linear-attention", "decoder-layer")
+OFTEN = ("linear-attention", "decoder-layer")
 
 
 @pytest.mark.parametrize(

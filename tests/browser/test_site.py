@@ -70,10 +70,13 @@ def test_a_broken_link_is_seen(tmp_path: Path) -> None:
 
 
 def test_no_page_complains_when_it_loads(visit: Open, site: str, site_folder: Path) -> None:
-    """A script that looks for a part that is not there ends at once, and nothing after it happens."""
+    """A script that looks for a part that is not there ends at once, and nothing after it happens. Of the pages of
+    code and of exercises, which are made alike, every fourth."""
     page = visit("index.html")
     pages = sorted(path for path in site_folder.rglob("*.html") if "pyodide" not in path.parts)
-    for path in pages:
+    for i, path in enumerate(pages):
+        if path.parent.name in ("code", "exercises") and i % 4:
+            continue
         page.goto(site + path.relative_to(site_folder).as_posix())
     assert len(pages) > 200
 

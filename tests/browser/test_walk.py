@@ -111,7 +111,7 @@ def walk(page: Page, recording: Recording) -> None:
     assert page.evaluate(CLIPPED, "#handout") == []
 
 
-@pytest.mark.few(14, slow=0)
+@pytest.mark.few(6, slow=0)
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in LIKE_OTHERS])
 def test_nothing_is_clipped(open_page: Open, pages: dict[str, tuple[Recording, Path]], name: str) -> None:
     """Every step on a lecturer's screen, and some of the steps elsewhere."""

@@ -24,7 +24,7 @@ from minitransformer.ideas.after.scaled_angles import scaled_turn
 from minitransformer.ideas.after.softcap import SoftCapped
 from minitransformer.ideas.after.window import Window
 from minitransformer.ideas.published import packing
-from minitransformer.ideas.published.packed import PackedWeight, packed_product
+from minitransformer.ideas.published.packed import PackedWeight, pack, packed_product
 from minitransformer.layers import (
     EncoderLayer,
     FeedForward,
@@ -44,9 +44,8 @@ from minitransformer.run.fast import (
     layers,
     loops,
     ops,
-    packed,
-    packed_loops,
 )
+from minitransformer.run.fast.large_cases import drawn_rows
 from minitransformer.training import SGD, Adam, AdamW, Workers
 
 Random = np.random.Generator
@@ -155,15 +154,9 @@ def products(r: Random) -> None:
 
 def packed_products(r: Random) -> None:
     kind = str(r.choice([*packing.KINDS]))
-    width = size(r, 4) * packing.KINDS[kind].numbers
-    rows = packing.pack(normal(r, size(r, 40), width - int(kind == "Q8_0")), kind) if kind in packing.PACKS else None
-    if rows is None:
-        rows = np.zeros((size(r, 40), width // packing.KINDS[kind].numbers, packing.KINDS[kind].n_bytes), np.uint8)
-        rows[..., 2:] = r.integers(0, 256, (*rows.shape[:2], 1))
-        for at in packing.KINDS[kind].scales:
-            rows[..., at : at + 2] = np.float16(0.5).tobytes()[0], np.float16(0.5).tobytes()[1]
-    weight = PackedWeight(rows.reshape(len(rows), -1), kind, width - int(kind == "Q8_0"), across=True)
-    x = normal(r, size(r, 12), weight.width)
+    width = int(r.integers(1, 600))
+    weight = PackedWeight(drawn_rows(r, kind, size(r, 40), width), kind, width, across=True)
+    x = normal(r, size(r, 12), width)
     require_same([ops.packed_product(x, weight)], [packed_product(x, weight)])
 
 
@@ -181,6 +174,10 @@ def layer_of(r: Random, **options: Any) -> Any:
 
 def changed(r: Random, p: Any, name: str) -> None:
     """Another array in the place of a value or a gradient: of another shape, dtype or order, or one that is shared."""
+    if isinstance(p, PackedWeight):
+        few = p.rows[:, : -packing.KINDS[p.kind].n_bytes]
+        p.rows = (few, p.rows[:-1], np.concatenate([p.rows, p.rows]), np.asfortranarray(p.rows))[int(r.integers(4))]
+        return
     x = getattr(p, name)
     shapes = [(*x.shape[:-1], x.shape[-1] + 1), x.shape[:-1], x.shape[::-1], (*x.shape, 1), (x.size,), (), (1,), (0,)]
     shapes += [(max(1, x.shape[0] // 2), *x.shape[1:]), (3 * x.shape[0] + 7, *x.shape[1:])]
@@ -273,6 +270,8 @@ def parts(r: Random) -> None:
     layer: Any = accelerate(EncoderLayer.of(*(Residual(part, norm(width, 0.1), order) for part in inner)))
     for _, p in layer.parameters():
         p.value[...] = 0.5 * r.normal(size=p.value.shape)
+    if r.random() < 0.4:
+        pack(layer, str(r.choice(["int8", "bfloat16"])))
     n, mine, theirs = size(r, 9), layer.new_cache(), layer.new_cache()
     for step in range(size(r, 12)):
         x = normal(r, n, 1 if step else size(r, 5), width)
@@ -320,9 +319,8 @@ def maybe_refused() -> Iterator[None]:
 ENTRIES = {  # the loops that Python calls; the others are called by these
     loops: {"adam", "gelu", "gelu_tanh", "layer_norm", "layer_norm_backward"},
     attention_loops: {"attend", "attend_backward"},
-    decoding_loops: {"product", "transposed_product", "attention", "network"},
+    decoding_loops: {"layer", "product", "unpack"},
     layer_loops: {"layer", "layer_backward"},
-    packed_loops: {"product", "unpack"},
 }
 
 
@@ -354,7 +352,6 @@ def main(seed: int, draws: int) -> None:
     assert loops.CHECKED, "set NUMBA_BOUNDSCHECK=1"
     require_that_products_fit()
     decoding.LARGE = decoding.LEAST_SIDE = decoding.SHARED = layers.SHARED = 1  # all is worth the loops, and threads
-    packed.SHARED = 1
     sys.modules[decoding.__package__ + ".attention"]._MANY = 1
     for draw in range(draws):
         r = np.random.default_rng([seed, draw])

@@ -129,10 +129,12 @@ def test_the_compiler_ends_with_a_run_that_is_killed_alone(killed: bool, tmp_pat
 USED = """
 import numpy as np
 from minitransformer import fast, training
+from minitransformer.ideas.published.packed import pack
 from minitransformer.layers import Cache
 from minitransformer.models import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig
 from minitransformer.models import TransformerConfig
 from minitransformer.run.fast import attention_loops, compiler, decoding_loops, layer_loops, loops
+from minitransformer.run.fast import packed_loops
 
 assert compiler.start() == "", "the loops are compiled"
 rng, ids = np.random.default_rng(0), np.random.default_rng(1).integers(0, 9, (2, 12))
@@ -145,10 +147,11 @@ for dropout in (0.0, 0.1):
         loss, backward = model.loss(*given, rng=rng)
         backward()
         fast.accelerate(training.AdamW(model.parameters(), 1e-3)).step()
-cache, model = Cache(1), fast.accelerate(gpt)
-for length in (3, 1, 1):
-    model(ids[:, :length], cache=cache)
-for module in (attention_loops, decoding_loops, layer_loops, loops):
+for model in (fast.accelerate(gpt), fast.accelerate(pack(gpt, "int8"))):
+    cache = Cache(1)
+    for length in (9, 1, 1):
+        model(ids[:, :length], cache=cache)
+for module in (attention_loops, decoding_loops, layer_loops, loops, packed_loops):
     for name, loop in vars(module).items():
         if hasattr(loop, "stats"):
             assert not loop.stats.cache_misses, (module.__name__, name, loop.signatures)

@@ -107,10 +107,11 @@ WRONG = {  # where, the name of a loop, which argument it spoils, and the case t
     "attention's output": (attention_loops, "attend", 10, "attention in tiles"),
     "attention's dk": (attention_loops, "attend_backward", -2, "attention with 70 keys, causal"),
     "the layer's dx": (layer_loops, "layer_backward", -2, "EncoderLayer in post-norm order with gelu"),
-    "a token's attention": (decoding_loops, "attention", -2, "EncoderLayer on a cache, token by token, with relu"),
-    "a token's output": (decoding_loops, "network", -2, "EncoderLayer on a cache, token by token, with relu"),
-    "a product of few rows": (decoding_loops, "product", 3, "linear of one row"),
-    "one of a transposed weight": (decoding_loops, "transposed_product", 2, "linear by a transposed weight"),
+    "a token's layer": (decoding_loops, "layer", 0, "EncoderLayer on a cache, token by token, with relu"),
+    "one of packed weights": (decoding_loops, "layer", 0, "EncoderLayer on a cache, with packed weights"),
+    "a product of few rows": (decoding_loops, "product", 4, "linear of one row"),
+    "one of a transposed weight": (decoding_loops, "product", 4, "linear by a transposed weight"),
+    "what is unpacked": (decoding_loops, "unpack", 2, "EncoderLayer on a cache, with packed weights"),
 }
 
 

@@ -21,24 +21,14 @@ from minitransformer.ideas.published.opening import opened_packed
 from minitransformer.ideas.published.packed import PackedEmbedding, PackedLinear, PackedWeight, pack, packed_product
 from minitransformer.layers import Embedding, Linear
 from minitransformer.models import LanguageModel, LanguageModelConfig, from_pretrained, load, save
+from minitransformer.run.fast.large_cases import drawn_rows
 
 KINDS = [*packing.KINDS]
 
 
-def some_rows(kind: str, n: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Packed rows of any bits, whose scales are ordinary numbers."""
-    if kind == "BF16":
-        return packing.pack(rng.normal(size=(n, width)).astype(np.float32), kind)
-    known = packing.KINDS[kind]
-    found = rng.integers(0, 256, (n, width // known.numbers, known.n_bytes), np.uint8)
-    for at in known.scales:
-        found[..., at : at + 2] = rng.normal(0, 0.01, (*found.shape[:2], 1)).astype(np.float16).view(np.uint8)
-    return found.reshape(n, -1)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_unpacked_as_their_library_does(kind: str) -> None:
-    rows = some_rows(kind, 3, 512, np.random.default_rng(0))
+    rows = drawn_rows(np.random.default_rng(0), kind, 3, 512)
     expected = gguf.dequantize(rows, gguf.GGMLQuantizationType[kind])
     np.testing.assert_array_equal(packing.unpack(rows, kind), expected)
     assert packing.all_finite(rows, kind)
@@ -67,7 +57,7 @@ def test_compiled_loops_unpack_to_the_last_bit_and_multiply(kind: str) -> None:
     from minitransformer.run.fast import packed_loops
 
     rng = np.random.default_rng(1)
-    weight = PackedWeight(some_rows(kind, 33, 512, rng), kind, 512, across=True)
+    weight = PackedWeight(drawn_rows(rng, kind, 33, 512), kind, 512, across=True)
     numbers = np.empty((33, 512), np.float32)
     packed_loops.unpack(packed_loops.KINDS[kind], weight.rows, numbers, packed_loops.counters(1))
     np.testing.assert_array_equal(numbers, weight.value.T)

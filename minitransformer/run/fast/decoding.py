@@ -6,9 +6,10 @@ of the work takes some rows of a matrix and computes one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-A sub-layer is one call of a loop, with its norms and the residual connection, so no Python runs between its products.
-There are two loops, for any attention and for any feed-forward network: parts.py turns each part of the tree, such as
-a norm or a turn, into numbers for them.
+A layer is one call of a loop, with its norms and residual connections, so no Python runs between its products. It is
+the loop of any attention and any feed-forward network: parts.py turns each part of the tree, such as a norm or a turn,
+into numbers for it. A weight may be packed (ideas/published/packed.py): then each row is unpacked into the cache, and
+multiplied from there.
 """
 
 from __future__ import annotations
@@ -19,27 +20,49 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array
+from ...ideas.published import packed as textbook
 from ..machines.threads import blas_threads, together
-from .row_blocks import compiled
+from .row_blocks import blocks, compiled
+from .weights import form_of
 
 FEW = 8  # rows
 LARGE, LEAST_SIDE = 1 << 18, 256  # least numbers in a matrix (more than a core's cache), and least rows and columns
 SHARED = 1 << 20  # numbers to read that justify a second thread: they take 150 µs, and waking a thread takes 40
+TILE = 1 << 20  # numbers unpacked at once, 4 MiB; each is read and written
+_NO_BIAS = np.empty(0, np.float32)
 
 
 def product(x: Array, weight: Array) -> Array:
     """x W. x: (N, d_in); W: (d_in, d_out). BLAS computes it, unless x has few rows and W is large."""
     if x.shape[0] > FEW or weight.size < LARGE or min(weight.shape) < LEAST_SIDE:
         return x @ weight
-    y = np.empty((x.shape[0], weight.shape[1]), x.dtype)
-    if loops := _loops_for(x, weight):
-        terms = np.empty((loops.PARTS, *y.shape), np.float32)
-        _share_out(weight.size, loops.product, x, weight, terms, y, loops.counters(2))
-    elif loops := _loops_for(x, weight.T):
-        _share_out(weight.size, loops.transposed_product, x, weight.T, y, loops.counters(1))
-    else:
-        np.matmul(x, weight, out=y)
+    form = form_of(weight) if compiled(x) else None
+    return few_rows(x, form, weight.shape[1]) if form else x @ weight
+
+
+def few_rows(x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
+    """x W, with W as `form_of` returns it. x: (N, d_in), float32 and contiguous; d_out: the columns of W."""
+    loops, y = _loops(), np.empty((len(x), d_out), np.float32)
+    terms = np.empty((loops.PARTS if form[0] == loops.PLAIN else 1, *y.shape), np.float32)
+    on_threads(x.shape[1] * d_out, loops.product, x, form, _NO_BIAS, terms, y, loops.counters(2))
     return y
+
+
+def packed_product(x: Array, weight: textbook.PackedWeight) -> Array:
+    """See ideas/published/packed.py. For many rows of x, BLAS multiplies what is unpacked in blocks."""
+    flat, n_out = x.reshape(-1, weight.width), len(weight.rows)
+    loops = loops_for(flat)
+    form = form_of(weight) if loops else None
+    if form is None:
+        return textbook.packed_product(x, weight)
+    if len(flat) <= FEW:
+        return few_rows(flat, form, n_out).reshape(*x.shape[:-1], n_out)
+    y, whole = np.empty((len(flat), n_out), np.float32), textbook.packing.numbers_in(weight.rows, weight.kind)
+    for part in blocks(n_out, whole, TILE):
+        numbers = np.empty((part.stop - part.start, whole), np.float32)
+        on_threads(2 * numbers.size, loops.unpack, form[0], weight.rows[part], numbers, loops.counters(1))
+        y[:, part] = flat @ numbers[:, : weight.width].T
+    return y.reshape(*x.shape[:-1], n_out)
 
 
 def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None, masks: Any = (None,)) -> Array | None:
@@ -49,7 +72,7 @@ def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None,
     """
     if type(x) is not np.ndarray or x.ndim != 3 or x.shape[1] != 1 or not 0 < x.shape[0] <= FEW:
         return None
-    loops = _loops_for(np.ascontiguousarray(x))
+    loops = loops_for(np.ascontiguousarray(x))
     if not loops or not caches[0].length:
         return None
     from . import parts  # it reads classes from all of ideas/
@@ -66,19 +89,12 @@ def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None,
     states = np.empty((len(attentions) + 2, x.shape[0], x.shape[2]), np.float32)
     states[0] = x[:, 0]
     counts = loops.counters(loops.PHASES * (len(states) - 1)).reshape(len(states) - 1, -1)
-    steps = [*((loops.attention, given) for given in attentions), (loops.network, network)]
-    _share_out(numbers, _in_order, steps, states, counts)
+    on_threads(numbers, loops.layer, states, tuple(attentions), network, counts)
     parts.keep(caches[0], *attentions[0][6:8])
     return states[-1][:, None]
 
 
-def _in_order(steps: list[Any], states: Array, counts: Array) -> None:
-    """Each thread enters one loop after the other. A loop returns when the threads have written its whole result."""
-    for i, (loop, given) in enumerate(steps):
-        loop(states[i], *given, states[i + 1], counts[i])
-
-
-def _loops_for(*arrays: Array) -> Any:
+def loops_for(*arrays: Array) -> Any:
     """The module decoding_loops, if Numba is installed and the arrays are contiguous and float32; otherwise None."""
     return _loops() if compiled(*arrays) else None
 
@@ -90,6 +106,6 @@ def _loops() -> Any:
     return decoding_loops
 
 
-def _share_out(numbers: int, loop: Any, *arguments: Any) -> None:
+def on_threads(numbers: int, loop: Any, *arguments: Any) -> None:
     """Run the loop, which reads this many numbers, on as many threads as BLAS has; on one thread if they are few."""
     together(loop, [arguments] * (min(blas_threads(), _loops().PARTS) if numbers >= SHARED else 1))

@@ -9,10 +9,15 @@ import numpy as np
 
 from .loops import CURVES as CURVES
 from .loops import activate, compiled, exponentials, f
+from .packed_loops import KINDS as KINDS
+from .packed_loops import PLAIN as PLAIN
+from .packed_loops import multiply_rows
+from .packed_loops import unpack as unpack
+from .phases import PARTS as PARTS
 from .phases import counters as counters
 from .phases import done, stretch, take, wait
 
-PARTS, PHASES = 8, 7  # parts of a shared phase; phases of the longer sub-layer
+PHASES = 6  # of the longer sub-layer
 
 
 @compiled("reassoc", "nsz")
@@ -48,54 +53,44 @@ def add_up(terms, n, first, last, y):
 
 
 @compiled("reassoc", "nsz")
-def product(x, weight, terms, y, counts):
-    """y = x weight. Each part takes some rows of the weight. terms: (PARTS, N, d_out)."""
-    part = take(counts, 0)
-    while part < PARTS:
-        first, last = stretch(x.shape[1], part, PARTS)
-        set_products(x[:, first:last], weight[first:last], terms[part])
-        done(counts, 0)
-        part = take(counts, 0)
-    wait(counts, 0, PARTS)
-    if take(counts, 1) == 0:
-        y[:] = f(0.0)
-        for n in range(y.shape[0]):
-            add_up(terms, n, 0, y.shape[1], y[n])
-
-
-@compiled("reassoc", "nsz")
-def transposed_product(x, table, y, counts):
-    """y = x tableᵀ. Each part takes some rows of the table. x: (N, width); table: (V, width); y: (N, V)."""
-    part = take(counts, 0)
-    while part < PARTS:
-        first, last = stretch(table.shape[0], part, PARTS)
-        for v in range(first, last):
-            row = table[v]
-            for n in range(x.shape[0]):
-                total, other = f(0.0), x[n]
-                for i in range(row.size):
-                    total += row[i] * other[i]
-                y[n, v] = total
-        part = take(counts, 0)
-
-
-@compiled("reassoc", "nsz")
 def multiply(x, weight, part, terms):
-    """One part of x weight, into terms: (PARTS, N, d_out). `collect` adds the parts up.
+    """One part of x W, into terms: (PARTS, N, d_out). `collect` adds the parts up. weight: as in parts.py.
 
-    All products of a layer come through these two, so a weight in another form needs these two for its form.
+    A part takes some rows of W and computes one term of the sum; or, where W is stored as rows of Wᵀ, some of these
+    rows, and writes their results into the first term.
     """
-    first, last = stretch(weight.shape[0], part, PARTS)
-    set_products(x[:, first:last], weight[first:last], terms[part])
+    kind, numbers, rows = weight
+    if kind == PLAIN:
+        first, last = stretch(numbers.shape[0], part, PARTS)
+        set_products(x[:, first:last], numbers[first:last], terms[part])
+    else:
+        first, last = stretch(rows.shape[0], part, PARTS)
+        multiply_rows(kind, x, rows, first, last, terms[0])
 
 
 @compiled("reassoc", "nsz")
 def collect(weight, bias, terms, n, first, last, y):
-    """y = (x weight + bias)[n, first:last]. An empty bias is none."""
-    y[:] = f(0.0)
-    if bias.size:
-        y[:] = bias[first:last]
-    add_up(terms, n, first, last, y)
+    """y = (x W + b)[n, first:last]. An empty bias is none."""
+    for j in range(y.size):
+        y[j] = bias[first + j] if bias.size else f(0.0)
+    for part in range(PARTS if weight[0] == PLAIN else 1):
+        term = terms[part, n][first:last]
+        for j in range(y.size):
+            y[j] += term[j]
+
+
+@compiled("reassoc", "nsz")
+def product(x, weight, bias, terms, y, counts):
+    """y = x W + b. x: (N, d_in); y: (N, d_out); terms: as in `multiply`."""
+    part = take(counts, 0)
+    while part < PARTS:
+        multiply(x, weight, part, terms)
+        done(counts, 0)
+        part = take(counts, 0)
+    wait(counts, 0, PARTS)
+    if take(counts, 1) == 0:
+        for n in range(y.shape[0]):
+            collect(weight, bias, terms, n, 0, y.shape[1], y[n])
 
 
 @compiled("reassoc", "nsz")
@@ -104,7 +99,8 @@ def normalize(norm, x, y):
     is_there, is_centred, offset, eps, gamma, beta = norm
     mean, total, share = f(0.0), f(0.0), f(1.0) / f(x.size)
     if not is_there:
-        y[:] = x
+        for j in range(x.size):
+            y[j] = x[j]
         return
     if is_centred:
         for j in range(x.size):
@@ -191,13 +187,15 @@ def finish(active, weight, bias, x, norms, terms, y, counts, phase):
 
 
 @compiled("reassoc", "nsz")
-def attention(x, norms, weights, biases, turns, mix, bias, keys, values, length, is_new, is_late, room, y, counts):
+def attention(x, given, y, counts):
     """Attention with its norms and the residual connection, for one token of each sequence. x, y: (N, D).
 
-    weights, biases: of queries, keys, values, output. turns: of the queries and of the keys: a norm, cosines and sines,
-    whether pairs are neighbours. keys, values: (N, G, length or more, d), whose last ones are written if is_new. If
-    is_late, keys are kept as they were before their turn. bias: (N or 1, H or 1, length), or empty.
+    given: as parts.py returns it. weights, biases: of queries, keys, values, output. turns: of the queries and of the
+    keys: a norm, cosines and sines, whether pairs are neighbours. keys, values: (N, G, length or more, d), whose last
+    ones are written if is_new. If is_late, keys are kept as they were before their turn. bias: (N or 1, H or 1,
+    length), or empty.
     """
+    norms, weights, biases, turns, mix, bias, keys, values, length, is_new, is_late, room = given
     inner, q, merged, terms_q, terms_k, terms_v, terms, turned, scores = room
     (norm_q, cos_q, sin_q, interleaved), (norm_k, cos_k, sin_k, _) = turns
     n_rows, n_shared, _, d = keys.shape
@@ -232,23 +230,14 @@ def attention(x, norms, weights, biases, turns, mix, bias, keys, values, length,
                 if not is_late:
                     normalize(norm_k, key, key)
                     turn(key, cos_k[0], sin_k[0], interleaved)
+                for i in range(length if is_late else 0):
+                    normalize(norm_k, keys[n, g, i], turned[n, g, i])
+                    turn(turned[n, g, i], cos_k[i], sin_k[i], interleaved)
         done(counts, 2)
         part = take(counts, 2)
     wait(counts, 2, PARTS)
 
     part = take(counts, 3)
-    while part < PARTS:
-        begun, ended = stretch(length, part, PARTS)
-        for i in range(begun, ended if is_late else begun):
-            for n in range(n_rows):
-                for g in range(n_shared):
-                    normalize(norm_k, keys[n, g, i], turned[n, g, i])
-                    turn(turned[n, g, i], cos_k[i], sin_k[i], interleaved)
-        done(counts, 3)
-        part = take(counts, 3)
-    wait(counts, 3, PARTS)
-
-    part = take(counts, 4)
     while part < PARTS:
         begun, ended = stretch(n_rows * n_heads, part, PARTS)
         for unit in range(begun, ended):
@@ -257,18 +246,20 @@ def attention(x, norms, weights, biases, turns, mix, bias, keys, values, length,
             added = bias[n % bias.shape[0], h % bias.shape[1]]
             seen = turned[n, g] if is_late else keys[n, g]
             attend(q[n, here], seen, values[n, g], mix, added, scores[part], merged[n, here])
-        done(counts, 4)
-        part = take(counts, 4)
-    wait(counts, 4, PARTS)
-    finish(merged, weights[3], biases[3], x, norms, terms, y, counts, 5)
+        done(counts, 3)
+        part = take(counts, 3)
+    wait(counts, 3, PARTS)
+    finish(merged, weights[3], biases[3], x, norms, terms, y, counts, 4)
 
 
 @compiled("reassoc", "nsz")
-def network(x, norms, weights, biases, gated, curve, room, y, counts):
+def network(x, given, y, counts):
     """A feed-forward network with its norms and the residual connection. x, y: (N, D).
 
-    weights, biases: of gate, inner and output map; of a network without gates the first one is not used.
+    given: as parts.py returns it. weights, biases: of gate, inner and output map; of a network without gates the first
+    one is not used.
     """
+    norms, weights, biases, gated, curve, room = given
     inner, terms_g, terms_h, terms, h, gate, active, slope = room
     begin(x, norms[0], inner, counts)
 
@@ -298,3 +289,15 @@ def network(x, norms, weights, biases, gated, curve, room, y, counts):
         part = take(counts, 2)
     wait(counts, 2, PARTS)
     finish(active, weights[2], biases[2], x, norms, terms, y, counts, 3)
+
+
+@compiled("reassoc", "nsz")
+def layer(states, attentions, last, counts):
+    """One attention after the other, then a feed-forward network. states: what each of them gets, and the last result.
+
+    A thread returns from each when the threads have written its whole result. In one call, no thread waits for Python
+    between two of them.
+    """
+    for i in range(len(attentions)):
+        attention(states[i], attentions[i], states[i + 1], counts[i])
+    network(states[-2], last, states[-1], counts[-1])

@@ -6,6 +6,7 @@ layers on a cache, and steps of the optimisers.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,8 @@ from ...ideas.after.scaled_angles import scaled_turn
 from ...ideas.after.score_bias import Biased
 from ...ideas.after.softcap import SoftCapped
 from ...ideas.after.window import Window
+from ...ideas.published import packing
+from ...ideas.published.packed import PackedWeight, put
 from . import row_blocks
 
 LARGE: dict[str, Case] = {}
@@ -139,21 +142,27 @@ for _order in ("pre", "post"):
 _large("layer", "EncoderLayer with 530 tokens", _whole(1, 530, causal=True, norm_order="pre"))
 
 
-def _cached(n_rows: int, pieces: tuple[int, ...], make: Any = _encoder_layer, **options: Any) -> Any:
-    """The outputs of a layer that reads a sequence piece by piece, on a cache. There is no backward."""
+def _cached(
+    n_rows: int, pieces: tuple[int, ...], make: Any = _encoder_layer, packed: bool = False, **options: Any
+) -> Any:
+    """The outputs of a layer that reads a sequence piece by piece, on a cache. There is no backward.
+
+    packed: in float32 its weights are packed, each in another way; in float64 they are the same numbers, unpacked.
+    """
 
     def build(r: Random) -> Setup:
         layer = make(r, **options)
+        in_float32 = _packed(layer, r) if packed else layer
         memory, seen = (
             (r.normal(size=(n_rows, 5, 12)), r.random((n_rows, 1, 5)) < 0.6) if layer.reads_memory else (0, 0)
         )
 
         def read(x: Array, *memory: Array) -> tuple[Array, Pullback]:
-            cuts, own = np.cumsum((0, *pieces)), layer.new_cache()
+            cuts, own, form = np.cumsum((0, *pieces)), layer.new_cache(), in_float32 if x.dtype == "f4" else layer
             how: Any = (
                 {"memory_mask": seen, "cache": (own, KeyValueCache())} if memory else {"cache": own, "causal": True}
             )
-            read = [layer(x[:, a:b], *memory, **how)[0] for a, b in itertools.pairwise(cuts)]
+            read = [form(x[:, a:b], *memory, **how)[0] for a, b in itertools.pairwise(cuts)]
             return np.concatenate(read, axis=1), lambda dy: ()
 
         return call(r, read, (n_rows, sum(pieces), 12), *([memory] if layer.reads_memory else []), module=layer)
@@ -177,6 +186,29 @@ def _llama(r: Random) -> Any:
     return ordinary(layers.EncoderLayer.of(*(Residual(f, RMSNorm(12), "pre") for f in (attention, network))), r)
 
 
+def drawn_rows(r: Random, kind: str, n: int, width: int) -> np.ndarray:
+    """Packed rows of any bits, whose scales are ordinary numbers."""
+    if kind == "BF16":
+        return packing.pack(r.normal(size=(n, width)).astype(np.float32), kind)
+    known = packing.KINDS[kind]
+    rows = r.integers(0, 256, (n, -(-width // known.numbers), known.n_bytes), np.uint8)
+    for at in known.scales:
+        rows[..., at : at + 2] = r.normal(0.0, 0.01, (*rows.shape[:2], 1)).astype(np.float16).view(np.uint8)
+    return rows.reshape(n, -1)
+
+
+def _packed(layer: Any, r: Random) -> Any:
+    """A copy with packed weights, whose numbers become those of the layer."""
+    copied = copy.deepcopy(layer).to(dtype="float32")
+    maps = [part for _, part in copied.modules() if type(part) is layers.Linear]
+    for part, kind in zip(maps, packing.KINDS, strict=True):
+        weight = PackedWeight(drawn_rows(r, kind, part.d_out, part.d_in), kind, part.d_in, across=True)
+        put(copied, {id(part.weight): weight})
+    for (_, mine), (_, theirs) in zip(layer.parameters(), copied.parameters(), strict=True):
+        mine.value = theirs.value.astype(np.float64)
+    return copied
+
+
 def _gemma(r: Random) -> Any:
     """With a norm after each sub-layer and in each head, a cap, a window whose cache forgets, and a partial turn."""
     turn = qk_norm(6, then=scaled_turn(50.0, {"kind": "linear", "factor": 3.0}, 4), kind=OffsetRMSNorm)
@@ -193,6 +225,7 @@ def _t5(r: Random) -> Any:
 
 _ONES = (1,) * 7
 _large("layer", "EncoderLayer on a cache, of a Llama", _cached(2, (2, *_ONES), _llama))
+_large("layer", "EncoderLayer on a cache, with packed weights", _cached(2, (5, 1, 2, 1), _llama, packed=True))
 _large("layer", "EncoderLayer on a cache, of a Gemma", _cached(2, (2, *_ONES), _gemma))
 _large("layer", "DecoderLayer on a cache, of a T5", _cached(2, (2, *_ONES), _t5))
 

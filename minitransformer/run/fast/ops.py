@@ -18,7 +18,7 @@ from ...core import ops as textbook
 from ...core.arrays.backend import library
 from ...core.arrays.declared import Checked, checked
 from ...core.ops import *  # noqa: F403 - those without a kernel are the ops themselves
-from . import activations, cuda, normalization, packed
+from . import activations, cuda, decoding, normalization
 from . import attention as attention_kernel
 from . import cross_entropy as cross_entropy_kernel
 from . import linear as linear_kernel
@@ -51,4 +51,4 @@ cross_entropy = _fast("cross_entropy", cross_entropy_kernel, cuda.cross_entropy)
 gelu = _fast("gelu", activations, cuda.gelu)
 layer_norm = _fast("layer_norm", normalization, cuda.layer_norm)
 linear = _fast("linear", linear_kernel, None)
-packed_product = packed.packed_product  # of weights that are no arrays; see ideas/published/packed.py
+packed_product = decoding.packed_product  # of weights that are no arrays; see ideas/published/packed.py

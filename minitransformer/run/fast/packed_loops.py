@@ -20,12 +20,16 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ...ideas.published import packing
 from .loops import CHECKED, compiled, f
+from .phases import PARTS, stretch, take
 from .phases import counters as counters
-from .phases import stretch, take
 
-KINDS = {"Q8_0": 0, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q4_K": 4, "Q6_K": 5, "BF16": 6}
-PARTS = 16  # parts of a shared product
+KINDS = {"Q8_0": 0, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q4_K": 4, "Q6_K": 5, "BF16": 6, "F32": 7}
+PLAIN = -1  # a matrix that is not stored as packed rows
+_F32 = KINDS["F32"]
+_BYTES = tuple(packing.KINDS[kind].n_bytes if kind in packing.KINDS else 4 for kind in KINDS)  # of a block
+_NUMBERS = tuple(packing.KINDS[kind].numbers if kind in packing.KINDS else 1 for kind in KINDS)
 _UP = f(2.0**112)
 i = np.int32  # the compiler makes a Python integer one of 64 bits, and only half as many fit into a register
 
@@ -75,10 +79,9 @@ def _float(bits):
 
 @compiled()
 def _half(packed, at):
-    """A float16, finite. Its exponent is 112 less than that of a float32."""
-    bits = i(packed[at]) | i(packed[at + 1]) << i(8)
-    size = _float((bits & i(0x7FFF)) << i(13)) * _UP
-    return -size if bits & i(0x8000) else size
+    """A float16, finite. Its exponent is 112 less than that of a float32; between this and its sign are three bits."""
+    bits = i(np.int16(np.uint16(packed[at]) | np.uint16(packed[at + 1]) << np.uint16(8)))
+    return _float(bits << i(13) & i(-0x70002000)) * _UP
 
 
 @compiled("nsz")
@@ -173,20 +176,24 @@ def unpack_row(kind, packed, out):
 
 
 @compiled("reassoc", "nsz")
-def product(kind, x, rows, y, counts):
-    """y = x Wᵀ. x: (N, d_in); rows: the packed rows of W, (d_out, n_bytes); y: (N, d_out). Parts take some rows."""
-    w = np.empty(x.shape[1], np.float32)
-    part = take(counts, 0)
-    while part < PARTS:
-        first, last = stretch(rows.shape[0], part, PARTS)
-        for r in range(first, last):
-            unpack_row(kind, rows[r], w)
-            for n in range(x.shape[0]):
-                total, other = f(0.0), x[n]
-                for j in range(w.size):
-                    total += w[j] * other[j]
-                y[n, r] = total
-        part = take(counts, 0)
+def _multiply_row(x, row, y, r):
+    for n in range(x.shape[0]):
+        total, other = f(0.0), x[n]
+        for j in range(other.size):
+            total += row[j] * other[j]
+        y[n, r] = total
+
+
+@compiled()
+def multiply_rows(kind, x, rows, first, last, y):
+    """y[:, first:last] = x W[first:last]ᵀ. x: (N, width); rows: the packed rows of W; y: (N, rows)."""
+    row = np.empty(rows.shape[1] // _BYTES[kind] * _NUMBERS[kind], np.float32)
+    for r in range(first, last):
+        if kind == _F32:
+            _multiply_row(x, rows[r].view(np.float32), y, r)
+        else:
+            unpack_row(kind, rows[r], row)
+            _multiply_row(x, row, y, r)
 
 
 @compiled()

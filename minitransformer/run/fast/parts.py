@@ -3,7 +3,7 @@
     norm        whether there is one, whether it subtracts the mean, offset, ε, γ, β; the gain is offset + γ
     turn        a norm, cosines, sines, whether pairs are neighbours
     mix         scale, cap, which keys are seen, a bias of the scores
-    map         weight, bias
+    map         weight (weights.py), bias
     sub-layer   its norms: before it, of its update, of the sum
 
 A part is known by its exact class, because methods of other classes may do more. `NoForm` says that a part has no form
@@ -31,6 +31,8 @@ from ...ideas.after.scaled_angles import ScaledRotary
 from ...ideas.after.score_bias import Biased
 from ...ideas.after.softcap import SoftCapped
 from ...ideas.after.window import RollingCache, Window
+from ...ideas.published.packed import PackedLinear
+from .weights import form_of
 
 _NORMS = {  # whether the mean is subtracted, and what the gain adds to γ
     LayerNorm: (True, 0.0),
@@ -60,7 +62,7 @@ def network(loops: Any, x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
     weights, biases = zip(*maps, strict=True)
     wide, narrow, terms = (n, hidden), (n, width), loops.PARTS
     room = _empty(narrow, (terms, *wide), (terms, *wide), (terms, *narrow), wide, wide, wide, wide)
-    numbers = sum(weight.size for weight in weights[not gated :])
+    numbers = width * hidden * (2 + gated)
     return (norms, weights, biases, gated, loops.CURVES[part.activation], room), numbers
 
 
@@ -99,7 +101,7 @@ def attention(
     turned = (n, g, length if is_late else 0, d)
     shared = (terms, n, g * d)
     room = _empty((n, width), many, many, (terms, *many), shared, shared, (terms, n, width), turned, (terms, length))
-    numbers = sum(weight.size for weight in (weights if is_new else weights[::3])) + 2 * n * g * length * d
+    numbers = 2 * width * d * (h + g * is_new) + 2 * n * g * length * d
     return (norms, weights, biases, turns, mix, bias, keys, values, length, is_new, is_late, room), numbers
 
 
@@ -145,16 +147,20 @@ def _norm(norm: Any, width: int) -> tuple[Any, ...]:
     return True, is_centred, np.float32(offset), np.float32(norm.eps), gain, shift
 
 
-def _map(part: Any, d_in: int, d_out: int) -> tuple[Array, Array]:
-    _require(_kind(part) is Linear)
-    weight, bias = part.weight.value, _EMPTY if part.bias is None else part.bias.value
-    _require(_fits(weight, d_in, d_out) and (bias is _EMPTY or _fits(bias, d_out)))
+def _map(part: Any, d_in: int, d_out: int) -> tuple[Any, Array]:
+    kind = _kind(part)
+    _require(kind is Linear or kind is PackedLinear)
+    bias = _EMPTY if part.bias is None else part.bias.value
+    weight = form_of(part.weight if kind is PackedLinear else part.weight.value)
+    _require(weight is not None and part.d_in == d_in and part.d_out == d_out)
+    _require(bias is _EMPTY or _fits(bias, d_out))
     return weight, bias
 
 
 def _d_out(part: Any) -> int:
-    _require(_kind(part) is Linear and np.ndim(part.weight.value) == 2)
-    return part.weight.value.shape[1]
+    kind = _kind(part)
+    _require(kind is PackedLinear or (kind is Linear and part.weight.value.ndim == 2))
+    return int(part.d_out)
 
 
 def _mix(mix: Any, length: int, d: int) -> tuple[tuple[Any, ...], Array, bool]:

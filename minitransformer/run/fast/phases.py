@@ -20,6 +20,7 @@ from numba.extending import intrinsic
 
 from .loops import CHECKED, compiled
 
+PARTS = 8  # of a phase
 LINE = 16  # space for each counter: processors exchange whole cache lines, and fetch them in pairs
 PATIENCE = 20_000  # after this many questions a waiting thread gives up its core
 

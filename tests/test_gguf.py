@@ -314,7 +314,7 @@ def test_what_is_no_whole_file_is_said_plainly(tmp_path: Path, what: str) -> Non
 
 LLAMA = tensors_of(llama())
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
-    "another architecture": ({"architecture": "mamba"}, "got 'mamba'; what is missing here: a state space"),
+    "another architecture": ({"architecture": "mamba"}, "what is missing here: Mamba's selective state space"),
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
     "experts of another family": (
         {"architecture": "qwen2", "qwen2__expert_count": 8}, "in the metadata: qwen2.expert_count = 8"

@@ -24,7 +24,7 @@ from ...core.layers import (
     ScaledDotProduct,
 )
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
-from ..after.both_sides import near
+from ..after.both_sides.layer import near
 from ..after.gated import GatedFeedForward
 from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn

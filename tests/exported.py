@@ -66,6 +66,7 @@ WRITERS: dict[str, dict[str, Any]] = {
     name: _sizes_of_a_writer(name) for name, family in FAMILIES.items() if isinstance(_small(family), LanguageModel)
 }
 WRITERS |= {"gpt2": {}}
+del WRITERS["ministral"]  # it is written as the Mistral that it is
 WRITERS["bloom"]["d_ff"] = 64  # theirs has four times the width
 WRITERS["kimi_linear"]["tie_output"] = False  # theirs has two tables
 WRITERS["olmoe"]["d_head"] = None  # theirs has no heads of another width than d_model / n_heads

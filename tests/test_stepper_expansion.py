@@ -24,9 +24,7 @@ from minitransformer.verify import CASES
 
 OPS = [case for case in CASES.values() if case.kind == "op"]
 # Ops with lines that have no sum to click on: they work tile by tile, join arrays, or rank numbers.
-PARTLY = set(
-    "chunked_delta flash_attention linear_attention load_balance sink_attention state_space top_k_gates".split()
-)
+PARTLY = set("chunked_delta flash_attention load_balance sink_attention top_k_gates".split())
 
 
 def every_cell(recording, every=1):
@@ -107,6 +105,8 @@ def test_every_number_of_an_op_is_written_out(case) -> None:
         other |= {"cross_entropy.n_counted", "cross_entropy.dlogits"}
     if case.name == "weighted_cross_entropy of rank 1":  # the same
         other |= {"weighted_cross_entropy.hit", "weighted_cross_entropy.share"}
+    if case.name == "linear_attention in blocks, padded":  # the features of what is padding
+        other |= {"linear_attention.keys"}
     assert refused.pop("other", set()) <= other
     assert refused == {}
     assert count > 10 or case.name == "dropout switched off"

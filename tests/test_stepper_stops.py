@@ -46,7 +46,8 @@ def test_attention_stops_at_its_formulas(recordings: dict[str, Recording]) -> No
 def test_every_stop_shows_something_new(recordings: dict[str, Recording], name: str) -> None:
     recording = recordings[name]
     found = stops_of(recording).found
-    assert 2 <= len(found) <= {"attention": 14}.get(name, LONG)
+    most = {"attention": 14, "flash-attention": LONG + 2}  # which puts the rows of two tiles in their places
+    assert 2 <= len(found) <= most.get(name, LONG)
     for index in list(found)[1:]:
         at = recording.steps[index]
         told = sentence_of(recording, at)

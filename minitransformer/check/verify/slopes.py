@@ -161,8 +161,9 @@ class Around:
                     self.rounding = np.maximum(self.rounding, 0.5 * jumps.max(axis=0))
                 continue
             found = [1.5 * np.median(abs(np.tensordot(each, table, 1)), axis=0) for each in weights]
+            falls = (2.0 * found[2] < found[1]) & (2.0 * found[1] < found[0])  # as where f is curved, not rounded
             was_coarse, measured = self.precision > COARSE, measured + 1
-            self.rounding = np.maximum(self.rounding, np.min(found, axis=0))
+            self.rounding = np.maximum(self.rounding, np.where(falls & (measured > 1), 0.0, np.min(found, axis=0)))
             if measured == 3 or (measured == 2 and was_coarse):
                 return
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from .loops import CURVES as CURVES
 from .loops import activate, compiled, exponentials, f
-from .packed_loops import KINDS as KINDS
-from .packed_loops import PLAIN as PLAIN
 from .packed_loops import multiply_rows
 from .packed_loops import unpack as unpack
 from .phases import PARTS as PARTS
 from .phases import counters as counters
 from .phases import done, stretch, take, wait
+from .weights import KINDS as KINDS
+from .weights import PLAIN as PLAIN
 
 PHASES = 6  # of the longer sub-layer
 

@@ -42,6 +42,7 @@ SOURCES = (  # the files whose code becomes machine code
     "packed_loops.py",
     "phases.py",
     "tail.py",
+    "weights.py",
 )
 STAMP = hashlib.sha256(b"".join(Path(__file__).with_name(name).read_bytes() for name in SOURCES)).hexdigest()
 

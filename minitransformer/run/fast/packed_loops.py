@@ -24,9 +24,8 @@ from ...ideas.published import packing
 from .loops import CHECKED, compiled, f
 from .phases import PARTS, stretch, take
 from .phases import counters as counters
+from .weights import KINDS
 
-KINDS = {"Q8_0": 0, "Q4_0": 1, "Q4_1": 2, "Q5_0": 3, "Q4_K": 4, "Q6_K": 5, "BF16": 6, "F32": 7}
-PLAIN = -1  # a matrix that is not stored as packed rows
 _F32 = KINDS["F32"]
 _BYTES = tuple(packing.KINDS[kind].n_bytes if kind in packing.KINDS else 4 for kind in KINDS)  # of a block
 _NUMBERS = tuple(packing.KINDS[kind].numbers if kind in packing.KINDS else 1 for kind in KINDS)

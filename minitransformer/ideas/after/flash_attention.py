@@ -84,7 +84,7 @@ def flash_attention(
         divisor = xp.where(total > 0.0, total, 1.0)
         return found / divisor, xp.where(total > 0.0, largest + xp.log(divisor), xp.inf)
 
-    def all_rows() -> tuple[Array, Array]:
+    def joined() -> tuple[Array, Array]:
         found, logs = xp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), xp.zeros_like(q[..., :1])
         for rows in _tiles(t_q, tile):
             rows_found, rows_logs = attend(rows)
@@ -92,7 +92,7 @@ def flash_attention(
             logs[..., rows, :] = rows_logs
         return found, logs
 
-    output, log_sums = all_rows()
+    output, log_sums = joined()
 
     def backward(doutput: Array) -> tuple[Array, Array, Array]:
         dq, dk, dv = xp.zeros_like(q), xp.zeros_like(k), xp.zeros_like(v)

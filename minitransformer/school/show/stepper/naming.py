@@ -20,7 +20,7 @@ _FUNCTIONS = {
     "cross_entropy": "CrossEntropy", "scores_of": "S", "features": "φ", "causal_sums": "CausalSum",
     "later_sums": "LaterSum", "together": "points", "with_one": "append\u00a0ones", "near": "neighbours",
     "of_near": "sum\u00a0of\u00a0parts", "collected": "sum\u00a0of\u00a0parts", "chosen_experts": "top\u00a0k",
-    "tril": "lower\u00a0triangle", "turns": "cos,\u00a0sin", "all_rows": "all\u00a0rows",
+    "tril": "lower\u00a0triangle", "turns": "cos,\u00a0sin",
 }  # fmt: skip
 # Drawn as what is in them: a residual connection is a line, and a model of one stack is its parts.
 GROUPS = ("Residual", "ScaledDotProduct", "LanguageModel", "LanguageModel.hidden")

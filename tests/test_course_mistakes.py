@@ -212,11 +212,12 @@ ODD: list[Callable[[np.ndarray], Any]] = [
 ]
 
 
+SLOW = (pytest.mark.slow, pytest.mark.sweep)  # one after the other
 QUICK = ("softmax_jacobian", "causal_mask", "cross_entropy_forward", "embedding_backward")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in EXERCISES]
+    "name", [pytest.param(name, marks=() if name in QUICK else SLOW[i % 2]) for i, name in enumerate(EXERCISES)]
 )
 def test_odd_answers_are_judged(name: str) -> None:
     exercise = EXERCISES[name]

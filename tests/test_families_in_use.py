@@ -236,7 +236,7 @@ _COMMANDS = "info step check view generate chat fill-mask translate embed"
 _WORK = "info step check view generate chat embed".split()  # the others are refused
 
 
-@pytest.mark.few(0, slow=30)
+@pytest.mark.few(0, slow=18)
 @each_family
 def test_every_command_works_or_refuses_in_one_line(name: str, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     model = model_of(name)

@@ -21,6 +21,7 @@ from hostile_answers import ANSWERS
 from hostile_hand_ins import ENDINGS, FINDERS, MEDDLERS, SLOW, attack
 from hostile_tricks import FILES as TRICKS_WITH_FILES
 from hostile_tricks import HARM, RETURNS, SEARCHES, STALLS
+from tiers import in_one
 
 import minitransformer
 from minitransformer import course
@@ -512,7 +513,7 @@ def class_of_rogues(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HOSTILE)
+@in_one("name", HOSTILE)
 def test_a_hostile_hand_in_gets_no_marks(class_of_rogues, name):
     grades = class_of_rogues[0][name]
     assert grades.score == 0.0, grades.text(verbose=True)

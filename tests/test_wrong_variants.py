@@ -201,7 +201,7 @@ def test_checker_rejects(variant: Mistake) -> None:
     assert rejected(variant, functools.partial(quick_report, CASES[variant.cases[0]], 1))
 
 
-@pytest.mark.few(0, slow=120)
+@pytest.mark.few(0, slow=60)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects_in_every_case(variant: Mistake) -> None:
     """In the settings of `minitransformer check`, up to the first gradient that is wrong."""

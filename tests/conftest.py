@@ -35,7 +35,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of the cases of a test marked few(n, slow=m) that are neither slow nor a sweep, n, spread evenly, stay so; of the
-    others m become slow, or all of them, and the rest a sweep."""
+    others m become slow, or all of them, and the rest a sweep. The long tests come first, so that none runs alone in
+    the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     cases = defaultdict(list)
     for item in items:
         rest = item.get_closest_marker("slow") or item.get_closest_marker("sweep")

@@ -513,6 +513,7 @@ def class_of_rogues(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @in_one("name", HOSTILE)
 def test_a_hostile_hand_in_gets_no_marks(class_of_rogues, name):
     grades = class_of_rogues[0][name]

@@ -26,6 +26,7 @@ def fuzzed(seed: int, draws: int, request: pytest.FixtureRequest, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_loop_leaves_its_arrays(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     fuzzed(0, 350, request, tmp_path)
 

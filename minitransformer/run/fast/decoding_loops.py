@@ -44,15 +44,6 @@ def set_products(x, weight, y):
 
 
 @compiled("reassoc", "nsz")
-def add_up(terms, n, first, last, y):
-    """y += the sum of terms[:, n, first:last] over all parts."""
-    for part in range(terms.shape[0]):
-        term = terms[part, n][first:last]
-        for j in range(y.size):
-            y[j] += term[j]
-
-
-@compiled("reassoc", "nsz")
 def multiply(x, weight, part, terms):
     """One part of x W, into terms: (PARTS, N, d_out). `collect` adds the parts up. weight: as in parts.py.
 

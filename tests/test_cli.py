@@ -402,7 +402,8 @@ def test_version(run):
 IMPORTED = r"""
 import contextlib, io, json, re, sys
 from minitransformer.cli import main
-light = re.compile(r"(?!numpy|tqdm|numba|minitransformer\.)|minitransformer\.(cli|moved|commands(\.outputs|\.options.*)?)$")
+ours = r"minitransformer\.(cli|moved|commands(\.outputs|\.options.*)?)$"
+light = re.compile(rf"(?!numpy|tqdm|numba|minitransformer\.)|{ours}")
 for words in json.loads(sys.argv[1]):
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), contextlib.suppress(SystemExit):

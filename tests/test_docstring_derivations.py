@@ -32,7 +32,7 @@ def test_no_docstring_is_wrong_and_each_equation_is_read_or_left_out_with_a_reas
     assert not wrong, "\n\n".join(wrong)
     found = counts(passages)
     assert not found["unreadable"], found
-    assert found["code"] >= 60
+    assert found["code"] >= 60 and found["left out"] < 5
 
 
 SLIPS = [  # a definition that differs from the code is as wrong as a gradient that does
@@ -48,6 +48,10 @@ SLIPS = [  # a definition that differs from the code is as wrong as a gradient t
     ("core.ops.linear", "dW = xᵀ dy", "dW = dyᵀ x"),
     ("core.ops.embedding", "sum_n O_nv dy_n", "sum_v O_nv dy_n"),
     ("core.ops.activations", "tanh²(x)", "tanh(x)"),
+    ("core.ops.linear", "dW = xᵀ dy", "dW = xᵀ of dy"),  # what cannot be read is no proof
+    ("core.layers.residual", "x + dropout(f(norm(x)))", "dropout(f(norm(x)))"),
+    ("ideas.after.flash_attention", "l' = e^(m - m') l", "l' = l"),
+    ("ideas.after.channel_delta.op", "+ 1[t = C] (", "- 1[t = C] ("),
 ]
 
 

@@ -203,10 +203,12 @@ class Reader:
         after = items[n][2].children[1:]
         named = head(items[n + 1][2]) if n + 1 < len(items) else ""
         loss = named if named and self.known.rank(named) == 0 else self.known.loss()
+        if loss is None and named in _LOSSES and self.known.rank(named) is None:
+            loss = "L"  # the one whose gradient by an output is given
         if not after or kind(after[0]) != "SUBSCRIPT" or loss is None:
             raise Unreadable("∇ needs a loss L that the text defines and an array: ∇_W L.")
         following = n + 1
-        if following < len(items) and head(items[following][2]) == loss:
+        if following < len(items) and head(items[following][2]) in (loss, named if loss == "L" else loss):
             following += 1
         return self._after(Partial(Ref(loss), Ref(inner(str(after[0].children[0])))), after[1:]), following
 

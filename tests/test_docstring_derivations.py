@@ -49,7 +49,7 @@ SLIPS = [  # a definition that differs from the code is as wrong as a gradient t
     ("core.ops.embedding", "sum_n O_nv dy_n", "sum_v O_nv dy_n"),
     ("core.ops.activations", "tanh²(x)", "tanh(x)"),
     ("core.ops.linear", "dW = xᵀ dy", "dW = xᵀ of dy"),  # what cannot be read is no proof
-    ("core.layers.residual", "x + dropout(f(norm(x)))", "dropout(f(norm(x)))"),
+    ("core.layers.residual", "dropout(f(norm(x)))", "dropout(f(x))"),
     ("ideas.after.flash_attention", "l' = e^(m - m') l", "l' = l"),
     ("ideas.after.channel_delta.op", "+ 1[t = C] (", "- 1[t = C] ("),
 ]

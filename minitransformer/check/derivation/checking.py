@@ -259,7 +259,9 @@ def _used_too_early(line: Line, found: list[Statement]) -> Line:
     later = next((s.number for s in found if begins and s.number > line.number and begins.match(s.text)), 0)
     if not lacks or not later:
         return line
-    told = f"{lacks[1]} is used here, but line {later} defines it. A definition stands above its use, never in a circle."
+    told = (
+        f"{lacks[1]} is used here, but line {later} defines it. A definition stands above its use, never in a circle."
+    )
     return replace(line, message=told)
 
 

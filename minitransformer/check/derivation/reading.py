@@ -7,6 +7,7 @@ decides: is `K (a + b)` a product or a call, is `QK` one name or two, is `W_Q` a
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 from .faults import Fault, Unreadable
@@ -385,6 +386,9 @@ class Reader:
         if len(letters) == 1 and not after and (name in self.bound or self.comparing or letters[0] in "ijklmnpqrst"):
             return Place(name)
         told = name + "".join(label_of(part) or "" for part in after[:1])
+        decomposed = unicodedata.normalize("NFD", name)
+        if decomposed[1:] == "\u0304" and self.known.rank(f"d{decomposed[0]}") is not None:
+            raise Unreadable(f"{told} is not defined. Is it d{decomposed[0]}? The gradients of this text have a d.")
         for n in range(1, len(letters)):
             array, indices = "".join(letters[:-n]), "".join(letters[-n:])
             if self.known.rank(array) == n:

@@ -77,7 +77,7 @@ def notes() -> dict[str, list[Notes]]:
     from scores =                       it begins with this equation
     given m: (T_q, T_k)                 anything else that `verify.derivation` reads, before the passage
     read loss as L                      a name that means something else in the notation
-    map norm as tanh                    a function that may be any, and the one as which it is tried
+    map norm as tanh, f as σ            functions that may be any, and those as which they are tried
     dots N                              what `...` is in the declaration
     ones m                              an array that the op takes as ones
     one-hot O for ids                   an array that the op takes as ids
@@ -102,8 +102,8 @@ def _note(passage: Notes, line: str) -> None:
         passage.begins = rest
     elif word == "read" and (pair := re.fullmatch(r"(.+) as (.+)", rest)):
         passage.renamed.append((pair[1], pair[2]))
-    elif word == "map" and (pair := re.fullmatch(r"(.+) as (.+)", rest)):
-        passage.maps.append((pair[1], pair[2]))
+    elif word == "map":
+        passage.maps += re.findall(r"(\w+) as (\w+)", rest)
     elif word == "dots":
         passage.dots = rest
     elif word == "ones":

@@ -120,7 +120,7 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
         for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others(), missing_matrices(edits)):
             if time.monotonic() > until:
                 break
-            if fits(edit.tree) and trial.compare(left, edit.tree).right:
+            if edit.tree != left and fits(edit.tree) and trial.compare(left, edit.tree).right:
                 mistake = _known(trial, left, right, edit)
                 return Repair(edit.question, mistake, _sentence(mistake))
     return Repair()

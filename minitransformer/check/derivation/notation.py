@@ -16,7 +16,7 @@ GREEK = dict(
 _ACCENTS = {"bar": "\u0304", "overline": "\u0304", "hat": "\u0302", "widehat": "\u0302", "tilde": "\u0303"}
 _ACCENTS |= {"widetilde": "\u0303", "dot": "\u0307", "vec": ""}
 _SIGNS = {
-    "cdot": "·", "times": "·", "odot": "⊙", "circ": "⊙", "ast": "*", "partial": "∂", "nabla": "∇", "sum": " sum ",
+    "cdot": "·", "times": "·", "odot": "⊙", "otimes": "⊙", "circ": "⊙", "ast": "*", "partial": "∂", "nabla": "∇", "sum": " sum ",
     "prod": " prod ", "top": "⊤", "intercal": "⊤", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠",
     "lt": "<", "gt": ">", "in": "∈", "lVert": "‖", "rVert": "‖", "Vert": "‖", "lvert": "|", "rvert": "|", "vert": "|",
     "lbrace": "(", "rbrace": ")", "lbrack": "[", "rbrack": "]", "langle": "⟨", "rangle": "⟩", "prime": "'",
@@ -29,7 +29,7 @@ _SIGNS = {
 _FONTS = r"mathrm|operatorname\*?|mathbf|boldsymbol|bm|mathsf|mathit|mathcal|mathscr|mathtt|mathbb|pmb"
 _FONTS += "|textbf|textit|textrm|text|mbox"
 _GROUP = r"\s*(\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}|\\[A-Za-z]+|[^\s\\{}])"
-_PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "•": "·", "∙": "·", "∘": "⊙", "÷": "/",
+_PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "•": "·", "∙": "·", "∘": "⊙", "⊗": "⊙", "÷": "/",
           "∑": " sum ", "Σ_": " sum _", "∏": " prod ",
           "√": " sqrt ", "⊤": "ᵀ", "ϵ": "ε", "ϕ": "φ", "≡": "=", ":=": "=", "≜": "=", "<=": "≤", ">=": "≥", "!=": "≠",
           "𝒟": "D", "ℒ": "L", "@": " "}  # fmt: skip

@@ -274,6 +274,10 @@ class Reader:
             goes_on = n < len(items) and items[n][0] in ("", "/") and head(items[n][2]) not in FUNCTIONS | {""}
             if name != "sqrt" and goes_on:
                 raise Unreadable(f"{name} a b has two readings; write {name}(a) b, or {name}(a b).")
+        if name in ("clip", "clamp"):
+            if len(arguments) != 3:
+                raise Unreadable(f"{name} takes a number and two bounds: {name}(r, 1 - ε, 1 + ε).")
+            name, arguments = "min", (Call("max", arguments[:2]), arguments[2])
         return self._after(Call(ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
 
     # atoms

@@ -47,7 +47,7 @@ def found(known: Known, name: str, after: list[Any]) -> tuple[str, list[Any]] | 
             has_index = n < len(after) and kind(after[n]) == "SUBSCRIPT"
             return None if has_index and known.only_size(full) else (full, after[n:])
     capital = row_of(name)
-    if capital and any(re.fullmatch(r"_[^\W\d]+", label) for label in labels):
+    if capital and any(re.fullmatch(r"_[^\W\d]['\w]*", label) for label in labels):
         again = found(known, capital, after)
         return again if again and known.rank(again[0]) and again[1] else None
     return None

@@ -16,7 +16,7 @@ GREEK = dict(
 _ACCENTS = {"bar": "\u0304", "overline": "\u0304", "hat": "\u0302", "widehat": "\u0302", "tilde": "\u0303"}
 _ACCENTS |= {"widetilde": "\u0303", "dot": "\u0307", "vec": ""}
 _SIGNS = {
-    "cdot": "·", "times": "·", "odot": "⊙", "otimes": "⊙", "circ": "⊙", "ast": "*", "partial": "∂", "nabla": "∇", "sum": " sum ",
+    "cdot": "·", "times": "·", "odot": "⊙", "circ": "⊙", "ast": "*", "partial": "∂", "nabla": "∇", "sum": " sum ",
     "prod": " prod ", "top": "⊤", "intercal": "⊤", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠",
     "lt": "<", "gt": ">", "in": "∈", "lVert": "‖", "rVert": "‖", "Vert": "‖", "lvert": "|", "rvert": "|", "vert": "|",
     "lbrace": "(", "rbrace": ")", "lbrack": "[", "rbrack": "]", "langle": "⟨", "rangle": "⟩", "prime": "'",
@@ -24,7 +24,7 @@ _SIGNS = {
     "bigr": "", "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "middle": "", "limits": "", "nolimits": "",
     "displaystyle": "", "textstyle": "", "nonumber": "", "notag": "", "mid": "|", "equiv": "=", "coloneqq": "=",
     "ldots": "…", "dots": "…", "cdots": "…", "star": "*", "infty": "∞", "forall": "∀", "bm": "", "bf": "", "rm": "",
-    "hfill": "", "dagger": "†",
+    "hfill": "", "otimes": "⊙", "dagger": "†",
 }  # fmt: skip
 _FONTS = r"mathrm|operatorname\*?|mathbf|boldsymbol|bm|mathsf|mathit|mathcal|mathscr|mathtt|mathbb|pmb"
 _FONTS += "|textbf|textit|textrm|text|mbox"

@@ -365,10 +365,8 @@ class Reader:
             indices += letters[0] if digits else letters  # W_12 is W_{1,2}
             rest = rest[1:]
         if rank is not None and len(indices) > rank:
-            raise Fault(
-                f"{full} has {rank} {'axis' if rank == 1 else 'axes'}, but {len(indices)} indices stand at "
-                f"{full}_{''.join(indices)}."
-            )
+            axes = "axis" if rank == 1 else "axes"
+            raise Fault(f"{full} has {rank} {axes}, but {len(indices)} indices stand at {full}_{''.join(indices)}.")
         if rank == 0 and rest and kind(rest[0]) == "SUBSCRIPT":
             raise Fault(f"{full} is a number, so it has no index.")
         first = full + "_0"
@@ -397,7 +395,5 @@ class Reader:
             array, indices = "".join(letters[:-n]), "".join(letters[-n:])
             if self.known.rank(array) == n:
                 raise Unreadable(f"{told} is not defined. Is it {array}_{indices}? An index follows an underscore.")
-        raise Unreadable(
-            f"{told} is not defined. Give its shape above, as in `given {name}: (n, d)`, or write what it is: "
-            f"`{told} = ...`."
-        )
+        more = f"Give its shape above, as in `given {name}: (n, d)`, or write what it is: `{told} = ...`."
+        raise Unreadable(f"{told} is not defined. {more}")

@@ -66,6 +66,7 @@ class Notes:
     ones: list[str] = field(default_factory=list)  # arrays that the op takes as all ones
     one_hot: dict[str, str] = field(default_factory=dict)  # an array, and the argument with the ids that it stands for
     after: list[str] = field(default_factory=list)  # lines for the checker below the passage
+    said: list[str] = field(default_factory=list)  # equations within its sentences
     left_out: dict[str, str] = field(default_factory=dict)  # how the equation begins, and why it is not tried
 
 
@@ -82,6 +83,7 @@ def notes() -> dict[str, list[Notes]]:
     ones m                              an array that the op takes as ones
     one-hot O for ids                   an array that the op takes as ids
     after y = relu(x)                   what `verify.derivation` reads below the passage
+    said dA = dC Bᵀ                     an equation within a sentence of the docstring, tried below the passage
     leave out y = concat(...): why      the beginning of an equation that is not tried
     """
     found: dict[str, list[Notes]] = {}
@@ -110,6 +112,8 @@ def _note(passage: Notes, line: str) -> None:
         passage.ones += rest.split()
     elif word == "after":
         passage.after.append(rest)
+    elif word == "said":
+        passage.said += rest.split("; ")
     elif line.startswith("one-hot ") and (pair := re.fullmatch(r"one-hot (\w+) for (\w+)", line)):
         passage.one_hot[pair[1]] = pair[2]
     elif line.startswith("leave out ") and (pair := re.fullmatch(r"leave out (.+?): (.+)", line)):
@@ -129,4 +133,13 @@ def passages(path: Path, about: list[Notes]) -> Iterator[tuple[Notes, list[tuple
         raise ValueError(f"derivations.txt: {about[0].module} begins before {about[0].begins!r}")
     for n, each in enumerate(about):
         end = starts[n + 1] if n + 1 < len(about) else None
-        yield each, found[starts[n] : end]
+        yield each, found[starts[n] : end] + [(_line_of(path, text), text) for text in each.said]
+
+
+def _line_of(path: Path, text: str) -> int:
+    """The line of a file on which an equation stands within a sentence."""
+    lines = path.read_text(encoding="utf-8").split('"""', 2)[1].split("\n")
+    number = next((number for number, line in enumerate(lines, 1) if text in line), 0)
+    if not number:
+        raise ValueError(f"derivations.txt: {path.name} does not say {text!r}")
+    return number

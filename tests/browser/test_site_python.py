@@ -131,8 +131,36 @@ def test_three_mistakes_of_each_exercise_are_named(visit: Open) -> None:
     assert judged(visit("exercises/softmax_backward.html"), answers(3)) == []
 
 
-def test_one_python_serves_the_exercises_and_scipy_comes_where_it_is_imported(visit: Open, site_folder: Path) -> None:
-    """In the end it judges each third of the reference solutions and of the mistakes."""
+# The page of worksheets hands its code out in place of running it, and is given the outputs.
+HAND_OUT = """
+() => {
+  python.begun = true;
+  python.run = (request, onOutput) => new Promise((end) => (asked = { request, onOutput, end }));
+}
+"""
+RUN = "async (request) => { const got = []; await python.run(request, (output) => got.push(output)); return got; }"
+GIVE = "(outputs) => { outputs.forEach(asked.onOutput); asked.end({ done: true }); }"
+
+
+def makes_worksheets(page: Page, sheets: Page, folder: Path) -> None:
+    """In the page of worksheets, with the Python of another page, as the command makes them."""
+    sheets.evaluate(HAND_OUT)
+    expect(sheets.get_by_role("button", name="Make the key")).to_have_count(0)
+    sheets.get_by_label("Kind").select_option("attention-backward")
+    sheets.get_by_label("Seed").fill("7")
+    sheets.get_by_label("Students").fill("1")
+    sheets.get_by_role("button", name="Make the worksheets").click()
+    sheets.evaluate(GIVE, page.evaluate(RUN, sheets.evaluate("asked.request")))
+    with sheets.expect_download() as download:
+        sheets.get_by_role("link", name="Save worksheet-attention-backward-7.html").click()
+    assert cli.main(["worksheet", "attention-backward", "--seed", "7", "--html", str(folder / "sheet.html")]) == 0
+    assert download.value.path().read_text("utf-8") == (folder / "sheet.html").read_text("utf-8")
+
+
+def test_one_python_serves_the_exercises_and_scipy_comes_where_it_is_imported(
+    visit: Open, site_folder: Path, tmp_path: Path
+) -> None:
+    """In the end it judges each third of the reference solutions and of the mistakes, and makes worksheets."""
     asked: list[str] = []
     page = visit("exercises/relu_backward.html")
     page.on("request", lambda request: asked.append(request.url))
@@ -165,6 +193,7 @@ def test_one_python_serves_the_exercises_and_scipy_comes_where_it_is_imported(vi
     assert "Python loads scipy, about 20 MB, and runs …" in page.evaluate("said")
     assert check(answer.replace("s, e", "from scipy.special import erf; s, e", 1).replace("ERF", "erf(s)")) == []
     assert judged(page, answers(1)[::3]) == []
+    makes_worksheets(page, visit("teachers/worksheets.html"), tmp_path)
 
 
 def imported(page: Page, every: int) -> None:
@@ -209,21 +238,6 @@ def test_a_chapter_gives_the_outputs_of_its_notebook_imports_the_package_and_sto
     page.get_by_role("button", name="Stop").click()
     expect(cell.locator(".error")).to_contain_text("Stopped.")
     expect(page.locator("#python")).to_contain_text("Python restarts")
-
-
-def test_worksheets_are_made_in_the_page_as_the_command_makes_them(visit: Open, tmp_path: Path) -> None:
-    page = visit("teachers/worksheets.html")
-    expect(page.get_by_role("button", name="Make the key")).to_have_count(0)
-    page.get_by_label("Kind").select_option("attention-backward")
-    page.get_by_label("Seed").fill("7")
-    page.get_by_label("Students").fill("1")
-    page.get_by_role("button", name="Make the worksheets").click()
-    link = page.get_by_role("link", name="Save worksheet-attention-backward-7.html")
-    expect(link).to_be_visible(timeout=5 * MINUTES)
-    with page.expect_download() as download:
-        link.click()
-    assert cli.main(["worksheet", "attention-backward", "--seed", "7", "--html", str(tmp_path / "sheet.html")]) == 0
-    assert download.value.path().read_text("utf-8") == (tmp_path / "sheet.html").read_text("utf-8")
 
 
 def test_work_is_saved_as_the_file_that_grade_takes_and_opened_again(

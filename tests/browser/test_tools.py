@@ -232,11 +232,12 @@ def test_names_and_tokens_appear_as_text(open_page: Open, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["worked", "encoder"])
 def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, files: Files, name: str) -> None:
     page = open_page(files[name])
+    back = ["ArrowLeft", 60] if name == "worked" else ["Home", 1]
 
     def times() -> list[float]:
         forward = page.evaluate(KEYS, ["ArrowRight", 60])
         assert current(page) > 60
-        return forward + page.evaluate(KEYS, ["ArrowLeft", 60])
+        return forward + page.evaluate(KEYS, back)
 
     answers_in_time(times)
 

@@ -57,7 +57,7 @@ SLIPS = [  # a right derivation, the line, what is typed there; in public.tsv al
 ]
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(10, slow=220)
 @pytest.mark.parametrize(("name", "number", "typed"), SLIPS)
 def test_slip_is_refused_at_its_line_and_no_other_line_is_blamed(name: str, number: str, typed: str) -> None:
     lines = RIGHT[name].splitlines()

@@ -38,7 +38,7 @@ def test_no_unit_makes_a_wrong_gradient_right(dtype: str) -> None:
     assert mistaken == [] and found["right", "right"] and found["sign", "wrong"]
 
 
-@pytest.mark.few(0, slow=2)
+@pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("longest", [np.longdouble, np.float64])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_sweep_over_raw_units(dtype: str, longest: Any, monkeypatch: pytest.MonkeyPatch) -> None:

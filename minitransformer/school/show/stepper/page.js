@@ -462,7 +462,7 @@ function start() {
   document.querySelector(".line-side").addEventListener("scroll", hintBelow, { capture: true });
   addEventListener("resize", fitAll);
   document.fonts.addEventListener("loadingdone", () => (measured.clear(), fitAll())); // it may come after the first drawing
-  byId("now").addEventListener("toggle", () => fitMatrices(), { capture: true }); // what unfolds has a width only then
+  byId("now").addEventListener("toggle", fitMatrices, { capture: true }); // what unfolds has a width only then
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording, scoreOf(state.marks));

@@ -109,55 +109,35 @@ function round(figure, on) {
 // reader wants all.
 const smallest = () => (isLarge() ? 16 : 12); // pixels
 
-// First all are read, then all are written: what is read after something was written lays out the page anew.
-function fitMatrices(parts = [...document.querySelectorAll("#now figure:not(.fitted) > .slices")]) {
-  for (const part of parts) {
-    unfold(part);
-    part.style.zoom = 1;
-    part.classList.remove("tight");
-  }
-  const wide = parts.filter((part) => !isWhole(part)).map((part) => [part, keyOf(part)]);
-  wide.forEach(([part, key]) => fitMatrix(part, key));
+function fitMatrices() {
+  document.querySelectorAll("#now figure:not(.fitted) > .slices").forEach(fitMatrix);
 }
 
-const isWide = (part) => part.scrollWidth > part.clientWidth + 1;
-const isWhole = (part) => !isWide(part) && (part.children.length < 2 || part.children[1].offsetTop === part.firstChild.offsetTop);
-const zoomAround = (part) => Number(part.closest("#result, #operands")?.style.zoom) || 1;
-
-function keyOf(part) {
-  const { className, dataset } = part.parentElement;
-  const marked = [...part.querySelectorAll(MARKED)].map((cell) => cell.dataset.flat);
-  return ["matrix", part.textContent, className, part.clientWidth, zoomAround(part), marked, "unfolded" in dataset, windowKey()].join();
-}
-
-function fitMatrix(part, key) {
+function fitMatrix(part) {
   const figure = part.parentElement;
-  const [first, second] = part.children;
-  const [wide, fits] = [() => isWide(part), () => isWhole(part)];
   const zoom = (size) => (part.style.zoom = size);
+  const wide = () => part.scrollWidth > part.clientWidth + 1;
+  const [first, second] = part.children;
+  const fits = () => !wide() && (!second || second.offsetTop === first.offsetTop);
+  unfold(part);
+  zoom(1);
+  part.classList.remove("tight");
+  if (fits()) return;
   part.classList.add("tight");
-  const search = () => {
-    const size = zoomAround(part) * parseFloat(getComputedStyle(part.querySelector(".cell, .part") ?? part).fontSize);
-    const least = Math.min(smallest() / size, 1);
-    const widest = Math.max(part.scrollWidth, second ? 2 * first.offsetWidth : 0) / part.clientWidth;
-    const sizes = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6].filter((each) => each > least && each * widest < 1.1);
-    const all = [...sizes, ...(least * widest < 1.1 ? [least] : [])];
-    const found = (test) => all.find((each) => (zoom(each), test()));
-    const fitting = found(fits);
-    if (fitting) return { size: fitting };
-    if (first.matches(".partial") || !first.tHead || "unfolded" in figure.dataset) return { size: found(() => !wide()) ?? all.at(-1) ?? 1, scrolls: wide() };
-    if (second && (round(figure, true), zoom(least), fits())) return { size: least, rounded: true };
-    const legible = zoom(Math.min(16 / size, 1));
-    return { size: legible, columns: foldColumns(part, fits, wide), scrolls: wide() };
-  };
-  if (!measured.has(key)) measured.set(key, search());
-  const { size, rounded = false, columns = 0, scrolls = false } = measured.get(key);
-  zoom(size);
-  if (columns) keepColumns(part, columns);
-  if (rounded) round(figure, true);
-  if (rounded) note(part, "Rounded to two decimals. ");
-  if (columns) note(part, `… stands for ${columnsOf(part).length - columns} of ${columnsOf(part).length} columns. `);
-  figure.classList.toggle("scrolls", scrolls);
+  const zoomed = Number(part.closest("#result, #operands")?.style.zoom) || 1;
+  const size = zoomed * parseFloat(getComputedStyle(part.querySelector(".cell, .part") ?? part).fontSize);
+  const least = Math.min(smallest() / size, 1);
+  const widest = Math.max(part.scrollWidth, second ? 2 * first.offsetWidth : 0) / part.clientWidth;
+  const sizes = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, least].filter((x) => x >= least && x * widest < 1.1);
+  const found = (test) => sizes.find((x) => (zoom(x), test()));
+  if (found(fits)) return;
+  if (first.matches(".partial") || !first.tHead || "unfolded" in figure.dataset) found(() => !wide());
+  else if (second && (round(figure, true), zoom(least), fits())) note(part, "Rounded to two decimals. ");
+  else {
+    zoom(Math.min(16 / size, 1));
+    foldColumns(part, fits, wide);
+  }
+  figure.classList.toggle("scrolls", wide());
 }
 
 // What is not shown of a matrix, and a way to see all of it.
@@ -165,7 +145,7 @@ function note(part, told) {
   const button = make("button", { type: "button" }, "Show all");
   button.addEventListener("click", () => {
     part.parentElement.dataset.unfolded = "";
-    fitMatrices([part]);
+    fitMatrix(part);
   });
   part.after(make("p", { class: "folded" }, told, button));
 }
@@ -178,43 +158,41 @@ function unfold(part) {
   part.parentElement.querySelector(".folded")?.remove();
 }
 
-// Hide columns of the matrices of an array, but for so many. Those with marked numbers stay longest, then the last one,
-// then the first ones.
-function keepColumns(part, count) {
-  unfold(part);
-  const tables = [...part.children].map((table) => [...table.rows].map(numbersOf));
-  if (tables.length > 1) round(part, true);
-  const columns = [...tables[0][0].keys()];
-  const marked = columns.filter((j) => tables.some((rows) => rows.some((row) => row[j].querySelector(MARKED))));
-  const order = [...new Set([...(marked.length < 4 ? marked : []), columns.length - 1, ...columns])];
-  const kept = new Set(order.slice(0, count));
-  for (const row of tables.flat())
-    row.forEach((cell, j) => {
-      cell.hidden = !kept.has(j);
-      if (cell.hidden && (j === 0 || kept.has(j - 1))) cell.before(make("td", { class: "more fold" }, "…"));
-    });
-}
-
-const MARKED = ".asked, .source, .wrong";
-const numbersOf = (row) => [...row.cells].filter((cell) => !cell.matches(".corner, tbody th, .fold"));
-const columnsOf = (part) => numbersOf(part.firstChild.rows[0]);
-
-// How many columns can stay: two matrices side by side if that leaves two columns.
+// Hide columns of the matrices of an array until they fit, two side by side if two columns can stay. Those with marked
+// numbers stay longest, then the last one, then the first ones.
 function foldColumns(part, fits, wide) {
+  const tables = [...part.children].map((table) =>
+    [...table.rows].map((row) => [...row.cells].filter((td) => !td.matches(".corner, tbody th"))),
+  );
+  const columns = [...tables[0][0].keys()];
+  const marked = columns.filter((j) => tables.flat().some((row) => row[j].querySelector(".asked, .source, .wrong")));
+  const order = [...new Set([...(marked.length < 4 ? marked : []), columns.length - 1, ...columns])];
+  const keep = (count) => {
+    unfold(part);
+    if (tables.length > 1) round(part, true);
+    const kept = new Set(order.slice(0, count));
+    for (const row of tables.flat())
+      row.forEach((cell, j) => {
+        cell.hidden = !kept.has(j);
+        if (cell.hidden && (j === 0 || kept.has(j - 1))) cell.before(make("td", { class: "more fold" }, "…"));
+      });
+  };
   const most = (test) => {
-    let [low, high] = [0, Math.min(columnsOf(part).length - 1, 24)]; // low fits, or nothing does; no screen shows more
+    let [low, high] = [0, Math.min(columns.length - 1, 24)]; // low fits, or nothing does; no screen shows more
     while (low < high) {
       const middle = Math.ceil((low + high) / 2);
-      keepColumns(part, middle);
+      keep(middle);
       if (test()) low = middle;
       else high = middle - 1;
     }
     return low;
   };
-  let count = most(fits);
-  if (count < 2) count = Math.max(most(() => !wide()), 1);
-  keepColumns(part, count);
-  return count;
+  const key = order + part.textContent + part.clientWidth + windowKey();
+  let count = measured.get(key) ?? most(fits);
+  if (count < 2) count = most(() => !wide()) || 1;
+  measured.set(key, count);
+  keep(count);
+  note(part, `… stands for ${columns.length - count} of ${columns.length} columns. `);
 }
 
 // In large text, whether more stands below the edge of the formulas or of their column.

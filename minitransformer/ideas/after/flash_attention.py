@@ -87,9 +87,9 @@ def flash_attention(
     def joined() -> tuple[Array, Array]:
         found, logs = xp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), xp.zeros_like(q[..., :1])
         for rows in _tiles(t_q, tile):
-            rows_found, rows_logs = attend(rows)
-            found[..., rows, :] = rows_found
-            logs[..., rows, :] = rows_logs
+            tile_found, tile_logs = attend(rows)
+            found[..., rows, :] = tile_found
+            logs[..., rows, :] = tile_logs
         return found, logs
 
     output, log_sums = joined()

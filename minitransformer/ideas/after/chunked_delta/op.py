@@ -119,8 +119,8 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
         dk = of_products.swapaxes(-1, -2) @ q + both @ k + since * dearly_k + until * dlate_k
 
         last = xp.arange(n) == n - 1
-        passed_on = (dlate_k * late_k).sum(axis=-1)
-        dgaps = dscores * scores + doverlaps * overlaps + last[:, None] * passed_on[..., None, :]
+        passed = (dlate_k * late_k).sum(axis=-1)
+        dgaps = dscores * scores + doverlaps * overlaps + last[:, None] * passed[..., None, :]
         kept = since[..., -1, 0] * (dafter * memory).sum(axis=(-2, -1))
         from_start = (dearly_q * early_q + dearly_k * early_k).sum(axis=-1) + last * kept[..., None]
         dclock = dgaps.sum(axis=-1) - dgaps.sum(axis=-2) + from_start

@@ -56,6 +56,7 @@ NO_SUM = ("p * (dp - (dp * p).sum(-1, keepdims=True))", "p * dp")
 TOO_LARGE = ("dp = dout @ v.swapaxes(-1, -2)", "dp = 1.5 * dout @ v.swapaxes(-1, -2)")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", SCALINGS)
 def test_what_is_scaled_afterwards_is_blamed_only_if_it_is_wrong(how: str) -> None:
     """After the scaling, dscores is the gradient of the scores before theirs, which have no name."""
@@ -172,6 +173,7 @@ def rotated(x: np.ndarray, back: float = 1.0) -> np.ndarray:
     return np.concatenate([0.6 * a - 0.8 * back * b, 0.6 * b + 0.8 * back * a], -1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("factor", "more"), [(1.0, ""), (2.0, "; dq is wrong")])
 def test_a_forward_that_writes_into_its_input_says_so_first(factor: float, more: str) -> None:
     def forward(q: np.ndarray) -> Any:

@@ -166,7 +166,7 @@ def test_a_case_depends_on_its_seed_alone(name: str) -> None:
     assert first != other
 
 
-@pytest.mark.few(0, slow=150)
+@pytest.mark.few(0, slow=75)
 @EVERY_CASE
 def test_case_passes_on_the_strict_device(case: Case) -> None:
     """In one random direction each: NumPy checks every number. A layer's intermediates are those of its ops."""

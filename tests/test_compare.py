@@ -200,6 +200,7 @@ def test_a_copier_is_causal_and_knows_where_it_is(kind: str) -> None:
     assert abs(model(ids)[0] - model(order)[0])[0, -1].max() > 1e-6  # without positions, sums over keys have no order
 
 
+@pytest.mark.slow
 def test_the_command_positions(tmp_path: Path, capsys: Any) -> None:
     arguments = ["compare", "positions", "--length", "8", "--steps", "10"]
     assert main([*arguments, "--plot", str(tmp_path / "positions.png")]) == 0

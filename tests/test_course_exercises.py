@@ -168,13 +168,13 @@ def test_a_mistake_that_no_longer_fits_its_reference_is_not_passed_over(monkeypa
         course.check(exercise.name, lambda y, dy: dy)
 
 
-SLOW = (pytest.mark.slow, pytest.mark.sweep)  # one after the other
+SLOW = (pytest.mark.slow, *3 * [pytest.mark.sweep])  # in turns
 QUICK = "softmax_forward matmul_backward cross_entropy_forward causal_mask dropout_backward embedding_backward".split()
 
 
 @pytest.mark.parametrize(
     "exercise",
-    [pytest.param(EXERCISES[name], marks=() if name in QUICK else SLOW[i % 2]) for i, name in enumerate(EXERCISES)],
+    [pytest.param(EXERCISES[name], marks=() if name in QUICK else SLOW[i % 4]) for i, name in enumerate(EXERCISES)],
     ids=list(EXERCISES),
 )
 def test_an_unknown_mistake_is_said_to_be_unknown(exercise: Exercise) -> None:

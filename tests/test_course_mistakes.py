@@ -212,12 +212,12 @@ ODD: list[Callable[[np.ndarray], Any]] = [
 ]
 
 
-SLOW = (pytest.mark.slow, pytest.mark.sweep)  # one after the other
+SLOW = (pytest.mark.slow, *3 * [pytest.mark.sweep])  # in turns
 QUICK = ("softmax_jacobian", "causal_mask", "cross_entropy_forward", "embedding_backward")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else SLOW[i % 2]) for i, name in enumerate(EXERCISES)]
+    "name", [pytest.param(name, marks=() if name in QUICK else SLOW[i % 4]) for i, name in enumerate(EXERCISES)]
 )
 def test_odd_answers_are_judged(name: str) -> None:
     exercise = EXERCISES[name]

@@ -42,7 +42,7 @@ def few_ops(monkeypatch):
 # ---- A short run. ----
 
 
-@pytest.mark.parametrize("of", ["few ops", pytest.param("all ops", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("of", ["few ops", pytest.param("all ops", marks=pytest.mark.sweep)])
 def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, few_numbers, request, of):
     if of == "few ops":
         request.getfixturevalue("few_ops")

@@ -210,6 +210,7 @@ def test_every_encoder_tells_the_same_of_a_text_when_it_is_opened_again(kind: st
                 assert reading.decode(told) == tokenizer.decode(told) != ""
 
 
+@pytest.mark.slow
 def test_every_family_is_among_them(tmp_path: Path) -> None:
     """But for those whose models are written as another's, such as a CamemBERT, which is a RoBERTa."""
     written = set()

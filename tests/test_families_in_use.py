@@ -127,7 +127,7 @@ def alike(with_cache: Any, without: Any, prompts: list[list[int]]) -> None:
         np.testing.assert_allclose([each.score for each in ours], [each.score for each in theirs], rtol=1e-9)
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(1, slow=16)
 @each_family
 def test_a_cached_text_is_the_uncached_one(name: str) -> None:
     """Over many windows, for prompts shorter and longer than a window, alone and in a batch, greedy and by beams."""
@@ -236,7 +236,7 @@ _COMMANDS = "info step check view generate chat fill-mask translate embed"
 _WORK = "info step check view generate chat embed".split()  # the others are refused
 
 
-@pytest.mark.few(0, slow=18)
+@pytest.mark.few(0, slow=9)
 @each_family
 def test_every_command_works_or_refuses_in_one_line(name: str, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     model = model_of(name)

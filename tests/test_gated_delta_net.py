@@ -131,6 +131,7 @@ def test_a_cached_text_is_the_uncached_one(name):
         assert isinstance(of_layer, KeyValueCache if i in model.config.full else StateCache)
 
 
+@pytest.mark.few(1)
 @each_hybrid
 def test_what_attends_is_shown_and_what_does_not_is_named(name, tmp_path, capsys):
     model = model_of(name)

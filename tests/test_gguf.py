@@ -381,7 +381,7 @@ def spoiled(rng: np.random.Generator, data: bytes, header: int) -> bytes:
     return data[:place] + odd + data[place + n :]
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_spoiled_file_does_more_than_raise_one_error(tmp_path: Path, seed: int) -> None:
     path = write_gguf(tmp_path / "model.gguf", llama(), tokenizer__ggml__tokens=["a", "b", "cd"])

@@ -427,7 +427,7 @@ def decoder_layer_backward(dy, pullbacks):
     return pullbacks["norm_3"](dy), dy
 """
     names = ["residual_backward", "pre_norm_backward", "post_norm_backward", "decoder_layer_backward"]
-    right, endless, wrong, half = graded(tmp_path, source, names, limits=Limits(15.0)).grades
+    right, endless, wrong, half = graded(tmp_path, source, names, limits=Limits(6.0)).grades
     assert right.verdict == "right"
     assert endless.verdict == wrong.verdict == half.verdict == "wrong"
     assert "Error" in wrong.summary and "dx" in half.message
@@ -440,7 +440,7 @@ def test_an_exercise_that_fails_costs_no_other_of_the_same_file(tmp_path):
         "def linear_forward(x, w, b):\n    os.write(4, b'{' * 1000)\n    return 0\n" + RIGHT
     )
     names = ["matmul_backward", "linear_forward", "softmax_forward", "softmax_backward"]
-    found = graded(tmp_path, source, names, limits=Limits(15.0)).grades
+    found = graded(tmp_path, source, names, limits=Limits(6.0)).grades
     assert [one.verdict for one in found] == ["wrong", "wrong", "wrong", "right"]
 
 
@@ -504,7 +504,7 @@ def class_of_rogues(tmp_path_factory):
             files[f"neighbour {i}.py"] = f"neighbour {i}"
             (out / f"neighbour {i}.py").write_text(RIGHT)
     before = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}
-    with sandbox(["softmax_backward"], SEED, Limits(30.0, 512 * 1024**2)) as box:
+    with sandbox(["softmax_backward"], SEED, Limits(12.0, 512 * 1024**2)) as box:
         found = {files[Path(g.file).name]: g for g in grade_all(box, [out / f for f in files], ["softmax_backward"])}
     server.close()
     after = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}

@@ -276,6 +276,7 @@ def test_every_preset_of_every_task_is_listed(run) -> None:
             assert (f"{task.name}-{name}" if name == "numbers" else name) in said
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_command_shows_a_saved_model(run, tmp_path, dtype) -> None:
     config = CONFIGS["LanguageModel"]

@@ -219,6 +219,7 @@ def test_check_covers_every_parameter_and_the_inside_of_a_layer(kind: str, tmp_p
     assert all(abs(row.hand) > 1e-9 for row in weights)  # a gradient of zero would check nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mistake, wrong",
     [

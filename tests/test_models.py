@@ -496,6 +496,7 @@ def softplus(x: Any) -> Any:
     return np.log1p(np.exp(x)), lambda dy: dy / (1.0 + np.exp(-x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_recipe_needs_only_its_parts_and_an_activation_is_a_socket(fast: bool) -> None:
     """With every gradient right, and the same in the fast twin."""

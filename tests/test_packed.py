@@ -52,6 +52,7 @@ def test_eight_bits_are_the_nearest_of_255_steps_and_bfloat16_the_nearest_number
         packing.pack(x, "Q4_K")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiled_loops_unpack_to_the_last_bit_and_multiply(kind: str) -> None:
     from minitransformer.run.fast import packed_loops

@@ -324,6 +324,7 @@ def test_what_openais_files_need_is_said(tmp_path: Path) -> None:
         from_pretrained(tmp_path)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_missing_head_is_not_tied_in_silence(tmp_path: Path, name: str) -> None:
     apart = {"share_embeddings": False} if FAMILIES[name].recipe is BartConfig else {}
@@ -410,7 +411,7 @@ def spoiled(rng: np.random.Generator, data: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + rest
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_spoiled_header_does_more_than_raise_one_error(folder: Path, seed: int) -> None:
     rng, data = np.random.default_rng(seed), (folder / "model.safetensors").read_bytes()
@@ -431,7 +432,7 @@ def test_no_spoiled_header_does_more_than_raise_one_error(folder: Path, seed: in
         tracemalloc.stop()
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_spoiled_config_does_more_than_raise_one_error(folder: Path, seed: int) -> None:
     rng, document = np.random.default_rng(seed), json.loads((folder / "config.json").read_text())

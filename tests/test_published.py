@@ -257,6 +257,7 @@ def test_a_folder_without_a_tokenizer(encoder: Path, tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("seed", range(2))
 def test_no_spoiled_tokenizer_does_more_than_raise_one_error(encoder: Path, tmp_path: Path, seed: int) -> None:
     rng, data = np.random.default_rng(seed), (encoder / "tokenizer.json").read_bytes()

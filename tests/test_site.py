@@ -264,7 +264,7 @@ def led_to(folder: Path) -> dict[Path, set[Path]]:
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("instructor", [False, True])
 def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
     instructor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,7 +80,7 @@ def kind_of(recording, s, bound, error):
     return "other"
 
 
-@pytest.mark.few(0, slow=45)
+@pytest.mark.few(0, slow=25)
 @pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_every_number_of_an_op_is_written_out(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))

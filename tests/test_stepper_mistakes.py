@@ -85,6 +85,7 @@ def test_a_line_that_the_mistake_adds_in_a_loop_shifts_no_later_turn() -> None:
     assert len({s.index for s in added}) == len(turns)
 
 
+@pytest.mark.slow
 def test_a_parameters_gradient_in_a_layer_has_the_check_of_the_op(layer: Recording) -> None:
     for name, op in (("dgamma", "layer_norm#2.gamma"), ("dbeta", "layer_norm#2.beta")):
         at, bound = layer.find(f"LayerNorm#2.{name}")

@@ -395,7 +395,7 @@ def attached(recording):
     return set(found)
 
 
-@pytest.mark.few(10, slow=45)
+@pytest.mark.few(10, slow=25)
 @pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_every_gradient_of_an_op_that_finite_differences_check_shows_its_check(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))

@@ -522,7 +522,9 @@ def test_more_workers_than_there_can_be_threads_are_refused():
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("flag", ["--d-model", "--n-layers", "--d-ff", "--batch-rows"])
+@pytest.mark.parametrize(
+    "flag", ["--d-model", pytest.param("--n-layers", marks=pytest.mark.sweep), "--d-ff", "--batch-rows"]
+)
 def test_sizes_beyond_all_memory_are_refused(flag, tmp_path, failed):
     changes = {"--d-model": 4 * 10**12}.get(flag, 10**12)
     sizes = [*"train lm --preset numbers --n-heads 1 --out".split(), tmp_path / "run", flag, changes]

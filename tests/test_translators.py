@@ -85,9 +85,8 @@ def test_the_target_is_read_from_left_to_right(kind: str) -> None:
     assert (change[:2] == 0).all() and (change[2:] > 1e-6).all()
 
 
-@pytest.mark.parametrize(
-    "kind", ["lstm-attention", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("convolution", "lstm"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lstm-attention", "convolution", "lstm"])
 def test_train_resume_translate_and_evaluate(kind: str, tmp_path: Path, capsys: Any) -> None:
     texts = {"source": "a b c\nc a\n" * 20, "target": "x y z\nz x\n" * 20}
     for name, text in texts.items():

@@ -19,7 +19,7 @@ from minitransformer.school.course.worksheets.layer_kinds import residual_feed_f
 from minitransformer.school.course.worksheets.pdf import to_pdf
 from minitransformer.school.course.worksheets.sheet import UNITS, number
 
-SEEDS = 200
+SEEDS = 60
 ROUNDED = {"losses", "loss"}  # logarithms; all else is exact
 
 
@@ -86,7 +86,7 @@ CALLS = {
 }
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_project_s_own_checker_accepts_the_numbers(sheets, kind):
     """The sheet's numbers go through the library and its own checker of every named intermediate."""

@@ -237,7 +237,7 @@ def test_the_right_function_passes(name: str) -> None:
     verify.gradients(f, *inputs).assert_ok()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_no_spoilt_pullback_passes(name: str) -> None:

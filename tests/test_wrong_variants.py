@@ -194,14 +194,14 @@ def test_errors_seen_in_public_code_are_among_them() -> None:
 # ---------------------------------------------------------------------------------------------- each one is rejected
 
 
-@pytest.mark.few(340)
+@pytest.mark.few(110, slow=400)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects(variant: Mistake) -> None:
     """In its first case, by inputs and parameters alone."""
     assert rejected(variant, functools.partial(quick_report, CASES[variant.cases[0]], 1))
 
 
-@pytest.mark.few(0, slow=60)
+@pytest.mark.few(0, slow=30)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects_in_every_case(variant: Mistake) -> None:
     """In the settings of `minitransformer check`, up to the first gradient that is wrong."""
@@ -356,6 +356,7 @@ def test_tokens_that_do_not_repeat_would_hide_a_scatter_that_does_not_add() -> N
     assert not accepts("embedding-repeated-tokens-lost", ops.embedding, np.array([2, 0, 2]), draw(4, 3))
 
 
+@pytest.mark.slow
 def test_a_stack_of_one_layer_would_hide_the_order() -> None:
     def encoder(n_layers: int) -> layers.Encoder:
         return layers.Encoder(n_layers, 4, 2, 6, activation="gelu", rng=np.random.default_rng(1))

@@ -15,7 +15,8 @@ from importlib import import_module
 from typing import Any
 
 from . import __version__
-from .commands import COMMANDS, Parser, UsageError
+from .commands import Parser, UsageError
+from .commands.options import COMMANDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,18 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of the command that was called. Imports take most of the time, so only its file is imported."""
+    """The options of the command that was called. Only its own are added."""
     parser = Parser(
         prog="minitransformer",
         description="The Transformer from scratch, every backward pass derived by hand and checked.",
     )
     parser.add_argument("--version", action="version", version=f"minitransformer {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     asked_for = next((word for word in arguments if not word.startswith("-")), None)
-    for name, about in COMMANDS.items():
-        command = commands.add_parser(name, help=about)
+    for name, add in COMMANDS.items():
+        command = commands.add_parser(name, help=add.__doc__)
         if name == asked_for:
-            import_module(f"{__package__}.commands.{name.replace('-', '_')}").add(command)
+            add(command)
     return parser.parse_args(arguments)
 
 
@@ -67,7 +68,8 @@ def _run(options: argparse.Namespace) -> int:
             options.device = get_device(options.device).name
         except ValueError as error:
             raise UsageError(str(error)) from error
-    return options.run(options)
+    # Here, because it imports NumPy, which takes longer than --help may take.
+    return import_module(f"{__package__}.commands.{options.command.replace('-', '_')}").main(options)
 
 
 def _say(message: Warning | str, *where: Any) -> None:

@@ -21,12 +21,13 @@ import minitransformer
 from minitransformer import backend
 from minitransformer.check.verify.catalogue import Case
 from minitransformer.cli import main
-from minitransformer.commands import COMMANDS, demo, outputs
 from minitransformer.commands import check as check_command
-from minitransformer.commands.train import MEANINGS
+from minitransformer.commands import demo, outputs
+from minitransformer.commands.options import COMMANDS, declared
+from minitransformer.commands.options.training import MEANINGS
 from minitransformer.core import ops
-from minitransformer.run.machines.recipes import RECIPES, TASKS
-from minitransformer.run.machines.settings import TrainingSettings
+from minitransformer.run.machines.recipes import RECIPES, TASKS, recipe_name
+from minitransformer.run.machines.settings import OPTIMIZERS, TrainingSettings, used_by
 from minitransformer.verify import CASES
 
 ROOT = Path(__file__).parent.parent
@@ -398,35 +399,43 @@ def test_version(run):
     assert run("--version") == (0, f"minitransformer {minitransformer.__version__}\n", "")
 
 
-IMPORTED = """
-import sys
+IMPORTED = r"""
+import contextlib, io, json, re, sys
 from minitransformer.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-print(*(name for name in sorted(sys.modules) if name == "numpy" or name.startswith("minitransformer.commands.")))
+ours = r"minitransformer\.(cli|moved|commands(\.outputs|\.options.*)?)$"
+light = re.compile(rf"(?!numpy|tqdm|numba|minitransformer\.)|{ours}")
+for words in json.loads(sys.argv[1]):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), contextlib.suppress(SystemExit):
+        main(words)
+    assert "usage: " in out.getvalue() or "; see minitransformer" in out.getvalue(), words
+    assert all(map(light.match, sys.modules)), (words, [name for name in sys.modules if not light.match(name)])
 """
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [
-        (["--version"], []),
-        (["--help"], []),
-        (["chek"], []),
-        (["prepare", "--help"], ["outputs", "prepare", "numpy"]),
-        (["--nonsense", "fill-mask", "train"], ["common", "fill_mask", "numpy"]),
-    ],
-    ids=" ".join,
-)
-def test_only_the_command_that_is_asked_for_is_imported(arguments, wanted):
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED, *arguments], capture_output=True, encoding="utf-8", env=environment()
-    )
+def test_help_and_bad_usage_import_neither_numpy_nor_a_model():
+    words = [[name] for name in COMMANDS] + [["train", task] for task in TASKS] + [["plot", "attention"], []]
+    helps = [[*each, "--help"] for each in words]
+    wrong = [["chek"], ["train", "lm", "--nonsense", "1"], ["fill-mask", "--nonsense"]]
+    command = [sys.executable, "-c", IMPORTED, json.dumps(helps + wrong)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment())
     assert done.returncode == 0, done.stderr
-    assert [name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()] == wanted
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_settings_read_from_the_source_are_those_of_the_classes(name):
+    declared_task, task = declared.TASKS[name], TASKS[name]
+    assert recipe_name(task) == declared_task.recipe
+    assert declared_task.words() == ([*task.from_data], [*task.presets])
+    for places, real in (
+        (declared_task.data, task.data),
+        ([declared_task.config], task.config),
+        ([declared.TRAINING], TrainingSettings),
+    ):
+        found = [field for place in places for field in declared.fields(*place)]
+        assert [(f.name, f.type, f.default, f.metadata) for f in found] == [
+            (f.name, f.type, f.default, f.metadata) for f in dataclasses.fields(real)
+        ]
 
 
 def test_every_command_is_listed(run, monkeypatch):
@@ -440,8 +449,8 @@ def test_every_command_is_listed(run, monkeypatch):
     listed = " ".join(run("--help")[1].split())
     status, _, err = run("chek")
     assert status == 2
-    for name, about in COMMANDS.items():
-        assert f" {name} {about}" in listed
+    for name, add in COMMANDS.items():
+        assert f" {name} {add.__doc__}" in listed
         assert re.search(rf"\b{name}\b", err.partition("choose from")[2])
 
 
@@ -648,3 +657,6 @@ def test_every_meaning_in_the_help_of_train_is_one_of_a_setting():
     everywhere = {field.name for field in dataclasses.fields(TrainingSettings)}.union(of_recipes, *settings.values())
     for task, meanings in MEANINGS.items():
         assert set(meanings) <= settings.get(task, everywhere), task
+    assert MEANINGS["all"]["optimizer"].startswith(f"{', '.join(OPTIMIZERS)} ")
+    for name in ("weight_decay", "momentum"):
+        assert MEANINGS["all"][name] == f"used by {used_by(name)}"

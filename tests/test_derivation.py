@@ -100,7 +100,7 @@ def _in_place_of_last_step(typed: str) -> str:
 UNREAD = {  # what cannot be read or computed: a part of the sentence
     "given A: (n, m), B: (m, p)\nC = A B\nC_ij = sum_k Aik B_kj": "Is it A_ik? An index follows an underscore.",
     "given x: (n)\ny = foo x": "foo is not defined",
-    "x = y\ny = x": "y is not defined",
+    "x = y\ny = x": "y is used here, but line 2 defines it",
     "given x: (n)\ny = (x": "the line ends too early",
     "given x: (n)\ny = x +* x": "expected: a name",
     "given x: (n)\ndx = 2 x": "gradient of a loss, but of which?",

@@ -217,3 +217,22 @@ def test_options_that_f_lacks_go_to_the_op() -> None:
     assert diagnose(functools.partial(ops.softmax, axis=0), "softmax", draw(3, 4), axis=0).right
     assert diagnose(lambda x: ops.softmax(x, axis=0), "softmax", draw(3, 4), axis=0).right
     assert not diagnose(lambda x: ops.softmax(x, axis=0), "softmax", draw(3, 4)).right
+
+
+def test_the_rounding_of_a_part_in_float32_makes_no_output_wrong() -> None:
+    """RMSNorm in float32 inside, whose backward treats the root mean square as a constant: only that is a mistake."""
+
+    def norm(x: np.ndarray, gamma: np.ndarray) -> Any:
+        x32, gamma32 = x.astype(np.float32), gamma.astype(np.float32)
+        inverse = 1.0 / np.sqrt((x32 * x32).mean(axis=-1, keepdims=True) + np.float32(1e-6))
+
+        def backward(dy: np.ndarray) -> Any:
+            dx = dy.astype(np.float32) * gamma32 * inverse
+            dgamma = (dy.astype(np.float32) * x32 * inverse).sum(axis=tuple(range(dy.ndim - 1)))
+            return dx.astype(x.dtype), dgamma.astype(gamma.dtype)
+
+        return (x32 * inverse * gamma32).astype(x.dtype), backward
+
+    found = diagnose(norm, "rms_norm")
+    assert found.mistakes[0].name == "rms-norm-no-stretch"
+    assert found.differing == ("dx",)

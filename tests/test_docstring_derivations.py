@@ -32,7 +32,7 @@ def test_no_docstring_is_wrong_and_each_equation_is_read_or_left_out_with_a_reas
     assert not wrong, "\n\n".join(wrong)
     found = counts(passages)
     assert not found["unreadable"], found
-    assert found["code"] >= 60
+    assert found["code"] >= 60 and found["left out"] < 5
 
 
 SLIPS = [  # a definition that differs from the code is as wrong as a gradient that does
@@ -48,6 +48,10 @@ SLIPS = [  # a definition that differs from the code is as wrong as a gradient t
     ("core.ops.linear", "dW = xᵀ dy", "dW = dyᵀ x"),
     ("core.ops.embedding", "sum_n O_nv dy_n", "sum_v O_nv dy_n"),
     ("core.ops.activations", "tanh²(x)", "tanh(x)"),
+    ("core.ops.linear", "dW = xᵀ dy", "dW = xᵀ of dy"),  # what cannot be read is no proof
+    ("core.layers.residual", "dropout(f(norm(x)))", "dropout(f(x))"),
+    ("ideas.after.flash_attention", "l' = e^(m - m') l", "l' = l"),
+    ("ideas.after.channel_delta.op", "+ 1[t = C] (", "- 1[t = C] ("),
 ]
 
 
@@ -77,7 +81,7 @@ def test_an_op_that_differs_from_its_docstring_is_found(monkeypatch: pytest.Monk
 
 def test_derive_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "softmax", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["counts"]["right"] == 1
+    assert json.loads(capsys.readouterr().out)["counts"]["right"] == 2
     own = tmp_path / "own.txt"
     own.write_text("given x: (n), dy: (n)\ny = x * x\ndx = x * dy\n", encoding="utf-8")
     assert main(["derive", str(own), "--json"]) == 1

@@ -740,8 +740,10 @@ def test_machine_code_is_stamped_with_every_file_that_it_comes_from() -> None:
     folder = Path(loops.__file__).parent
     texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
     compiled_here = {name for name, text in texts.items() if re.search(r"^ *@(compiled|intrinsic)\b", text, re.M)}
-    imported = set(re.findall(r"^from \.(\w+) import", "".join(texts[name] for name in compiled_here), re.M))
-    assert set(loops.SOURCES) == compiled_here | {f"{name}.py" for name in imported}
+    imports = re.findall(r"^from (\.+)(\S*) import (\w+)", "".join(texts[name] for name in compiled_here), re.M)
+    places = {(folder / ("../" * (len(dots) - 1)) / place.replace(".", "/"), name) for dots, place, name in imports}
+    files = {(path / name if path.is_dir() else path).with_suffix(".py").resolve() for path, name in places}
+    assert {(folder / name).resolve() for name in loops.SOURCES} == files | {folder / name for name in compiled_here}
 
 
 def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:

@@ -156,6 +156,20 @@ def test_a_network_is_right_on_padded_rows(kept: float) -> None:
     assert not verify.gradients(network(kept, 1.05), *inputs, intermediates=False).ok
 
 
+@pytest.mark.parametrize("seed", [17, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (22, 43))])
+def test_kinks_that_lie_close_together_do_not_make_right_code_wrong(seed: int) -> None:
+    """Ten rows of zeros, of which each moves its own units alone: a step could cross two of their kinks at once."""
+    rng = np.random.default_rng(seed)
+    x, w, v = rng.normal(size=(20, 4)), rng.normal(size=(4, 5)), rng.normal(size=(5, 3))
+    x[:10] = 0.0
+
+    def f(x: np.ndarray) -> Any:
+        y, backward = network(0.0)(x, w, v)
+        return y, lambda dy: backward(dy)[0]
+
+    verify.gradients(f, x, intermediates=False, seed=seed).assert_ok()
+
+
 @pytest.mark.parametrize("kept", [-1.0, 2.5])
 def test_a_slope_that_no_unit_can_have_is_wrong_on_padded_rows(kept: float) -> None:
     x = draw(8, 4)

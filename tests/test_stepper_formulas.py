@@ -324,7 +324,9 @@ def test_formulas_of_ops(case) -> None:
 def test_no_formula_of_a_paper_is_written_as_code(name: str) -> None:
     data = page_of(name)
     shown = ["".join(characters(line["paper"])) for line in data["lines"] if line["paper"]]
-    code = re.compile(r"reshape|stack\(|concatenate|swap|axis|device|zeros|mask\(|scoresof|\.\.\.|…|:|new,| \* ")
+    code = re.compile(
+        r"reshape|stack\(|concatenate|swap|axis|device|zeros|mask\(|scoresof|\.\.\.|…|:|new,| \* |first\s1\s|from\s-1"
+    )
     assert shown and [text for text in shown if code.search(text)] == []
     assert [line["sentence"] for line in data["lines"] if re.match(r"[\w -]+ begins: ", line["sentence"])] == []
     assert {name for line in data["lines"] if line["paper"] for name in identifiers(line["paper"])} == set()
@@ -334,7 +336,8 @@ PLAIN = "exp log tanh sin cos max min mean argsort clip split".split()  # NumPy'
 
 
 def identifiers(part: list[Any]) -> set[str]:
-    """What a formula writes as code does: of_all, 1_scores, compress_backward(of latent), arange(size), n near."""
+    """What a formula writes as code does: of_all, 1_scores, compress_backward(of latent), arange(size), n near, and
+    what it writes in the wrong order, as "reads" with the index "from"."""
     tag, _, *rest = part
     found: set[str] = set()
     for child, after in itertools.zip_longest(rest, rest[1:]):
@@ -347,6 +350,8 @@ def identifiers(part: list[Any]) -> set[str]:
         if "_" in text or "backward" in words[1:] or (words[0] == "of" and text) or (len(words) > 1 and not is_called):
             found |= set() if (is_index and "_" not in text) or words == ["if", ""] else {text}
         if hasattr(np, text) and text not in PLAIN and is_called:
+            found |= {text}
+        if is_index and text in ("from", "through", "in", "of", "passed"):
             found |= {text}
         if is_index and child[0] == "mi" and rest[0][0] == "mn":  # 1 with the index "scores"
             found |= {text}

@@ -19,7 +19,8 @@ from minitransformer.school.show.stepper.terminal import Viewer
 
 # What was put together from names: "y is what Linear makes of x: y = x W + b", "A pair that is not M".
 CLUMSY = re.compile(
-    r" makes of |[Pp]airs? that (is|are) not `|Forward: The|` is computed from `|: [A-Z][a-z]+ each row"
+    r" makes of |[Pp]airs? that (is|are) not `|Forward: The|` (is|are) computed from `| computes `|no encoder"
+    r"|: [A-Z][a-z]+ each row"
 )
 
 

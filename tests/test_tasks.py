@@ -255,7 +255,7 @@ def test_pairs_to_validate_on_may_be_longer_than_those_to_train_on(tmp_path):
 def test_the_seed_decides_the_first_weights(tmp_path):
     def first(seed):
         options = _options(["train", "classify", *TINY, "--seed", str(seed)])
-        run = train_command._new(options.task, options)
+        run = train_command._new(train_command.task_of(options), options)
         return run.trainer(tmp_path / str(seed), "numpy", lambda line: None).model.state()
 
     one, again, other = first(1), first(1), first(2)
@@ -303,7 +303,7 @@ def test_numbers_are_the_task_of_a_translator_without_files(run, tmp_path):
 
 def test_numbers_are_the_text_of_a_language_model_without_one():
     options = _options(["train", "lm"])
-    settings = train_command._new(options.task, options)
+    settings = train_command._new(train_command.task_of(options), options)
     config = settings.task.config(**settings.model, vocabulary=34)
     assert describe(config).parameters < 1e6  # of the preset: a laptop can train it
 
@@ -346,7 +346,7 @@ def test_every_setting_of_a_task_is_a_flag(name, capsys):
             assert value != default
             wanted[settings, field.name] = value
     options = _options(["train", name, *flags])
-    settings = train_command._new(options.task, options)
+    settings = train_command._new(train_command.task_of(options), options)
     found = {(task.data, key): value for key, value in dataclasses.asdict(settings.data).items()}
     found |= {(task.config, key): value for key, value in settings.model.items()}
     found |= {(TrainingSettings, key): value for key, value in dataclasses.asdict(settings.training).items()}

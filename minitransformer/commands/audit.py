@@ -14,26 +14,6 @@ from tqdm import tqdm
 from ..check.audit import audit, picture, table
 from ..run.machines.locks import write_figure
 from . import UsageError
-from .outputs import file_to_write
-
-
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Replace the function that a test suite tests by each known mistake, run the suite, and report which mistakes "
-        "it lets pass. docs/referee.md explains how, with the results for courses and libraries."
-    )
-    command.add_argument("suites", nargs="+", metavar="SUITE.toml", help="describes suite, function and arguments")
-    command.add_argument(
-        "--at",
-        default=".",
-        metavar="FOLDER",
-        help="the suite's files, or a folder that holds one for each SUITE (default: .)",
-    )
-    command.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="limit for one run (default: 60)")
-    command.add_argument("--json", action="store_true", help="print the outcome as JSON instead of a table")
-    command.add_argument("--picture", type=file_to_write, metavar="FILE", help="also draw it, as a PNG file")
-    command.set_defaults(run=_audit)
 
 
 def _showing(bar: tqdm) -> Callable[[str], None]:
@@ -51,7 +31,8 @@ def _showing(bar: tqdm) -> Callable[[str], None]:
     return told
 
 
-def _audit(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     if options.limit <= 0:
         raise UsageError(f"--limit must be greater than 0, got {options.limit:g}")
     audits = []

@@ -8,7 +8,6 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -20,42 +19,14 @@ from ..run.fast.check import NAMES, Form, forms
 from ..run.fast.large_cases import LARGE
 from ..run.published_models import check_model
 from . import UsageError
-from .common import add_device, known_as, progress_bar
+from .common import known_as, progress_bar
 from .derive import docstrings
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective", "derivations": "derivation"}
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Compare the gradients of every input, parameter and named intermediate of each op, layer and "
-        "model with central differences in float64. Then compare its fast forms, in float32 and float64, with the ops "
-        "as written, and try the equations in the docstrings with numbers. The exit status is 1 if anything is wrong."
-    )
-    command.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="ops, layers, models, collectives, derivations, or softmax, ... (default: all)",
-    )
-    add_device(command)
-    command.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
-    command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    command.add_argument(
-        "--model",
-        type=Path,
-        metavar="DIR",
-        help="check a model, of a folder or a .gguf file, in place of the cases",
-    )
-    command.add_argument(
-        "--layer", type=int, metavar="N", help="the layer of that model to check inside (default: the last)"
-    )
-    command.add_argument("--verbose", action="store_true", help="print a line for every gradient")
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     if options.model is not None and options.names:
         raise UsageError("check takes names of cases or --model DIR, not both")
     if options.model is not None:

@@ -1,4 +1,4 @@
-"""What the commands share: options that several of them take, flags from dataclasses, and the names they know."""
+"""What the commands share when they run: models and their speed, settings that were given, names that they know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -15,35 +15,8 @@ from tqdm import tqdm
 from ..core.models.opening import M, Opened, opened
 from ..core.training import Accelerate, as_written
 from ..ideas.published.opening import opened_packed
-from ..ideas.published.packed import WEIGHTS
 from ..run.fast import accelerate, compiler
 from . import UsageError
-
-_TYPES = {"int": int, "float": float, "str": str}  # each may also be None
-
-
-def add_device(command: argparse.ArgumentParser) -> None:
-    """Add --device, which `main` resolves to the name of an available device."""
-    command.add_argument(
-        "--device", metavar="NAME", help="numpy or cupy (default: MINITRANSFORMER_DEVICE, otherwise numpy)"
-    )
-
-
-def add_speed(command: argparse.ArgumentParser) -> None:
-    """Add --device and --textbook."""
-    add_device(command)
-    command.add_argument(
-        "--textbook", action="store_true", help="run the ops and layers as written, without their fast forms"
-    )
-
-
-def add_weights(command: argparse.ArgumentParser) -> None:
-    """Add --weights."""
-    command.add_argument(
-        "--weights",
-        choices=("packed", *WEIGHTS),
-        help="read the weights of a .gguf file as they are packed there; or pack those of any model (default: float32)",
-    )
 
 
 def opened_with(options: argparse.Namespace, kind: type[M]) -> Opened[M]:
@@ -83,46 +56,17 @@ def _spelling(name: str) -> str:
     return name.replace("-", "_")
 
 
+def listed(names: Iterable[str]) -> int:
+    """Print names that a command knows; return the exit status."""
+    print(*names, sep="\n")
+    return 0
+
+
 def unknown(command: str, name: str, known: Sequence[str]) -> str:
     """The error message for an unknown name, with the nearest known one."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}?" if near else "try one of: " + ", ".join(known[:12])
     return f"{command} knows no {name!r}; {hint}"
-
-
-def add_fields(
-    command: argparse.ArgumentParser,
-    title: str,
-    settings: type[Any],
-    meanings: Mapping[str, str],
-    leave_out: Sequence[str] = (),
-) -> None:
-    """Add --NAME for every field of a dataclass, with its meaning. A field that is not given on the command line stays
-    unset. An object and a list have no flag.
-    """
-    group = command.add_argument_group(title)
-    for field in dataclasses.fields(settings):
-        if field.name in leave_out:
-            continue
-        flag, default = "--" + field.name.replace("_", "-"), field.default
-        kind_name = str(field.type).removesuffix(" | None")
-        if kind_name.startswith(("dict", "tuple")):
-            continue
-        if kind_name == "bool":
-            text = _help(meanings.get(field.name), default if default is None else "yes" if default else "no")
-            action: Any = argparse.BooleanOptionalAction
-            group.add_argument(flag, action=action, default=argparse.SUPPRESS, help=text)
-        else:
-            kind = _TYPES[kind_name]
-            text, metavar = _help(meanings.get(field.name), default), kind.__name__.upper()
-            if "file" in field.metadata:
-                text, metavar = field.metadata["file"], "FILE"
-            group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
-
-
-def _help(meaning: str | None, default: object) -> str:
-    shown = f"(default: {default})"
-    return f"{meaning} {shown}".replace("%", "%%") if meaning else shown
 
 
 def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:
@@ -136,19 +80,6 @@ def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         return settings(**values)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
-
-
-def add_search(command: argparse.ArgumentParser) -> None:
-    """Add --beam, --length-penalty and --early-stopping."""
-    command.add_argument("--beam", type=int, default=5, metavar="N", help="beams; 1 is greedy search (default: 5)")
-    command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
-    command.add_argument(
-        "--early-stopping",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="end a search when it has as many finished texts as beams (default), or continue while an open beam "
-        "has a better score",
-    )
 
 
 def check_search(options: argparse.Namespace) -> None:

@@ -16,7 +16,6 @@ from ..school.compare.measure import counted, exponent, flow, memory, path_lengt
 from ..school.compare.mixers import FLOWS, MIXERS
 from . import UsageError
 from .common import progress_bar
-from .outputs import file_to_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,49 +23,9 @@ if TYPE_CHECKING:
 _PATH = 64
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = "Measure and compare."
-    kinds = command.add_subparsers(title="comparisons", metavar="WHAT", required=True)
-    layers = kinds.add_parser(
-        "layers",
-        help="operations, time, memory, sequential steps and path length of each kind of layer",
-        description="Count the multiplications of each kind of layer, measure time and memory against the length n and "
-        "the width d, fit exponents, and find path lengths from gradients. Table 1 of Vaswani et al. 2017, measured.",
-    )
-    layers.set_defaults(run=_layers)
-    flows = kinds.add_parser(
-        "flow",
-        help="how much of a gradient is left at each distance",
-        description="Send a gradient of length 1 from the last position back to every other one, through freshly "
-        "initialised layers.",
-    )
-    flows.add_argument("--length", type=int, default=65, metavar="N", help="positions (default: 65)")
-    flows.add_argument("--width", type=int, default=32, metavar="D", help="(default: 32)")
-    flows.set_defaults(run=_flow)
-    caches = kinds.add_parser(
-        "cache",
-        help="bytes that each kind of attention keeps of the tokens read",
-        description="Let one layer of each kind of attention read some tokens, in float32, and compare the bytes in "
-        "its cache with the formula.",
-    )
-    caches.add_argument("--length", type=int, default=1024, metavar="N", help="tokens (default: 1024)")
-    caches.add_argument("--width", type=int, default=512, metavar="D", help="(default: 512)")
-    caches.add_argument("--heads", type=int, default=8, metavar="H", help="(default: 8)")
-    caches.set_defaults(run=_caches)
-    places = kinds.add_parser(
-        "positions",
-        help="how well kinds of positions generalise to longer texts: sinusoidal, learned, relative, rotary, biases",
-        description=f"Train a small model with each kind of positions to predict the token {positions.BACK} places "
-        f"back, and test it on texts up to {positions.TIMES} times as long. This takes about a minute.",
-    )
-    places.add_argument("--length", type=int, default=16, metavar="N", help="tokens in training (default: 16)")
-    places.add_argument("--steps", type=int, default=600, metavar="N", help="training steps (default: 600)")
-    places.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
-    places.set_defaults(run=_positions)
-    for kind in (layers, flows, caches, places):
-        kind.add_argument("--plot", type=file_to_write, metavar="FILE", help="also draw a picture")
-        kind.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    return {"layers": _layers, "flow": _flow, "cache": _caches, "positions": _positions}[options.what](options)
 
 
 def _layers(options: argparse.Namespace) -> int:

@@ -23,29 +23,14 @@ from ..core.training import Accelerate, AdamW, as_written
 from ..run.machines.locks import write_figure
 from ..school.course.worked_example import EXAMPLES
 from . import UsageError
-from .common import add_speed, progress_bar, speed
-from .outputs import folder_to_write
+from .common import progress_bar, speed
 
 _SMOOTHING = 0.1
 _SHOWN = (31, 1984, 70615, 99999)
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Show the worked example forward and backward, check every op against finite differences, and "
-        "train an encoder-decoder that translates numbers from English to German. Saves two pictures and the model."
-    )
-    command.add_argument(
-        "--out", type=folder_to_write, default="demo", metavar="DIR", help="output folder (default: demo)"
-    )
-    command.add_argument("--seed", type=int, default=0, help="seed of data, weights and batches (default: 0)")
-    command.add_argument("--steps", type=int, default=400, help="training steps (default: 400)")
-    add_speed(command)
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, got {options.steps}")
     began = time.perf_counter()

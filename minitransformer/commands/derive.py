@@ -21,20 +21,8 @@ from .common import known_as, progress_bar
 _READ = ("right", "defines", "wrong", "follows")
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Check a written derivation line by line with numbers. FILE holds your own; docs/derivations.md shows the "
-        "notation. A NAME, such as attention, is a derivation in a docstring of this package, which is also compared "
-        "with what the op computes. The exit status is 1 if a line is wrong, or cannot be read in FILE."
-    )
-    command.add_argument("what", nargs="*", metavar="NAME|FILE", help="- reads the standard input (default: all names)")
-    command.add_argument("--list", action="store_true", help="list the names, and each equation that is not read")
-    command.add_argument("--json", action="store_true", help="print one JSON document")
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     own = names()
     files = [what for what in options.what if what == "-" or (what not in own and Path(what).is_file())]
     if files and (len(options.what) > 1 or options.list):

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from ..core.layers import Module
 from ..core.models import LanguageModel
 from ..core.models.encoder_only import EncoderOnly
 from ..core.models.opening import opened
 from ..run.published_models import pool_of, sentence_vectors
-from .common import add_speed, speed
+from .common import speed
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Turn each text into a vector of length 1 and print the cosine of the angle between every two: the mean of its "
-        "tokens' hidden states, of a language model the last one, or what 1_Pooling in the folder or a .gguf file says."
-    )
-    command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--json", action="store_true", help="print one JSON document, with the vectors")
-    add_speed(command)
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     pool, found = pool_of(options.model), opened(options.model, Module)
     if not isinstance(found.model, EncoderOnly | LanguageModel):
         raise ValueError(f"{options.model} holds a {type(found.model).__name__}, which makes no vectors of texts")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from ..core.arrays.files import write
@@ -14,40 +13,11 @@ from ..core.models.opening import Opened
 from ..run.published_models import check_ids
 from ..run.tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
-from .common import add_search, add_speed, add_weights, check_search, opened_with, speed
-from .outputs import file_to_write
+from .common import check_search, opened_with, speed
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Measure a trained model on files: BLEU by sacrebleu with its signature for a translator (--source "
-        "and --target), the loss and perplexity of a language model or the accuracy of a classifier (--text)."
-    )
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--source", type=Path, metavar="FILE", help="sentences to translate")
-    command.add_argument("--target", type=Path, metavar="FILE", help="their reference translations")
-    add_search(command)
-    command.add_argument(
-        "--tokenize",
-        default="13a",
-        choices=("13a", "intl", "char", "zh", "none"),
-        help="sacrebleu's tokenizer; none for text that is already split into tokens (default: 13a)",
-    )
-    command.add_argument(
-        "--output", type=file_to_write, metavar="FILE", help="file for the translations (default: none)"
-    )
-    command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of a label, a tab and a text")
-    command.add_argument(
-        "--held-out", type=float, default=1.0, metavar="X", help="use only the last share X, such as 0.1 (default: 1)"
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON document instead")
-    add_weights(command)
-    add_speed(command)
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")

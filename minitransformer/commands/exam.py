@@ -17,38 +17,13 @@ from ..school.course.examination import (
     to_html,
 )
 from . import UsageError
-from .common import unknown
-from .outputs import file_to_write
+from .common import listed, unknown
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Print an examination: questions of the twelve-week term, with new numbers for each seed. The same seed, "
-        "weeks and "
-        "count give the same paper on every machine. --answers prints the worked answers in their place."
-    )
-    command.epilog = f"The {len(QUESTIONS)} questions: " + ", ".join(QUESTIONS)
-    command.epilog += (
-        f". {len(open_questions())} derivations, open questions asked by name: {', '.join(open_questions())}"
-    )
-    command.add_argument("names", nargs="*", metavar="QUESTION", help="these questions; without names, some of --weeks")
-    command.add_argument("--seed", type=int, default=0, help="seed of the numbers and of the choice (default: 0)")
-    command.add_argument(
-        "--weeks", default="1-12", metavar="A-B", help="weeks to choose from, such as 1-6 (default: 1-12)"
-    )
-    command.add_argument("--count", type=int, default=12, help="how many questions to choose (default: 12)")
-    command.add_argument(
-        "--concepts", action="store_true", help="print the test of concepts; --seed orders its options"
-    )
-    command.add_argument("--answers", action="store_true", help="print the paper with its worked answers")
-    command.add_argument(
-        "--html", type=file_to_write, metavar="FILE", help="write a page that prints on A4 instead of Markdown"
-    )
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    if options.list:
+        return listed([*QUESTIONS, *open_questions()])
     if options.concepts:
         if options.names:
             raise UsageError("--concepts prints all of its questions; drop the names")

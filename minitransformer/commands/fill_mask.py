@@ -5,26 +5,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 from ..core.models.opening import opened
 from ..ideas.published import MaskedLanguageModel
 from ..run.published_models import fill_mask
-from .common import add_speed, speed
+from .common import speed
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = "Print the five most probable tokens for each [MASK] in a text."
-    command.add_argument("text", metavar="TEXT", help='a text, in quotes: "Paris is the [MASK] of France."')
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")
-    command.add_argument("--json", action="store_true", help="print one JSON document")
-    add_speed(command)
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     read = opened(options.model, MaskedLanguageModel)
     tokenizer: Any = read.tokenizers[0]  # published, as every model of this kind
     found = fill_mask(speed(options)(read.model.to(options.device)), tokenizer, options.text)

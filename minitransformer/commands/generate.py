@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
@@ -12,42 +11,11 @@ from ..core.models import LanguageModel
 from ..core.text import END, Tokenizer, pieces
 from ..ideas.published.conversation import Conversation
 from . import UsageError
-from .common import add_speed, add_weights, make, opened_with, speed
+from .common import make, opened_with, speed
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Continue a text token by token, with a key-value cache. Each token is drawn from the model's "
-        "prediction. The text of a published model appears token by token."
-    )
-    command.add_argument(
-        "prompt",
-        nargs="*",
-        default=["\n"],
-        metavar="TEXT",
-        help="the text's beginning (default: a new line); in a chat, a message for each turn",
-    )
-    command.add_argument(
-        "--model", type=Path, required=True, metavar="DIR", help="the folder of the model, or a .gguf file"
-    )
-    command.add_argument("--chat", action="store_true", help="send each TEXT to a published model as a chat message")
-    command.add_argument("--tokens", type=int, default=500, metavar="N", help="tokens to add (default: 500)")
-    command.add_argument("--samples", type=int, default=1, metavar="N", help="texts to write (default: 1)")
-    command.add_argument(
-        "--temperature", type=float, default=0.8, metavar="X", help="0 takes the likeliest token (default: 0.8)"
-    )
-    command.add_argument("--top-k", type=int, metavar="K", help="draw only from the K likeliest tokens")
-    command.add_argument(
-        "--top-p", type=float, default=1.0, metavar="P", help="draw only from the likeliest tokens that sum to P"
-    )
-    command.add_argument("--seed", type=int, default=0, help="seed of the draws (default: 0)")
-    add_weights(command)
-    add_speed(command)
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     if options.tokens < 1 or options.samples < 1:
         raise UsageError("--tokens and --samples must be at least 1")
     if not options.temperature >= 0.0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -16,55 +15,10 @@ from ..school.course.grading import Grades, drawn_seed, grade_all, hand_ins, san
 from ..school.course.sandbox import Limits
 from . import UsageError
 from .common import unknown
-from .outputs import folder_to_write
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Grade every function in a hand-in that is named like an exercise of minitransformer.course: its "
-        "last definition, with what it uses. Each runs in a process of its own, with limits on time and memory. The "
-        "process gets the inputs and returns arrays, which are compared here. Derivations (Markdown below a line "
-        "derive_NAME, or a string of that name) are marked line by line. "
-        "Exit status 0 if grading worked, whatever the grades."
-    )
-    command.epilog = (
-        "Hand-ins run under bubblewrap, which must be installed (apt-get install bubblewrap): without network, your "
-        "files, the solutions or other hand-ins."
-    )
-    command.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="notebooks (.ipynb), Python files (.py), or folders with them or with a folder for each student",
-    )
-    command.add_argument(
-        "--exercises", metavar="A,B,...", help="exercises that count (default, without --out: all in the files)"
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
-    command.add_argument(
-        "--out",
-        type=folder_to_write,
-        metavar="DIR",
-        help="also write marks.csv, moodle.csv, canvas.csv, and feedback/STUDENT.txt for each file, to this folder",
-    )
-    command.add_argument("--verbose", action="store_true", help="print all remarks on each exercise")
-    command.add_argument("--seed", type=int, help="seed of the inputs to the functions (default: random)")
-    command.add_argument(
-        "--seconds",
-        type=float,
-        default=20.0,
-        help="time limit for each exercise (default: 20); a hand-in has ten times as long",
-    )
-    command.add_argument(
-        "--memory", type=int, default=2048, metavar="MB", help="memory limit for each hand-in (default: 2048)"
-    )
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     if options.csv and options.json:
         raise UsageError("--csv and --json are two formats; choose one")
     if not 0 < options.seconds < 1e6:

@@ -44,41 +44,7 @@ _KINDS = _MODELS | _presets()
 _PUBLISHED = [name for name in PRESETS if name not in _KINDS]
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Count what a model costs, part by part, from its sizes alone; nothing runs. Name a kind of "
-        "model or a preset of `train`, and its sizes. Or give the path of a saved or published model; options change "
-        "a saved one's sizes. A published model by name stands beside the figure of its documents."
-    )
-    presets = ", ".join(name for name in _KINDS if name not in _MODELS)
-    command.add_argument(
-        "kind",
-        nargs="?",
-        metavar="KIND|PATH",
-        help=f"{', '.join(_MODELS)}; or a preset: {presets}; or published: {', '.join(PRESETS)}; or a path",
-    )
-    command.add_argument("--model", type=Path, metavar="DIR", help="the same as PATH")
-    command.add_argument("--families", action="store_true", help="list the families of published models")
-    command.add_argument("--parts", action="store_true", help="print the table of their parts, docs/families.md")
-    command.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
-    command.add_argument(
-        "--length", type=int, metavar="T", help="tokens in each sequence (default: 128, or max_length if that is less)"
-    )
-    command.add_argument(
-        "--dtype", choices=("float16", "float32", "float64"), help="(default: float32, or the model's)"
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON document instead")
-    sizes = command.add_argument_group("sizes, depending on the kind of model")
-    for name, (kind, help_text) in _fields().items():
-        options: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
-        if kind is bool:
-            options = {"action": argparse.BooleanOptionalAction}
-        sizes.add_argument(_flag(name), dest=name, default=argparse.SUPPRESS, help=help_text, **options)
-    command.set_defaults(run=_run)
-
-
-def _fields() -> dict[str, tuple[type[Any], str]]:
+def fields() -> dict[str, tuple[type[Any], str]]:
     """The fields of all configs: the type of each, and its default in every kind that has it."""
     found: dict[str, tuple[type[Any], list[str]]] = {}
     for config in RECIPES.values():
@@ -95,7 +61,12 @@ def _plain(kind: Any) -> type[Any]:
     return next((part for part in typing.get_args(kind) if part is not type(None)), kind)
 
 
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    if options.kinds:
+        presets = ", ".join(name for name in _KINDS if name not in _MODELS)
+        print(f"models: {', '.join(_MODELS)}\n\npresets: {presets}\n\npublished: {', '.join(PRESETS)}")
+        return 0
     if options.families:
         width = max(map(len, EVERY)) + 1
         print(*(f"{name:<{width}}{family.adds}" for name, family in EVERY.items()), sep="\n")
@@ -103,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.parts:
         print(markdown(), end="")
         return 0
-    changes = {name: value for name, value in vars(options).items() if name in _fields()}
+    changes = {name: value for name, value in vars(options).items() if name in fields()}
     if (options.kind is None) == (options.model is None):
         raise UsageError("info needs exactly one of: a kind of model such as LanguageModel, a preset, a path")
     path = options.model
@@ -132,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
 def _changed(config: Any, changes: dict[str, Any]) -> Any:
     """The config of a model that exists, with other sizes."""
     if not hasattr(config, "build"):
-        raise UsageError(f"the sizes of this model are as published; leave {_flag(next(iter(changes)))} out")
+        raise UsageError(f"the sizes of this model are as published; leave {flag(next(iter(changes)))} out")
     _check_known(type(config), changes)
     return dataclasses.replace(config, **changes)
 
@@ -165,13 +136,13 @@ def _as_text(published: Mapping[str, Any]) -> str:
 def _config(kind: str, changes: dict[str, Any]) -> Any:
     if kind not in _KINDS:
         if kind in PRESETS:
-            raise UsageError(f"the sizes of {kind} are as published; leave {_flag(next(iter(changes)))} out")
+            raise UsageError(f"the sizes of {kind} are as published; leave {flag(next(iter(changes)))} out")
         raise UsageError(unknown("info", kind, [*_KINDS, *_PUBLISHED]))
     config, sizes = _KINDS[kind]
     _check_known(config, changes)
     sizes = {**sizes, **changes}
     needed = [field.name for field in dataclasses.fields(config) if field.default is dataclasses.MISSING]
-    missing = [_flag(name) for name in needed if name not in sizes]
+    missing = [flag(name) for name in needed if name not in sizes]
     if missing:
         raise UsageError(f"info {kind} needs {' and '.join(missing)}")
     return config(**sizes)
@@ -181,12 +152,13 @@ def _check_known(config: type[Any], changes: dict[str, Any]) -> None:
     names = {field.name for field in dataclasses.fields(config)}
     for name in changes:
         if name not in names:
-            raise UsageError(f"a {_name(config)} has no {_flag(name)}")
+            raise UsageError(f"a {_name(config)} has no {flag(name)}")
 
 
 def _name(config: type[Any]) -> str:
     return config.__name__.removesuffix("Config")
 
 
-def _flag(field: str) -> str:
+def flag(field: str) -> str:
+    """The flag of a field."""
     return "--" + field.replace("_", "-")

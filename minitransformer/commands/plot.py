@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from pathlib import Path
 
 from ..run.machines.locks import write_figure
 from ..school.inspect.watch import attentions
 from ..school.show.viewer.command import look_at
 from . import UsageError
-from .common import add_device
-from .outputs import file_to_write
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = "Draw pictures."
-    pictures = command.add_subparsers(title="pictures", metavar="PICTURE", required=True)
-    attention = pictures.add_parser(
-        "attention",
-        help="the attention weights of one layer as heat maps",
-        description="Draw the attention weights of one layer, for one head or all heads, while the model reads TEXT. "
-        "A translator translates TEXT first.",
-    )
-    attention.add_argument("text", metavar="TEXT", help="a sentence, in quotes")
-    attention.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    attention.add_argument(
-        "--kind", metavar="KIND", help="for a translator: encoder, decoder or cross (default: cross)"
-    )
-    attention.add_argument("--layer", type=int, metavar="N", help="counted from 1 (default: the last)")
-    attention.add_argument("--head", type=int, metavar="N", help="counted from 1 (default: all)")
-    attention.add_argument(
-        "--out", type=file_to_write, default="attention.png", metavar="FILE", help="(default: attention.png)"
-    )
-    add_device(attention)
-    attention.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     look = look_at(options.model, options.text, options.device)
     kinds = list(attentions(look.model))
     kind = options.kind or kinds[-1]

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from ..school.show.stepper import drawing, terminal
 from ..school.show.stepper.command import step_text
 from ..school.show.stepper.examples import ALSO_CALLED, EXAMPLES
 from . import UsageError
-from .common import add_device, known_as, progress_bar
-from .outputs import file_to_write
+from .common import known_as, listed, progress_bar
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Run a small example, forward and backward, and show what each line of the code computed. On a "
-        "terminal the keys n and p (or → and ←) go forward and back, c shows how a number was computed, q quits. "
-        "Elsewhere all steps are printed. With --model, EXAMPLE is a text that the model reads (a translator also "
-        "translates it), and the steps show one of its layers, or one head."
-    )
-    command.add_argument("example", metavar="EXAMPLE", help=f"{', '.join(EXAMPLES)}; with --model a text, in quotes")
-    command.add_argument(
-        "--model", type=Path, metavar="DIR", help="the folder of a trained or published model, or a .gguf file"
-    )
-    command.add_argument("--layer", type=int, metavar="N", help="its layer, counted from 1 (default: the last)")
-    command.add_argument("--head", type=int, metavar="N", help="one head of its attention, from 1 (default: the layer)")
-    command.add_argument("--all", action="store_true", help="also show the lines that compute no number")
-    command.add_argument("--verify", action="store_true", help="compare every gradient with finite differences")
-    command.add_argument("--html", type=file_to_write, metavar="FILE", help="write a page to step through in a browser")
-    command.add_argument("--json", action="store_true", help="print one JSON document instead")
-    command.add_argument("--seed", type=int, default=0, help="seed of the example's numbers (default: 0)")
-    add_device(command)
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    if options.example is None:
+        return listed(EXAMPLES)
     labels: dict[str, Any] = {}
     how: dict[str, Any] = {"verify": options.verify, "progress": progress_bar("check", "gradient")}
     if options.model is not None:

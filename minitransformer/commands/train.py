@@ -19,120 +19,27 @@ from ..run.machines.parallel.group import Group
 from ..run.machines.parallel.launch import joined
 from ..run.machines.parallel.mpi import MPIGroup
 from ..run.machines.parallel.nccl import on_gpus
-from ..run.machines.recipes import TASKS, recipe_name, recipes, with_recipe
+from ..run.machines.recipes import TASKS, recipe_name, with_recipe
 from ..run.machines.run import Run, closing_line, load
-from ..run.machines.settings import OPTIMIZERS, TrainingSettings, used_by
+from ..run.machines.settings import TrainingSettings
 from ..run.tasks import Task
-from . import Parser, UsageError
-from .common import add_fields, add_speed, given, make, speed, unknown
-from .outputs import folder_to_write
-
-_HELP = {
-    "translate": "an encoder-decoder on sentence pairs",
-    "lm": "a decoder-only model on a running text",
-    "classify": "an encoder with a classification head on labelled lines",
-}
-# The meanings of the settings, for --help: first those of every task, then those that differ between tasks.
-MEANINGS: dict[str, dict[str, str]] = {
-    "all": {
-        "vocabulary": "number of bpe tokens",
-        "joint": "one vocabulary for both sides",
-        "share_embeddings": "one table for source and target, which needs one vocabulary (section 3.4)",
-        "n_key_heads": "heads of keys and values, which the query heads share; None: as many as n_heads",
-        "d_head": "width of a head; None: d_model / n_heads",
-        "qkv_bias": "of queries, keys and values; None: as of bias",
-        "window": "how many tokens attention sees, including the current one; None: all",
-        "n_experts": "feed-forward networks in a layer",
-        "k": "how many experts each position uses",
-        "kernel": "positions that a convolution sees",
-        "cell": "lstm, gru or rnn",
-        "attention": "multiplicative, additive or none",
-        "batch_rows": "windows of max_length tokens in a batch",
-        "optimizer": f"{', '.join(OPTIMIZERS)} (muon updates the matrices, adamw the rest)",
-        "learning_rate": "the peak of the schedule",
-        "schedule": "constant, cosine or inverse-sqrt (Vaswani et al. 2017, with learning_rate as peak)",
-        "warmup": "steps from 0 up to the learning rate",
-        "floor": "the learning rate at the end of the cosine",
-        "weight_decay": f"used by {used_by('weight_decay')}",
-        "momentum": f"used by {used_by('momentum')}",
-        "clip": "largest norm of all gradients together; 0: no limit",
-        "accumulate": "batches per step",
-        "workers": "threads that share a batch",
-        "validate_every": "steps",
-        "save_every": "steps",
-        "average": "checkpoints whose mean is the final model; 1: the model of the lowest validation loss",
-        "patience": "validations without improvement before the run stops early; 0: never",
-        "shard_optimizer": "each rank of mpiexec keeps one part of the optimiser's state",
-        "precision": "float32, tf32 (for a GPU's matrix products) or float16 (float32 masters, scaled loss)",
-    },
-    "translate": {
-        "tokenizer": "bpe or words",
-        "max_length": "tokens; training pairs with a longer side are left out and counted",
-        "batch_tokens": "rows times the longest sentence",
-        "tie_output": "use the target's table for the logits, too",
-    },
-    "lm": {
-        "tokenizer": "characters or bpe",
-        "tie_output": "use the table of tokens for the logits, too",
-        "held_out": "last share of the text, for validation",
-    },
-    "classify": {
-        "tokenizer": "bpe or words",
-        "max_length": "tokens; longer texts are cut off",
-        "batch_tokens": "rows times the longest text",
-        "held_out": "share of text for validation, if there is no valid_text",
-    },
-}
+from . import UsageError
+from .common import given, make, speed, unknown
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and "
-        "checkpoints. Ctrl-C saves and stops. --resume continues and ends with the same bits as a run that never "
-        "stopped, unless the fast loops are compiled meanwhile: MINITRANSFORMER_COMPILE=first waits for them."
-    )
-    kinds = command.add_subparsers(title="tasks", metavar="TASK", required=True, parser_class=_TaskParser)
-    for name, task in TASKS.items():
-        kinds.add_parser(name, help=_HELP[name], description=f"Train {_HELP[name]}.").task = task
-
-
-class _TaskParser(Parser):
-    """The options of `train TASK`. Those of the model are the fields of the recipe that the command line names."""
-
-    task: Task
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Add the options, then parse."""
-        first = Parser(prog=self.prog, add_help=False)
-        first.add_argument("--recipe", default=recipe_name(self.task))
-        first.add_argument("--resume", action="store_true")  # so that --re is as ambiguous here as later
-        _add_options(self, make(with_recipe, {"task": self.task, "name": first.parse_known_args(args)[0].recipe}))
-        return super().parse_known_args(args, namespace)
-
-
-def _add_options(kind: argparse.ArgumentParser, task: Task) -> None:
-    kind.add_argument("--out", type=folder_to_write, metavar="DIR", help="the folder of the run (default: runs/TASK)")
-    kind.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
-    for name, known, meaning in (
-        ("--preset", task.presets, "settings to start from"),
-        ("--recipe", recipes(task), f"the model to train, {recipes(task)[0]} unless given; its sizes are below"),
-    ):
-        kind.add_argument(name, metavar="NAME", default=argparse.SUPPRESS, help=f"{meaning}: {', '.join(known)}")
-    add_speed(kind)
-    meanings = MEANINGS["all"] | MEANINGS[task.name]
-    add_fields(kind, "data", task.data, meanings)
-    add_fields(kind, f"model: {recipe_name(task)}", task.config, meanings, leave_out=task.from_data)
-    add_fields(kind, "training", TrainingSettings, meanings)
-    kind.set_defaults(run=_run, task=task)
-
-
-def _run(options: argparse.Namespace) -> int:
-    task: Task = options.task
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    options.task = task = task_of(options)
     folder = options.out or Path("runs") / task.name
     new = None if options.resume else _new(task, options)
     with joined() as group, locked(folder) if group.rank == 0 else contextlib.nullcontext():
         return _train(folder, options, new, group)
+
+
+def task_of(options: argparse.Namespace) -> Task:
+    """The task that the options name, with its recipe."""
+    task = TASKS[options.task]
+    return make(with_recipe, {"task": task, "name": options.recipe}) if "recipe" in options else task
 
 
 def _train(folder: Path, options: argparse.Namespace, new: Run | None, group: Group) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from ..core.arrays.files import write
 from ..core.models import EncoderDecoder
@@ -14,28 +13,11 @@ from ..core.text.text_files import read_lines
 from ..run.published_models import check_ids
 from ..run.tasks.translation import written
 from . import UsageError
-from .common import add_search, add_speed, check_search, speed
-from .outputs import file_to_write
+from .common import check_search, speed
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Translate sentences by beam search, with a key-value cache. Without TEXT or --input, the command "
-        "reads sentences from standard input, one per line."
-    )
-    command.add_argument("text", nargs="*", metavar="TEXT", help="sentences, each in quotes")
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--input", type=Path, metavar="FILE", help="a file of sentences, plain or .gz")
-    command.add_argument(
-        "--output", type=file_to_write, metavar="FILE", help="file for the translations (default: print them)"
-    )
-    add_search(command)
-    add_speed(command)
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
     if options.text and options.input:
         raise UsageError("give TEXT or --input, not both")
     check_search(options)

@@ -16,49 +16,13 @@ from ..school.course.derive import Derivation, tasks
 from ..school.course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, ruled, to_form
 from ..school.course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
 from . import UsageError
-from .common import progress_bar, unknown
-from .outputs import file_to_write, folder_to_write
+from .common import listed, progress_bar, unknown
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    command.description = (
-        "Print a worksheet with small whole numbers, and blanks for every intermediate result of the forward and "
-        "backward pass. The same kind, seed, size and student give the same sheet and key on every machine. "
-        "The answers come from the library, and each gradient is compared with finite differences before anything is "
-        "written. A derivation has ruled lines in place of numbers; its answers are a model derivation."
-    )
-    command.epilog = (
-        "Marking: each answer counts one point and must be right to within 0.001. It is compared with the key "
-        "and with the result that follows from the student's own earlier numbers, so an early slip costs only its own "
-        "marks."
-    )
-    command.add_argument("kind", metavar="KIND", help=f"{', '.join(KINDS)}; or a derivation: {', '.join(tasks())}")
-    command.add_argument("--seed", type=int, default=0, help="seed of the numbers (default: 0)")
-    command.add_argument("--size", type=int, default=3, help="size of the matrices, 3 to 5 for most kinds (default: 3)")
-    command.add_argument("--student", default="", metavar="NAME", help="the student: each name gets its own numbers")
-    command.add_argument("--answers", action="store_true", help="add the answer key, on a new page")
-    for name, text in {"html": "a page that prints on A4", "md": "Markdown", "pdf": "a PDF"}.items():
-        command.add_argument(
-            f"--{name}", type=file_to_write, metavar="FILE", help=f"write {text} instead of text on the screen"
-        )
-    command.add_argument(
-        "--form", type=file_to_write, metavar="FILE", help="write a text file to type the answers into"
-    )
-    command.add_argument("--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one per line")
-    command.add_argument(
-        "--out", type=folder_to_write, metavar="DIR", help="with --class: folder for sheets, forms and the key"
-    )
-    command.add_argument("--format", choices=list(FORMATS), default="pdf", help="format of the sheets (default: pdf)")
-    command.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark completed forms")
-    command.add_argument("--json", action="store_true", help="print the sheet, or the marks, as one JSON document")
-    command.add_argument(
-        "--csv", action="store_true", help="with --grade: print a line for each form, for a spreadsheet"
-    )
-    command.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return the exit status."""
+    if options.kind is None:
+        return listed([*KINDS, *tasks()])
     if options.kind in tasks():
         return _derivation(tasks()[options.kind], options)
     if options.kind not in KINDS:

@@ -5,8 +5,9 @@ CHROMIUM names the browser to run, /usr/bin/chromium unless set.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,28 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect, sync_playwright
 
 from minitransformer import layers, ops
-from minitransformer.school.course.worked_example import SCALED, UNSCALED, Example, self_attention
+from minitransformer.school.course.worked_example import SCALED, UNSCALED, self_attention
+from minitransformer.school.course.worked_example import Example as Worked
 from minitransformer.school.show.stepper import Recording, step
+from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.page import to_html
 
 from . import site_server
 
 Open = Callable[..., Page]
 Recordings = dict[str, Recording]
-Files = dict[str, Path]
+Files = Mapping[str, Path]
+Example = Callable[[str], tuple[Recording, Path]]
+
+# Playwright's own list without what only other systems have, which this replaces; and what else each new window
+# would start: processes for menus below the address.
+UNUSED = [
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades", "LensOverlay"),
+    *("HttpsFirstBalancedModeAutoEnable", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"),
+    *("AvoidCorsURLLoaderRestartOnRedirect", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled"),
+    *("PreconnectToSearch", "PreloadTopChromeWebUI"),
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup"),
+]
 
 expect.set_options(timeout=60_000)  # milliseconds: what takes long is the machine
 
@@ -31,7 +45,8 @@ expect.set_options(timeout=60_000)  # milliseconds: what takes long is the machi
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        features = f"--disable-features={','.join(UNUSED)}"
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", features])
         yield browser
         browser.close()
 
@@ -64,7 +79,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
     assert problems == []
 
 
-def record(example: Example, verify: bool = True) -> Recording:
+def record(example: Worked, verify: bool = True) -> Recording:
     arrays = (example.x, example.w_q, example.w_k, example.w_v)
     return step(self_attention, *arrays, scale=example.scale, upstream=example.doutput, verify=verify)
 
@@ -89,12 +104,41 @@ def _encoder() -> layers.Encoder:
 
 @pytest.fixture(scope="session")
 def files(recordings: Recordings, tmp_path_factory: pytest.TempPathFactory) -> Files:
-    folder = tmp_path_factory.mktemp("pages")
-    found = {}
-    for name, recording in recordings.items():
-        found[name] = folder / f"{name}.html"
-        to_html(recording, found[name], bugs=() if name == "encoder" else None)
-    return found
+    return _Pages(recordings, tmp_path_factory.mktemp("pages"))
+
+
+class _Pages(dict[str, Path]):
+    """Pages that are built where a test asks for them."""
+
+    def __init__(self, recordings: Recordings, folder: Path) -> None:
+        self.recordings, self.folder = recordings, folder
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = self.folder / f"{name}.html"
+        to_html(self.recordings[name], self[name], bugs=() if name == "encoder" else None)
+        return self[name]
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
+    """The recording of one of the stepper's examples and its page without mistakes, both made once."""
+    folder = tmp_path_factory.mktemp("examples")
+
+    @functools.cache
+    def example(name: str) -> tuple[Recording, Path]:
+        recording, path = EXAMPLES[name].record(), folder / f"{name}.html"
+        recording.to_html(path, bugs=())
+        return recording, path
+
+    return example
+
+
+@pytest.fixture(scope="session")
+def twelve_layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, path = np.random.default_rng(6), tmp_path_factory.mktemp("pages") / "twelve.html"
+    model = layers.Encoder(12, 32, 4, 64, rng=rng).to(dtype="float64")
+    to_html(step(model, rng.normal(size=(1, 64, 32))), path)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -8,20 +8,16 @@ from pathlib import Path
 import pytest
 
 from minitransformer.school.show.stepper import Recording
-from minitransformer.school.show.stepper.examples import EXAMPLES
 
-from .conftest import Open
+from .conftest import Example, Open
 from .reading import arrives, at, current, go, numbers, shown_steps
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def multi_head(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
-    recording = EXAMPLES["multi-head"].record()
-    path = tmp_path_factory.mktemp("formulas") / "multi-head.html"
-    recording.to_html(path, bugs=())
-    return recording, path
+def multi_head(example: Example) -> tuple[Recording, Path]:
+    return example("multi-head")
 
 
 def test_formulas_come_first_and_the_code_is_one_key_away(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
@@ -119,11 +115,10 @@ def test_formulas_are_in_the_font_of_the_page(open_page: Open, multi_head: tuple
     assert {(font["familyName"], font["isCustomFont"]) for fonts in used for font in fonts} == {("STIX Two Math", True)}
 
 
-def test_a_wide_formula_continues_in_the_next_line(open_page: Open, tmp_path: Path) -> None:
+def test_a_wide_formula_continues_in_the_next_line(open_page: Open, example: Example) -> None:
     """One of flash attention's was 7 pixels high on a telephone, and still had to be scrolled."""
-    recording = EXAMPLES["flash-attention"].record()
-    recording.to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", f"#step={at(recording, 'attend#1.exponentials')}", viewport=PHONE)
+    recording, path = example("flash-attention")
+    page = open_page(path, f"#step={at(recording, 'attend#1.exponentials')}", viewport=PHONE)
     page.evaluate("document.fonts.ready.then(() => null)")
     parts = page.locator("#formula math")
     assert parts.all_text_contents() == [

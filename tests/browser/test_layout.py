@@ -10,10 +10,9 @@ from playwright.sync_api import Page
 
 from minitransformer import layers
 from minitransformer.school.show.stepper import Recording, step
-from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.page import to_html
 
-from .conftest import Files, Open, Recordings
+from .conftest import Example, Files, Open, Recordings
 from .reading import at, go, stops, switch, until
 
 pytestmark = pytest.mark.browser
@@ -43,24 +42,16 @@ def steps_of(recording: Recording) -> list[int]:
     return [step.index for step in stops(recording)]
 
 
-@pytest.mark.parametrize("name", ["attention", "worked", "encoder"])
-def test_the_page_does_not_scroll_into_blank_space(
+@pytest.mark.parametrize("name", ["attention", "worked", pytest.param("encoder", marks=pytest.mark.sweep)])
+def test_a_result_and_what_it_is_computed_from_are_on_one_screen_without_blank_space(
     open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
-    """Hidden captions lay below the window, and made the page longer."""
+    """The finite differences stood between the two, and moved the operands below the edge; hidden captions lay below
+    the window, and made the page longer."""
     page = open_page(files[name], viewport=LAPTOP)
     found = page.evaluate(BELOW, steps_of(recordings[name]))
     assert [(at["step"], at["blank"]) for at in found if at["blank"] > 0] == []
-
-
-@pytest.mark.parametrize("name", ["attention", "worked"])
-def test_a_result_and_what_it_is_computed_from_are_on_one_screen(
-    open_page: Open, recordings: Recordings, files: Files, name: str
-) -> None:
-    """The finite differences stood between the two, and moved the operands below the edge."""
-    page = open_page(files[name], viewport=LAPTOP)
-    found = page.evaluate(BELOW, steps_of(recordings[name]))
-    assert [at["step"] for at in found if at["below"]] == []
+    assert name == "encoder" or [at["step"] for at in found if at["below"]] == []
 
 
 IN_SIGHT = """
@@ -127,15 +118,14 @@ if (now.scrollHeight > now.clientHeight + 1) found.push([before, now.scrollHeigh
 
 
 @pytest.mark.parametrize("name", ["attention", "multi-head"])
-def test_results_and_operands_are_in_sight_together(open_page: Open, tmp_path: Path, name: str) -> None:
+def test_results_and_operands_are_in_sight_together(open_page: Open, example: Example, name: str) -> None:
     """On a laptop the backward pass scrolled: who saw Q no longer saw dK."""
-    recording = EXAMPLES[name].record()
-    recording.to_html(tmp_path / "page.html", bugs=())
-    for height in (768, 741):  # the site has a row more above
-        page = open_page(tmp_path / "page.html", viewport={"width": 1366, "height": height}, reduced_motion="reduce")
-        assert page.evaluate(OUT_OF_SIGHT) == []
-        page.keyboard.press("t")
-        assert page.evaluate(OUT_OF_SIGHT) == []
+    recording, path = example(name)
+    size = {"width": 1366, "height": 741}  # of a laptop, less the row that the site has above
+    page = open_page(path, viewport=size, reduced_motion="reduce")
+    assert page.evaluate(OUT_OF_SIGHT) == []
+    page.keyboard.press("t")
+    assert page.evaluate(OUT_OF_SIGHT) == []
     if name == "multi-head":  # the last step has more results than fit; those of the parameters come when asked for
         results = page.locator("#result .result")
         assert results.count() > 3 and page.locator("#result .result:visible").count() == 1
@@ -157,11 +147,10 @@ found.push([document.querySelector("#formula").textContent, ...cells.map(sizeOf)
 """)
 
 
-@pytest.mark.parametrize("name", ["attention", "multi-head"])
-def test_large_text_makes_no_number_smaller(open_page: Open, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["attention", pytest.param("multi-head", marks=pytest.mark.sweep)])
+def test_large_text_makes_no_number_smaller(open_page: Open, example: Example, name: str) -> None:
     """The numbers of 7 of 14 steps of attention were: 23.2 pixels became 22."""
-    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", viewport=LAPTOP, reduced_motion="reduce")
+    page = open_page(example(name)[1], viewport=LAPTOP, reduced_motion="reduce")
     before = page.evaluate(SIZES)
     page.keyboard.press("t")
     after = page.evaluate(SIZES)
@@ -174,13 +163,19 @@ def test_large_text_makes_no_number_smaller(open_page: Open, tmp_path: Path, nam
     assert larger >= 0.75 * sum(bool(a[1:]) for a in before)  # not only the prose
 
 
-@pytest.mark.parametrize("width", [1366, 1920])
-@pytest.mark.parametrize("name", ["attention", "encoder-layer"])
-def test_large_text_cuts_no_number(open_page: Open, tmp_path: Path, name: str, width: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("attention", 1920),
+        ("encoder-layer", 1366),
+        pytest.param("attention", 1366, marks=pytest.mark.sweep),
+        pytest.param("encoder-layer", 1920, marks=pytest.mark.sweep),
+    ],
+)
+def test_large_text_cuts_no_number(open_page: Open, example: Example, name: str, width: int) -> None:
     """At 1920 pixels, columns of 3 of 14 steps of attention ended beyond the edge, and nothing said so."""
-    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
     size = {"width": width, "height": width * 9 // 16}
-    page = open_page(tmp_path / "page.html", viewport=size, reduced_motion="reduce")
+    page = open_page(example(name)[1], viewport=size, reduced_motion="reduce")
     page.keyboard.press("t")
     assert page.evaluate(CUT) == []
     if name == "attention":
@@ -227,9 +222,14 @@ for (const figure of document.querySelectorAll("#result .matrix, #operands .matr
 """)
 
 
-def test_large_text_shows_long_rows_and_four_heads_of_a_model(open_page: Open, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["attention", pytest.param("decoder layer", marks=pytest.mark.sweep)])
+def test_large_text_shows_long_rows_and_four_heads_of_a_model(open_page: Open, tmp_path: Path, kind: str) -> None:
     """On a laptop rows of 64 numbers scrolled sideways, and four heads stood below each other."""
-    layer = layers.DecoderLayer(64, 4, 32, rng=np.random.default_rng(2)).to(dtype="float64")
+    rng = np.random.default_rng(2)
+    layer = (
+        layers.MultiHeadAttention(64, 4, rng=rng) if kind == "attention" else layers.DecoderLayer(64, 4, 32, rng=rng)
+    )
+    layer.to(dtype="float64")
     x, memory = np.random.default_rng(3).normal(size=(2, 4, 64))
     recording = step(layer, x, memory[:2], limit=16384)
     labels = {"tokens": ["<start>", "zwei", "und", "vierzig"], "memory": ["forty", "two"]}
@@ -522,10 +522,9 @@ found.push({ before, cut, hint: !hint.hidden, list: list.clientHeight, rounded, 
 """)
 
 
-def test_large_text_uses_its_room_and_says_what_is_below(open_page: Open, tmp_path: Path) -> None:
+def test_large_text_uses_its_room_and_says_what_is_below(open_page: Open, example: Example) -> None:
     """A sentence ended under the bar, the formulas had no height, and numbers had two decimals beside a void."""
-    EXAMPLES["multi-head"].record().to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", viewport=LAPTOP, reduced_motion="reduce")
+    page = open_page(example("multi-head")[1], viewport=LAPTOP, reduced_motion="reduce")
     page.keyboard.press("t")
     seen = page.evaluate(SIDE)
     assert len(seen) > 20 and [at for at in seen if at["cut"] != at["hint"] or at["list"] < 100] == []

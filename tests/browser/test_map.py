@@ -10,18 +10,15 @@ from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.steps import Step
 
-from .conftest import Files, Open
+from .conftest import Example, Files, Open
 from .reading import arrives, at, current, go, stops, switch
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def decoder_layer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
-    recording = EXAMPLES["decoder-layer"].record()
-    path = tmp_path_factory.mktemp("map") / "decoder-layer.html"
-    recording.to_html(path, bugs=())
-    return recording, path
+def decoder_layer(example: Example) -> tuple[Recording, Path]:
+    return example("decoder-layer")
 
 
 def runs_in(recording: Recording, step: Step, call: int) -> bool:
@@ -88,11 +85,17 @@ AT_WORK = """
 """
 
 
-@pytest.mark.parametrize("name", ["attention", "worked-example", "multi-head", "encoder-layer"])
-def test_the_box_at_work_is_lit_at_every_step(open_page: Open, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention",
+        "worked-example",
+        *(pytest.param(n, marks=pytest.mark.sweep) for n in ("multi-head", "encoder-layer")),
+    ],
+)
+def test_the_box_at_work_is_lit_at_every_step(open_page: Open, example: Example, name: str) -> None:
     """In the backward pass of attention the title was lit, and of three linear maps at work one."""
-    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
-    found = open_page(tmp_path / "page.html", reduced_motion="reduce").evaluate(AT_WORK)
+    found = open_page(example(name)[1], reduced_motion="reduce").evaluate(AT_WORK)
     whole = [formula for formula, _, is_whole in found if is_whole]
     assert all("(" in formula.split("=")[0] or formula.startswith("return") for formula in whole) and len(whole) < 4
     assert all(lit for _, lit, _ in found)

@@ -141,7 +141,10 @@ def test_dragging_a_value_moves_the_results(open_page: Open, recordings: Recordi
     np.testing.assert_allclose(numbers(page)["scores"], wanted.ravel(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["worked", "unscaled", "attention", "softmax", "layer-norm"])
+@pytest.mark.parametrize(
+    "name",
+    ["worked", "attention", *(pytest.param(n, marks=pytest.mark.sweep) for n in ("unscaled", "softmax", "layer-norm"))],
+)
 def test_inputs_stand_beside_the_results_that_they_move(open_page: Open, files: Files, name: str) -> None:
     """At 1366 x 768 the inputs stood above the results, which began below the edge of the window."""
     page = open_page(files[name], viewport={"width": 1366, "height": 768})

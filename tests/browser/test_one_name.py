@@ -10,7 +10,7 @@ import pytest
 
 from minitransformer.school.show.stepper.examples import EXAMPLES
 
-from .conftest import Open
+from .conftest import Example, Open
 from .reading import go, numbers
 
 pytestmark = pytest.mark.browser
@@ -62,10 +62,9 @@ TOLD = """
 CALLED_OUTSIDE = "#now .result figcaption, #operands figcaption"
 
 
-def test_inside_softmax_a_caption_says_what_attention_calls_it(open_page: Open, tmp_path: Path) -> None:
-    recording = EXAMPLES["attention"].record()
-    recording.to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+def test_inside_softmax_a_caption_says_what_attention_calls_it(open_page: Open, example: Example) -> None:
+    recording, path = example("attention")
+    page = open_page(path, reduced_motion="reduce")
 
     def captions(title: str) -> list[str]:
         go(page, recording.find(title)[0].index)
@@ -78,10 +77,9 @@ def test_inside_softmax_a_caption_says_what_attention_calls_it(open_page: Open, 
     assert captions("attention.dscores") == ["dS", "dA", "A"]
 
 
-def test_the_backward_of_softmax_is_a_formula_of_attention(open_page: Open, tmp_path: Path) -> None:
-    recording = EXAMPLES["attention"].record()
-    recording.to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+def test_the_backward_of_softmax_is_a_formula_of_attention(open_page: Open, example: Example) -> None:
+    recording, path = example("attention")
+    page = open_page(path, reduced_motion="reduce")
     formulas = []
     while page.get_attribute("#next", "aria-disabled") == "false":
         page.keyboard.press("ArrowRight")
@@ -103,11 +101,10 @@ def test_a_title_says_what_differs(open_page: Open, tmp_path: Path) -> None:
         assert len(EXAMPLES[name].title.split()) > 10
 
 
-def test_one_counter_counts_the_steps(open_page: Open, tmp_path: Path) -> None:
+def test_one_counter_counts_the_steps(open_page: Open, example: Example) -> None:
     """The page said 13 of 14 and line 38 / 40, and its links spoke of step 38."""
-    recording = EXAMPLES["attention"].record()
-    recording.to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+    recording, path = example("attention")
+    page = open_page(path, reduced_motion="reduce")
     go(page, recording.find("attention.output")[0].index)
     assert page.inner_text("#shown") == "7 of 14" and page.is_hidden("#counter")
     assert (page.text_content("#live") or "").startswith("Step 7, forward")
@@ -131,7 +128,7 @@ LONG = (
 )
 
 
-@pytest.mark.few(3, slow=0)
+@pytest.mark.few(2, slow=0)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.sweep) if name in LONG else name for name in EXAMPLES]
 )
@@ -147,11 +144,10 @@ def test_a_value_has_the_name_that_its_formula_has(open_page: Open, tmp_path: Pa
         assert "_" not in each["text"] + each.get("note", ""), each
 
 
-def test_weights_have_the_names_that_formulas_give_them(open_page: Open, tmp_path: Path) -> None:
+def test_weights_have_the_names_that_formulas_give_them(open_page: Open, example: Example) -> None:
     """The last step of multi-head attention had dW twice and db twice; those of the keys' bias were 5.55e-17."""
-    recording = EXAMPLES["multi-head"].record()
-    recording.to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+    recording, path = example("multi-head")
+    page = open_page(path, reduced_motion="reduce")
     page.keyboard.press("End")
     told = page.locator("#result .result figcaption").all_text_contents()
     assert [re.sub(r"\d.*", "", text) for text in told] == ["dX", "dWK", "dWV", "dbK", "dbV"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from minitransformer.school.show.stepper.examples import EXAMPLES
 
-from .conftest import Files, Open
+from .conftest import Example, Files, Open
 from .reading import stops, switch
 
 pytestmark = pytest.mark.browser
@@ -34,15 +32,15 @@ TEXTS = """
 PLACES = "h1, h2, #path, #formula, #sentence, #map button, #map .input, figcaption, #formulas, #intro, #question"
 
 
-OFTEN = ("linear-attention", "decoder-layer")
+OFTEN = ("linear-attention", "attention")
 
 
 @pytest.mark.parametrize(
     "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.sweep) for name in EXAMPLES]
 )
-def test_no_step_says_a_private_name_or_an_underscore(open_page: Open, tmp_path: Path, name: str) -> None:
-    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
-    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+def test_no_step_says_a_private_name_or_an_underscore(open_page: Open, example: Example, name: str) -> None:
+    recording, path = example(name)
+    page = open_page(path, reduced_motion="reduce")
     found = page.evaluate(TEXTS, PLACES)
     assert len(found) > 20
     assert [(place, text) for place, text in found if "_" in text] == []
@@ -52,7 +50,7 @@ def test_no_step_says_a_private_name_or_an_underscore(open_page: Open, tmp_path:
     page.click("#list")
     summaries = page.locator("#links summary").all_text_contents()
     assert not [text for text in summaries if "_" in text or "#" in text]
-    assert page.locator("#links a").count() == len(stops(EXAMPLES[name].record()))
+    assert page.locator("#links a").count() == len(stops(recording))
 
 
 def test_a_sentence_has_formulas_not_code(open_page: Open, files: Files) -> None:

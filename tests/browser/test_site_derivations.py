@@ -10,7 +10,7 @@ from .conftest import Open
 pytestmark = pytest.mark.browser
 CODE = "exercises/softmax_backward.html"
 SOFTMAX = "exercises/derive_softmax.html"
-WRONG = "dx_j = sum_i dy_i ∂y_i/∂x_j\n     = sum_i dy_i y_i (δ_ij + y_j)"
+WRONG = f"dx_j = sum_i dy_i ∂y_i/∂x_j{' + 0 y_j' * 20}\n     = sum_i dy_i y_i (δ_ij + y_j)"
 RIGHT = "dx_j = sum_i dy_i y_i (δ_ij - y_j)\n\\mathrm{d}x = y \\odot (dy - y^\\top dy)"
 
 

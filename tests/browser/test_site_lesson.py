@@ -157,7 +157,7 @@ def printed(page: Page) -> None:
     page.wait_for_timeout(100)
 
 
-@pytest.mark.few(9, slow=0)
+@pytest.mark.few(4, slow=0)
 @pytest.mark.parametrize(
     ("path", "chosen"), [*((path, False) for path in PRINTED), *((path, True) for path in PRINTED[::5])]
 )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from .conftest import Open
+from .reading import KEYS
 from .test_site_python import MINUTES
-from .test_tools import KEYS
 
 pytestmark = [pytest.mark.browser, pytest.mark.sweep]
 DONE = "(i) => ['done', 'failed'].includes(document.querySelectorAll('.cell')[i].dataset.state)"
@@ -84,7 +84,7 @@ def test_a_key_of_a_stepper_answers_within_50_ms(visit: Open) -> None:
     rounds = []
     for _ in range(3):
         page.keyboard.press("Home")
-        rounds.append(page.evaluate(KEYS, "ArrowRight"))
+        rounds.append(page.evaluate(KEYS, ["ArrowRight", 60]))
     best = np.min(rounds, axis=0)  # of each press the quickest round: other work on the machine is not ours
     print(f"slowest answer to a key: {best.max():.1f} ms")
     assert best.max() < 50.0

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from formula_reading import computed_at
 
 from minitransformer.check.verify.mistakes import MISTAKES
-from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.expansion import expand
-from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.stops import stops_of
 from minitransformer.school.show.stepper.terms import pretty, readable
 
-from .conftest import Files, Open, Recordings
+from .conftest import Example, Files, Open, Recordings
 from .reading import (
     arrives,
     at,
@@ -106,7 +103,7 @@ CLICKS = """
 """
 
 
-@pytest.mark.parametrize("name", ["worked", "layer-norm", "attention"])
+@pytest.mark.parametrize("name", [pytest.param("worked", marks=pytest.mark.sweep), "layer-norm", "attention"])
 def test_a_clicked_cell_shows_its_expanded_sum_and_lights_what_it_came_from(
     open_page: Open, recordings: Recordings, files: Files, name: str
 ) -> None:
@@ -353,10 +350,9 @@ EVALUATED = """
 
 @pytest.mark.parametrize(("name", "least"), [("flash-attention", 100), ("linear-attention", 100), ("gpt", 800)])
 def test_every_sum_of_the_page_comes_to_the_recorded_number(
-    open_page: Open, tmp_path: Path, name: str, least: int
+    open_page: Open, example: Example, name: str, least: int
 ) -> None:
     """Constants had four digits, and one such as 10⁻⁵ was read as no number."""
-    to_html(EXAMPLES[name].record(), tmp_path / "page.html", bugs=())
-    count, unknown, largest = open_page(tmp_path / "page.html").evaluate(EVALUATED)
+    count, unknown, largest = open_page(example(name)[1]).evaluate(EVALUATED)
     assert count >= least and unknown == 0
     assert largest <= 1e-12

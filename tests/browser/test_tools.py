@@ -15,7 +15,7 @@ from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.sentences.glossary import GLOSSARY
 
 from .conftest import Files, Open, Recordings
-from .reading import FIGURES, at, current, go, stops, until
+from .reading import FIGURES, KEYS, answers_in_time, at, current, go, stops, until
 
 pytestmark = pytest.mark.browser
 
@@ -229,58 +229,37 @@ def test_names_and_tokens_appear_as_text(open_page: Open, tmp_path: Path) -> Non
     assert page.locator("img").count() == 0 and "got in" not in page.title().replace(evil, "")
 
 
-KEYS = """
-async (key) => {
-  const times = [];
-  for (let i = 0; i < 60; i++) {
-    const start = performance.now();
-    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-    document.body.getBoundingClientRect();
-    times.push(performance.now() - start);
-    await new Promise((done) => requestAnimationFrame(done));
-  }
-  return times;
-}
-"""
-
-
 @pytest.mark.parametrize("name", ["worked", "encoder"])
 def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, files: Files, name: str) -> None:
     page = open_page(files[name])
-    rounds = []
-    for _ in range(3):
-        forward = page.evaluate(KEYS, "ArrowRight")
+    back = ["ArrowLeft", 60] if name == "worked" else ["Home", 1]
+
+    def times() -> list[float]:
+        forward = page.evaluate(KEYS, ["ArrowRight", 60])
         assert current(page) > 60
-        rounds.append(forward + page.evaluate(KEYS, "ArrowLeft"))
-    best = np.min(rounds, axis=0)  # of each press the quickest round: other work on the machine is not ours
-    print(f"{name}: slowest {best.max():.1f} ms, median of all {np.median(rounds):.1f} ms")
-    assert best.max() < 100.0
+        return forward + page.evaluate(KEYS, back)
+
+    answers_in_time(times)
 
 
-def twelve_layers(path: Path) -> str:
-    rng = np.random.default_rng(6)
-    model = layers.Encoder(12, 32, 4, 64, rng=rng).to(dtype="float64")
-    return to_html(step(model, rng.normal(size=(1, 64, 32))), path)
+def test_a_key_press_in_twelve_layers_answers_within_a_tenth_of_a_second(open_page: Open, twelve_layers: Path) -> None:
+    assert twelve_layers.stat().st_size < 10e6
+    page = open_page(twelve_layers)
+    assert page.locator("table.partial").count() > 0
 
-
-def test_twelve_layers_give_a_page_of_moderate_size(open_page: Open, tmp_path: Path) -> None:
-    assert len(twelve_layers(tmp_path / "large.html").encode()) < 10e6
-    assert open_page(tmp_path / "large.html").locator("table.partial").count() > 0
-
-
-def test_a_key_press_in_twelve_layers_answers_within_a_tenth_of_a_second(open_page: Open, tmp_path: Path) -> None:
-    twelve_layers(tmp_path / "large.html")
-    page = open_page(tmp_path / "large.html")
-    rounds = []
-    for _ in range(5):
-        rounds.append(page.evaluate(KEYS, "ArrowRight"))
+    def times() -> list[float]:
+        forward = page.evaluate(KEYS, ["ArrowRight", 60])
         assert current(page) > 60
-        rounds[-1] += page.evaluate(KEYS, "End")[:1]
-        page.keyboard.press("Home")
-        assert current(page) == 0
-    best = np.min(rounds, axis=0)  # of each key the quickest round: what else the machine does at the time is not ours
-    print(f"slowest {best.max():.0f} ms, median of all {np.median(rounds):.0f} ms")
-    assert best.max() < 100.0
+        return forward + page.evaluate(KEYS, ["End", 1]) + page.evaluate(KEYS, ["Home", 1])
+
+    answers_in_time(times)
+
+
+def test_one_press_that_is_always_slow_is_found_and_others_now_and_then_are_forgiven() -> None:
+    noisy = iter([[300.0, 50.0], [50.0, 300.0]])
+    answers_in_time(lambda: next(noisy))
+    with pytest.raises(AssertionError, match="press 1 of 2 took 101 ms"):
+        answers_in_time(lambda: [50.0, 101.0])
 
 
 PARTIAL = """

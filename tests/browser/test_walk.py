@@ -5,24 +5,20 @@ The page walks by its own buttons inside one call to the browser, because asking
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Page
 
 from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.examples import EXAMPLES
-from minitransformer.school.show.stepper.page import to_html
 
-from .conftest import Open
+from .conftest import Example, Open
 from .reading import stops, until
 
 pytestmark = pytest.mark.browser
 
 WIDTHS = (390, 1366, 1920)
 LOOKS = ("plain", "large", "dark")
-# Of the same functions as decoder-layer and grouped-attention, which are walked through in each run of the tests.
-LIKE_OTHERS = ("encoder-layer", "multi-head", "qk-norm", "latent-attention")
+OFTEN = ("worked-example", "gru")  # the others in the sweep
 
 # Elements in the way of which nothing may be: wider inside than outside, unless they are made to scroll or are inline.
 CLIPPED = """
@@ -77,16 +73,6 @@ JUMP = f"""
 DRAWN = "document.fonts.ready.then(() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go))))"
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Recording, Path]]:
-    folder = tmp_path_factory.mktemp("walk")
-    found = {}
-    for name, example in EXAMPLES.items():
-        found[name] = example.record(), folder / f"{name}.html"
-        to_html(*found[name], bugs=())
-    return found
-
-
 def look_at(page: Page, width: int, look: str) -> None:
     page.set_viewport_size({"width": width, "height": 768})
     page.emulate_media(media="screen", color_scheme="dark" if look == "dark" else "light")
@@ -111,11 +97,12 @@ def walk(page: Page, recording: Recording) -> None:
     assert page.evaluate(CLIPPED, "#handout") == []
 
 
-@pytest.mark.few(6, slow=0)
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in LIKE_OTHERS])
-def test_nothing_is_clipped(open_page: Open, pages: dict[str, tuple[Recording, Path]], name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.sweep) for name in EXAMPLES]
+)
+def test_nothing_is_clipped(open_page: Open, example: Example, name: str) -> None:
     """Every step on a lecturer's screen, and some of the steps elsewhere."""
-    recording, path = pages[name]
+    recording, path = example(name)
     page = open_page(path)
     look_at(page, 1366, "plain")
     walk(page, recording)
@@ -130,10 +117,9 @@ def test_nothing_is_clipped(open_page: Open, pages: dict[str, tuple[Recording, P
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_nothing_is_clipped_anywhere(
-    open_page: Open, pages: dict[str, tuple[Recording, Path]], name: str, width: int, look: str
-) -> None:
+def test_nothing_is_clipped_anywhere(open_page: Open, example: Example, name: str, width: int, look: str) -> None:
     """The whole product: every step of every example at every width in every look."""
-    page = open_page(pages[name][1])
+    recording, path = example(name)
+    page = open_page(path)
     look_at(page, width, look)
-    walk(page, pages[name][0])
+    walk(page, recording)

@@ -57,7 +57,8 @@ class Checker:
         """The verdicts on all lines of a text."""
         self.known.origin = origin(text)
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
-        lines = [self.line(statement) for statement in statements(text)]
+        found = statements(text)
+        lines = [_used_too_early(self.line(statement), found) for statement in found]
         for line in lines:
             unused = line.verdict == "defines" and line.number in self.unsure.values()
             yield replace(line, verdict="unreadable") if unused else line
@@ -249,6 +250,19 @@ class Checker:
             self.trial.compare(left, other, quick=True).right and self.trial.compare(left, other).right
             for other in slash_readings(right)
         )
+
+
+def _used_too_early(line: Line, found: list[Statement]) -> Line:
+    """The line; if what it lacks is defined further below, it says where."""
+    lacks = re.match(r"(\w+?)(?:_\S+)? is not defined\. ", line.message)
+    begins = re.compile(rf"\s*{lacks[1]}(?:_[^=\s]*)?\s*=") if lacks else None
+    later = next((s.number for s in found if begins and s.number > line.number and begins.match(s.text)), 0)
+    if not lacks or not later:
+        return line
+    told = (
+        f"{lacks[1]} is used here, but line {later} defines it. A definition stands above its use, never in a circle."
+    )
+    return replace(line, message=told)
 
 
 def _is_mathematics(text: str) -> bool:

@@ -18,15 +18,13 @@ from .functions import FUNCTIONS
 from .mending import by_entries, slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .reading import Reader
-from .recognising import TOTAL
+from .recognising import TOTAL, row_of
 from .rewriting import letters_of, put_in, renamed, times
 from .shifting import computed, index_of, indices_of, letters, terms
 from .tree import Delta, Node, Number, Over, Ref, Terms, free, names, written
 from .values import Value
 
-TWO_READINGS = (
-    "a / b c has two readings, (a/b) c and a/(b c), and A ⊙ B C as well; put brackets around the one you mean."
-)
+TWO_READINGS = "This has two readings, as a / b c, A ⊙ B C and cos(a) b have; put brackets around the one you mean."
 
 
 def name_of(defined: Node | None) -> str:
@@ -99,6 +97,10 @@ class Definitions:
         """Define a name that is new; its Ref. None if the left side claims something about known names."""
         name, after = single
         found = self.reader.found(name, after)
+        if found is not None and found[0][0] == name[0].upper() != name[0]:
+            found = None  # s_i = ... defines s, although S is known
+        if after and (capital := row_of(name)) and self.known.rank(name) is None and f"d{capital}" in self.known.given:
+            name = capital if self.known.rank(capital) is None else name  # o_i = ..., where dO is given
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self.side(right, ()))
         if part := self._part_of(name, after, right) or self._entry_of(name, after, right):

@@ -306,7 +306,8 @@ class Draw:
             value = Value(gradient, row=computer.turned and gradient.ndim == 1)
             return computer.entries(value, bottom.indices, runs, bottom.name) if bottom.indices else value
         told = f"∂{written(top, 'factor')}/∂{bottom.name}"
-        if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name):
+        entry = isinstance(top, Ref) and len(top.indices) == self.known.rank(top.name)  # by a row, or the whole array
+        if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name) and not entry:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
         whole = Ref(top.name) if isinstance(top, Ref) else top
         key = (whole, bottom.name, self.only_explicit, computer.rows)
@@ -322,7 +323,7 @@ class Draw:
             self.slopes[key] = Value(slopes.reshape((*slopes.shape[:-1], *below)), labels)
         value = self.slopes[key]
         indices = (*(top.indices if isinstance(top, Ref) else ()), *bottom.indices)
-        if indices and len(indices) != value.rank:
+        if indices and len(indices) != value.rank and not entry:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
         if computer.by_entries_of_x and self.known.jacobians(node):
             return replace(value, array=np.swapaxes(value.array, -1, -2))

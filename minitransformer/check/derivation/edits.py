@@ -194,7 +194,8 @@ class Edits:
     def transposes(self) -> Iterator[Edit]:
         """One factor transposed, or not."""
         for part, way in self.parts:
-            if isinstance(part, Ref) and not part.indices and self.known.rank(part.name) in (1, 2):
+            axes = (self.known.rank(part.name) or 0) - len(part.indices) if isinstance(part, Ref) else 0
+            if isinstance(part, Ref) and (axes == 2 or (axes == 1 and not part.indices)):  # A, and the A_h of a head
                 if way and isinstance(way[-1][0], Transposed):
                     yield Edit(rebuilt(way[:-1], part), is_it(part, way[-1][0]), "transpose", part.name)
                 else:

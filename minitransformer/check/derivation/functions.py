@@ -21,7 +21,7 @@ OVER = {"sum", "prod", "mean", "var", "std", "max", "min", "softmax", "logsumexp
 FUNCTIONS = OVER | set(
     "exp log ln sqrt tanh sigmoid sigm logistic σ relu ReLU gelu GELU silu SiLU softplus sin cos Φ φ erf abs norm "
     "sign sgn diag tr trace "
-    "Tr rowsum colsum rowmean colmean det inv".split()
+    "clip clamp Tr rowsum colsum rowmean colmean det inv".split()
 )
 ALIKE = {"ln": "log", "sigm": "sigmoid", "logistic": "sigmoid", "σ": "sigmoid", "ReLU": "relu", "GELU": "gelu"}
 ALIKE |= {"SiLU": "silu", "sgn": "sign", "trace": "tr", "Tr": "tr", "Softmax": "softmax"}

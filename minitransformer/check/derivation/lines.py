@@ -24,6 +24,10 @@ _LEADING = re.compile(
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\s*[A-Z][A-Za-z ()-]{2,60}:\s+(?=\S)")
+_SAID = re.compile(  # db = sum over n: db_c = ..., or db: db_c = ...
+    r"\s*(?:(?:so|then|and|hence|thus|also)\s+)?"
+    r"(?:\w+\s*=\s*(?:the\s+)?(?:sum|mean|average|product)\s+(?:over|of)\s[^=:]*|(\w+)):\s+(?(1)(?=\1\b|\1_))(?=[^=]*=)"
+)
 _TRAILING = re.compile(
     r"(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
     r"|,\s+(?:we|which|it|this)\s[^=]*$|\s+(?:be|is|denotes?)\s+(?:the|an?)\s[^=]*$"
@@ -200,6 +204,7 @@ class _Splitter:
         """What stands between two signs \\\\: it goes on with what waits, or waits itself."""
         label = _LABEL.match(part)
         part = part[label.end() :] if label and "=" not in label[0] else part
+        part = part[said.end() :] if (said := _SAID.match(part)) else part
         body = _COMMENT.sub("", part).replace("&", " ").strip()
         if body and self.waiting is not None and self._goes_on(self.waiting[1], body):
             self.waiting = (self.waiting[0], _COMMENT.sub("", self.waiting[1]).rstrip() + " " + body)

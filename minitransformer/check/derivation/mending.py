@@ -47,6 +47,22 @@ def tightened(node: Node) -> Node:
     return node
 
 
+def reaching(node: Node) -> Node:
+    """cos (a) b read as cos(a b); the same node if it has no such product."""
+    for name, place, part in list(children(node)):
+        new = reaching(part)
+        if new is not part:
+            node = with_child(node, name, place, new)
+    if isinstance(node, Product):
+        for n, mark in reversed(list(enumerate(node.marks))):
+            function = node.factors[n]
+            if mark == "" and isinstance(function, Call) and len(function.arguments) == 1:
+                inside = replace(function, arguments=(times(function.arguments[0], node.factors[n + 1]),))
+                marks = (*node.marks[:n], *node.marks[n + 1 :])
+                return replace(node, marks=marks, factors=(*node.factors[:n], inside, *node.factors[n + 2 :]))
+    return node
+
+
 def by_entries(node: Node) -> Node:
     """x · y read as x ⊙ y; an equal node if there is no such product."""
     for name, place, part in list(children(node)):
@@ -57,10 +73,10 @@ def by_entries(node: Node) -> Node:
 
 
 def slash_readings(node: Node) -> Iterator[Node]:
-    """a / b c read as a / (b c), a / sum_j b_j c as (a / sum_j b_j) c, and P ⊙ A B as P ⊙ (A B)."""
-    tight = tightened(node)
-    if tight is not node:
-        yield tight
+    """a / b c read as a / (b c), a / sum_j b_j c as (a / sum_j b_j) c, P ⊙ A B as P ⊙ (A B), cos (a) b as cos(a b)."""
+    for other in (tightened(node), reaching(node)):
+        if other is not node:
+            yield other
     for part, way in everywhere(node):
         if isinstance(part, Product):
             for n, mark in enumerate(part.marks):
@@ -104,7 +120,7 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
         for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others(), missing_matrices(edits)):
             if time.monotonic() > until:
                 break
-            if fits(edit.tree) and trial.compare(left, edit.tree).right:
+            if edit.tree != left and fits(edit.tree) and trial.compare(left, edit.tree).right:
                 mistake = _known(trial, left, right, edit)
                 return Repair(edit.question, mistake, _sentence(mistake))
     return Repair()

@@ -24,12 +24,12 @@ _SIGNS = {
     "bigr": "", "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "middle": "", "limits": "", "nolimits": "",
     "displaystyle": "", "textstyle": "", "nonumber": "", "notag": "", "mid": "|", "equiv": "=", "coloneqq": "=",
     "ldots": "…", "dots": "…", "cdots": "…", "star": "*", "infty": "∞", "forall": "∀", "bm": "", "bf": "", "rm": "",
-    "hfill": "", "dagger": "†",
+    "hfill": "", "otimes": "⊙", "dagger": "†",
 }  # fmt: skip
 _FONTS = r"mathrm|operatorname\*?|mathbf|boldsymbol|bm|mathsf|mathit|mathcal|mathscr|mathtt|mathbb|pmb"
 _FONTS += "|textbf|textit|textrm|text|mbox"
 _GROUP = r"\s*(\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}|\\[A-Za-z]+|[^\s\\{}])"
-_PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "•": "·", "∙": "·", "∘": "⊙", "÷": "/",
+_PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "•": "·", "∙": "·", "∘": "⊙", "⊗": "⊙", "÷": "/",
           "∑": " sum ", "Σ_": " sum _", "∏": " prod ",
           "√": " sqrt ", "⊤": "ᵀ", "ϵ": "ε", "ϕ": "φ", "≡": "=", ":=": "=", "≜": "=", "<=": "≤", ">=": "≥", "!=": "≠",
           "𝒟": "D", "ℒ": "L", "@": " "}  # fmt: skip
@@ -108,7 +108,8 @@ def from_latex(text: str) -> str:
         word = match[1]
         if word in _SIGNS:
             return _SIGNS[word]
-        return GREEK[word] + " " if word in GREEK else f" {word} "
+        after = match.string[match.end() : match.end() + 1]
+        return GREEK[word] + " " * (after != "_") if word in GREEK else f" {word} "
 
     text = re.sub(r"\\([A-Za-z]+)", sign, text)
     text = re.sub(r"_\{([^{}]*)\}", lambda m: "_{" + m[1].strip() + "}", text)
@@ -121,7 +122,7 @@ def _below(match: re.Match[str]) -> str:
     return "_{" + inside + "}" if set("+-") & set(inside) else "_" + inside
 
 
-_OVER = r"([a-z](?:[ ,]?[a-z]){0,2}|[a-z]\s*(?:[≤≥≠<>]=?|!=)\s*[a-z])"
+_OVER = r"([a-z](?:[ ,] ?[a-z]\b){1,2}|[a-z]{1,3}|[a-z]\s*(?:[≤≥≠<>]=?|!=)\s*[a-z])"
 
 
 def _over_letters(match: re.Match[str]) -> str:
@@ -135,6 +136,7 @@ def plain(text: str) -> str:
     """A line in the notation of grammar.lark."""
     text = unicodedata.normalize("NFC", from_latex(text))
     text = re.sub("ᵀ|⊤", "ᵀ", text)
+    text = re.sub(r"_\{(\w),?:\}", r"_\1 ", text)  # P_{i:} is row i, and so is P_i
     text = re.sub(rf"(?:[∑Σ]|\bsum\b)(?:\s+over(?:\s+all)?)?\s*{_OVER}(?:\s+of\b)?(?=\s|\()", _over_letters, text)
     text = re.sub(r"δ([a-z]{2})(?![A-Za-z_])", r"δ_\1", text)
     text = re.sub(r"\(d ([^()/]+)\)/\(d ([^()/]+)\)", r"(∂ \1)/(∂ \2)", text)  # dL/dx, with spaces behind d
@@ -146,6 +148,7 @@ def plain(text: str) -> str:
     text = re.sub("[" + "".join(_BELOW) + "]+", _below, text)
     text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)
     text = re.sub(r"\^\(([0-9])\)", r"^\1", text)
+    text = re.sub(r"\|\|([^|]+)\|\|", r"‖\1‖", text)
     text = re.sub(r"‖([^‖]*)‖(_\{?[2F]\}?)?", r" norm(\1)", text)
     text = re.sub(r"\|([^|]*)\|", r" abs(\1)", text)
     text = re.sub(r"𝟙_\{([^{}]*[=<>≤≥≠][^{}]*)\}", r" [\1] ", text)

@@ -7,6 +7,7 @@ decides: is `K (a + b)` a product or a call, is `QK` one name or two, is `W_Q` a
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 from .faults import Fault, Unreadable
@@ -203,10 +204,12 @@ class Reader:
         after = items[n][2].children[1:]
         named = head(items[n + 1][2]) if n + 1 < len(items) else ""
         loss = named if named and self.known.rank(named) == 0 else self.known.loss()
+        if loss is None and named in _LOSSES and self.known.rank(named) is None:
+            loss = "L"  # the one whose gradient by an output is given
         if not after or kind(after[0]) != "SUBSCRIPT" or loss is None:
             raise Unreadable("∇ needs a loss L that the text defines and an array: ∇_W L.")
         following = n + 1
-        if following < len(items) and head(items[following][2]) == loss:
+        if following < len(items) and head(items[following][2]) in (loss, named if loss == "L" else loss):
             following += 1
         return self._after(Partial(Ref(loss), Ref(inner(str(after[0].children[0])))), after[1:]), following
 
@@ -271,6 +274,10 @@ class Reader:
             goes_on = n < len(items) and items[n][0] in ("", "/") and head(items[n][2]) not in FUNCTIONS | {""}
             if name != "sqrt" and goes_on:
                 raise Unreadable(f"{name} a b has two readings; write {name}(a) b, or {name}(a b).")
+        if name in ("clip", "clamp"):
+            if len(arguments) != 3:
+                raise Unreadable(f"{name} takes a number and two bounds: {name}(r, 1 - ε, 1 + ε).")
+            name, arguments = "min", (Call("max", arguments[:2]), arguments[2])
         return self._after(Call(ALIKE.get(name, name), arguments, primes), [*later, *outside]), n
 
     # atoms
@@ -358,10 +365,8 @@ class Reader:
             indices += letters[0] if digits else letters  # W_12 is W_{1,2}
             rest = rest[1:]
         if rank is not None and len(indices) > rank:
-            raise Fault(
-                f"{full} has {rank} {'axis' if rank == 1 else 'axes'}, but {len(indices)} indices stand at "
-                f"{full}_{''.join(indices)}."
-            )
+            axes = "axis" if rank == 1 else "axes"
+            raise Fault(f"{full} has {rank} {axes}, but {len(indices)} indices stand at {full}_{''.join(indices)}.")
         if rank == 0 and rest and kind(rest[0]) == "SUBSCRIPT":
             raise Fault(f"{full} is a number, so it has no index.")
         first = full + "_0"
@@ -383,11 +388,12 @@ class Reader:
         if len(letters) == 1 and not after and (name in self.bound or self.comparing or letters[0] in "ijklmnpqrst"):
             return Place(name)
         told = name + "".join(label_of(part) or "" for part in after[:1])
+        decomposed = unicodedata.normalize("NFD", name)
+        if decomposed[1:] == "\u0304" and self.known.rank(f"d{decomposed[0]}") is not None:
+            raise Unreadable(f"{told} is not defined. Is it d{decomposed[0]}? The gradients of this text have a d.")
         for n in range(1, len(letters)):
             array, indices = "".join(letters[:-n]), "".join(letters[-n:])
             if self.known.rank(array) == n:
                 raise Unreadable(f"{told} is not defined. Is it {array}_{indices}? An index follows an underscore.")
-        raise Unreadable(
-            f"{told} is not defined. Give its shape above, as in `given {name}: (n, d)`, or write what it is: "
-            f"`{told} = ...`."
-        )
+        more = f"Give its shape above, as in `given {name}: (n, d)`, or write what it is: `{told} = ...`."
+        raise Unreadable(f"{told} is not defined. {more}")

@@ -46,7 +46,16 @@ def found(known: Known, name: str, after: list[Any]) -> tuple[str, list[Any]] | 
                 return full + TOTAL, []
             has_index = n < len(after) and kind(after[n]) == "SUBSCRIPT"
             return None if has_index and known.only_size(full) else (full, after[n:])
+    capital = row_of(name)
+    if capital and any(re.fullmatch(r"_[^\W\d]['\w]*", label) for label in labels):
+        again = found(known, capital, after)
+        return again if again and known.rank(again[0]) and again[1] else None
     return None
+
+
+def row_of(name: str) -> str:
+    """The Q of q_i, and the dQ of dq_i: papers write the rows and the entries of an array in small letters."""
+    return name[:-1] + name[-1].upper() if re.fullmatch("d?[a-z]", name) else ""
 
 
 def segments(known: Known, name: str, after: list[Any]) -> list[str] | None:

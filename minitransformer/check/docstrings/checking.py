@@ -48,8 +48,8 @@ class Tried:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is known to be wrong."""
-        return self.verdict not in ("wrong", "follows")
+        """Whether it is right, or left out with a reason."""
+        return self.verdict not in ("wrong", "follows", "unreadable")
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,12 @@ def _only_op(module: str) -> str:
 def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
     path = _files()[about.module].relative_to(_PACKAGE).as_posix()
     text = "\n".join(equation for _, equation in found)
+    for name, function in about.maps:
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?=\()", function, text)
     for old, new in about.renamed:
-        text = re.sub(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_ᵀ]|_\w+\(|\()", rf"\1{new}", text)
+        text, count = re.subn(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_ᵀ]|_\w+\(|\()", rf"\1{new}", text)
+        if not count and not about.op:  # of an op it may be an argument
+            raise ValueError(f"derivations.txt: {about.module} has no {old!r} to read as {new!r}")
     op = _ops_of(about.module).get(about.op) if about.op else None
     if about.op and op is None:
         raise ValueError(f"derivations.txt: {about.module} has no op {about.op!r}")
@@ -246,7 +250,11 @@ class Shown:
             arguments = {name: draw.values[self.names[name]].array.real.astype(float) for name in self.inputs}
             numbers = {name: float(draw.values[written].array.real) for name, written in self.numbers.items()}
             ids = {name: draw.values[array].array.argmax(axis=-1) for array, name in self.about.one_hot.items()}
-            y, backward = self.op(**arguments, **numbers, **ids)
+            try:
+                y, backward = self.op(**arguments, **numbers, **ids)
+            except (TypeError, ValueError) as problem:
+                told = f"{self.op.__name__} cannot be called with what the docstring names: {problem}"
+                return [Tried(number, self.op.__name__, "wrong", told)]
             output = self.names[self.output]
             gradients = backward(draw.values[f"d{output}"].array.real.astype(float))
             gradients = gradients if isinstance(gradients, tuple) else (gradients,)

@@ -1,6 +1,7 @@
 """From a docstring to its equations, and from a file derivations.txt to what is said about them.
 
-An equation stands on an indented line and has a sign = between spaces. Two spaces or more end it:
+An equation stands on an indented line and has a sign = between spaces. Two spaces or more end it; a line
+that begins with + or - goes on with it:
 
     scores  = scale · q kᵀ            (T_q, T_k)
 """
@@ -17,17 +18,23 @@ from ...core.arrays import rooms
 
 _OPERATORS = "=+-−*/·⊙"
 _EQUATION = re.compile(r"\s{4,}.*\s\+?=\s")
+_GOES_ON = re.compile(r"\s{6,}[+-] ")
 
 
 def equations(path: Path) -> list[tuple[int, str]]:
     """The equations in the docstring of a file, each with the number of its line."""
     source = path.read_text(encoding="utf-8")
     docstring = source.split('"""', 2)[1] if source.startswith('"""') else ""  # ast.parse of all files takes a second
-    return [
-        (number, _without_remarks(line))
-        for number, line in enumerate(docstring.split("\n"), 1)
-        if _EQUATION.match(line)
-    ]
+    found: list[tuple[int, str]] = []
+    last = 0
+    for number, line in enumerate(docstring.split("\n"), 1):
+        if found and number == last + 1 and _GOES_ON.match(line):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+            last = number
+        elif _EQUATION.match(line):
+            found.append((number, _without_remarks(line)))
+            last = number
+    return found
 
 
 def _without_remarks(line: str) -> str:
@@ -54,10 +61,12 @@ class Notes:
     begins: str = ""  # the first equation of the passage begins with this text
     before: list[str] = field(default_factory=list)  # lines for the checker, such as `given m: (T_q, T_k)`
     renamed: list[tuple[str, str]] = field(default_factory=list)
+    maps: list[tuple[str, str]] = field(default_factory=list)
     dots: str = ""  # the size that `...` stands for in the op's declaration
     ones: list[str] = field(default_factory=list)  # arrays that the op takes as all ones
     one_hot: dict[str, str] = field(default_factory=dict)  # an array, and the argument with the ids that it stands for
     after: list[str] = field(default_factory=list)  # lines for the checker below the passage
+    said: list[str] = field(default_factory=list)  # equations within its sentences
     left_out: dict[str, str] = field(default_factory=dict)  # how the equation begins, and why it is not tried
 
 
@@ -69,10 +78,12 @@ def notes() -> dict[str, list[Notes]]:
     from scores =                       it begins with this equation
     given m: (T_q, T_k)                 anything else that `verify.derivation` reads, before the passage
     read loss as L                      a name that means something else in the notation
+    map norm as tanh, f as σ            functions that may be any, and those as which they are tried
     dots N                              what `...` is in the declaration
     ones m                              an array that the op takes as ones
     one-hot O for ids                   an array that the op takes as ids
     after y = relu(x)                   what `verify.derivation` reads below the passage
+    said dA = dC Bᵀ                     an equation within a sentence of the docstring, tried below the passage
     leave out y = concat(...): why      the beginning of an equation that is not tried
     """
     found: dict[str, list[Notes]] = {}
@@ -93,12 +104,16 @@ def _note(passage: Notes, line: str) -> None:
         passage.begins = rest
     elif word == "read" and (pair := re.fullmatch(r"(.+) as (.+)", rest)):
         passage.renamed.append((pair[1], pair[2]))
+    elif word == "map":
+        passage.maps += re.findall(r"(\w+) as (\w+)", rest)
     elif word == "dots":
         passage.dots = rest
     elif word == "ones":
         passage.ones += rest.split()
     elif word == "after":
         passage.after.append(rest)
+    elif word == "said":
+        passage.said += rest.split("; ")
     elif line.startswith("one-hot ") and (pair := re.fullmatch(r"one-hot (\w+) for (\w+)", line)):
         passage.one_hot[pair[1]] = pair[2]
     elif line.startswith("leave out ") and (pair := re.fullmatch(r"leave out (.+?): (.+)", line)):
@@ -111,9 +126,20 @@ def passages(path: Path, about: list[Notes]) -> Iterator[tuple[Notes, list[tuple
     """The passages of a docstring, each with its equations. A docstring without notes is one passage."""
     found = equations(path)
     starts = [next((n for n, (_, text) in enumerate(found) if text.startswith(each.begins)), None) for each in about]
-    for each, start in zip(about, starts, strict=True):
-        if start is None:
-            raise ValueError(f"derivations.txt: {each.module} has no equation that begins with {each.begins!r}")
+    for each, start, later in zip(about, starts, [*starts[1:], len(found)], strict=True):
+        if start is None or later is None or start >= later:
+            raise ValueError(f"derivations.txt: {each.module} has no equation that begins with {each.begins!r} there")
+    if starts[0]:
+        raise ValueError(f"derivations.txt: {about[0].module} begins before {about[0].begins!r}")
     for n, each in enumerate(about):
         end = starts[n + 1] if n + 1 < len(about) else None
-        yield each, found[starts[n] : end]
+        yield each, found[starts[n] : end] + [(_line_of(path, text), text) for text in each.said]
+
+
+def _line_of(path: Path, text: str) -> int:
+    """The line of a file on which an equation stands within a sentence."""
+    lines = path.read_text(encoding="utf-8").split('"""', 2)[1].split("\n")
+    number = next((number for number, line in enumerate(lines, 1) if text in line), 0)
+    if not number:
+        raise ValueError(f"derivations.txt: {path.name} does not say {text!r}")
+    return number

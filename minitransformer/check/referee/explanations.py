@@ -33,9 +33,10 @@ class Candidate:
         ]
         self.by_design = any(one is not trial.found for one, trial in zip(found, trials, strict=True))
         self.comparisons = [Comparison(one, y, f) for one, y in zip(found, self.right, strict=True)]
-        self.differing = tuple(dict.fromkeys(name for one in self.comparisons for name in one.differing()))
-        if self.differing and self.distance < SINGLE_INSIDE:
-            self.differing = ()
+        far = {name for one in self.comparisons for name in one.differing() if one.farthest(name) >= SINGLE_INSIDE}
+        self.differing = tuple(
+            dict.fromkeys(name for one in self.comparisons for name in one.differing() if name in far)
+        )
 
     def around(self, op: Op) -> Op:
         """The op as f is called."""

@@ -122,6 +122,10 @@ class Comparison:
         names = [name for name in {**self.right, **self.found} if not self.alike(name)]
         return [name for name in names if not name.endswith(AGAIN) or name.removesuffix(AGAIN) not in names]
 
+    def farthest(self, name: str) -> float:
+        """How far this result is from the right one, for either upstream gradient."""
+        return max(self.distance(each, self.right) for each in (name, name.removesuffix(AGAIN) + AGAIN))
+
     def explained_by(self, others: Results, name: str) -> bool:
         """Whether a mistake agrees with f in this result, and is far nearer to f than the right op is."""
         enough = max(self.tolerance, SINGLE_INSIDE)

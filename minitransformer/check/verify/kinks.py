@@ -28,7 +28,7 @@ from .report import Row
 from .slopes import Around, Slope, Verdict, constant, scale_of
 
 _NEARBY = 96  # random points beside a kink
-_HALF_CIRCLES = 3
+_HALF_CIRCLES, _AGREE = 9, 3
 _ON_EACH = (33, 257)  # points: a few first, because most slopes are far inside the bounds
 _BLOCKS = 256  # directions, each of some entries, that look for what is smooth in an array with kinks
 
@@ -211,19 +211,25 @@ def _nearby(how: Judge, around: Around, hand: float, direction: np.ndarray, kink
 
 
 def _one_by_one(how: Judge, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict | None:
-    """Whether `hand` is possible if each kink takes a slope by itself; None if the kinks depend on each other."""
+    """Whether `hand` is possible if each kink takes a slope by itself; None if the kinks depend on each other.
+
+    Kinks that a half circle crosses in one step may hide each other, which makes its bounds too narrow. So the widest
+    of several must agree.
+    """
     aside = direction * np.sign(kinks.bends)
     aside = aside / (np.linalg.norm(aside) or 1.0)
-    starts = [aside if aside.any() else _beside(how, kinks), *(_beside(how, kinks) for _ in range(_HALF_CIRCLES - 1))]
-    tops = [_beside(how, kinks) for _ in starts]
     for points in _ON_EACH:
-        bounds = np.array([_bounds(how, around, direction, *ends, points) for ends in zip(starts, tops, strict=True)])
-        lowest, highest = bounds.mean(axis=0)
-        if np.ptp(bounds, axis=0).max() > 0.25 * (highest - lowest):
-            continue
-        nearest = min(max(hand, lowest), highest)
-        if lowest <= hand <= highest or how.agrees(hand, nearest, around):
-            return Verdict(nearest, True, True)
+        bounds: list[tuple[float, float]] = []
+        for i in range(_HALF_CIRCLES):
+            start = aside if i == 0 and aside.any() else _beside(how, kinks)
+            bounds.append(_bounds(how, around, direction, start, _beside(how, kinks), points))
+            widest = np.array(sorted(bounds, key=lambda ends: ends[0] - ends[1])[:_AGREE])
+            lowest, highest = widest.mean(axis=0)
+            if len(widest) < _AGREE or np.ptp(widest, axis=0).max() > 0.25 * (highest - lowest):
+                continue
+            nearest = min(max(hand, lowest), highest)
+            if lowest <= hand <= highest or how.agrees(hand, nearest, around):
+                return Verdict(nearest, True, True)
     return None
 
 
@@ -252,7 +258,9 @@ def _bounds(
 
 
 def _beside(how: Judge, kinks: Kinks) -> np.ndarray:
-    """A random direction of length 1 that moves the entries at kinks."""
-    place = how.rng.normal(size=kinks.hand.shape) * scale_of(kinks.value) * (kinks.bends != 0.0)
-    found: np.ndarray = place / (np.linalg.norm(place) or 1.0)
-    return found
+    """A random direction that moves each entry at a kink by about 1, however many these are.
+
+    If they shared a length of 1, many would stay so near to their kinks that a step crosses several at once.
+    """
+    place: np.ndarray = how.rng.normal(size=kinks.hand.shape) * scale_of(kinks.value) * (kinks.bends != 0.0)
+    return place

@@ -6,7 +6,7 @@ is added to the score of query i and key j in head h (section 3): the farther a 
 is added to any vector. A distance longer than any in training simply continues the line. The paper's slopes are a
 geometric sequence, so some heads look far and others near:
 
-    m_h = 2^(-8 h / H),    h = 1, ..., H    (another rule where H is not a power of two: see `paper_slopes`)
+    m_h = 2^(-8 h / H)      for h from 1 to H; where H is not a power of two, another rule: see `paper_slopes`
 
 Backward. The paper keeps the slopes fixed, but they can be learned. m_h occurs in every score of its head, so
 

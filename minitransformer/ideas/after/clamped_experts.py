@@ -1,11 +1,14 @@
 """Experts with a clamped gate. gpt-oss (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.2).
 
-    gate, up = x W_1 + b_1, alternating along the last axis;   gate' = min(gate, limit);   up' = up within ±limit
-    y        = (gate' σ(alpha · gate') · (up' + 1)) W_2 + b_2
+    gate' = min(gate, limit),   up' = max(-limit, min(up, limit))
+    share = σ(alpha · gate'),   s = gate' ∘ share,   h = s ∘ (up' + 1)
+    y     = h W_2 + b_2
 
-Backward. y = s (u + 1) with s = gate' σ and u = up'. By the product rule ds = dy (u + 1) and du = dy s. With σ' =
-alpha σ (1 - σ), dgate' = ds (σ + gate' alpha σ (1 - σ)). A small change of a number beyond its limit has no effect on
-the clamped number, so its gradient is 0.
+where gate and up are the entries of x W_1 + b_1 in turn. Backward, by the product rule,
+
+    ds    = dh ∘ (up' + 1),     dup' = dh ∘ s,     dgate' = ds ∘ (share + alpha · gate' ∘ share ∘ (1 - share))
+
+A small change of a number beyond its limit has no effect on the clamped number, so its gradient is 0.
 """
 
 from __future__ import annotations

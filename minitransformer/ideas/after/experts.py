@@ -4,7 +4,7 @@ Gates. Shazeer et al. 2017, "Outrageously Large Neural Networks", equations 3 an
 2024, "Mixtral of Experts", section 2.1. A token has a score for each of E experts. The k with the largest scores are
 chosen, and only they share the weight:
 
-    gates_i = exp(logits_i) / sum over chosen j of exp(logits_j)    for chosen i, and 0 for the others
+    gates_i = chosen_i exp(logits_i) / sum_j chosen_j exp(logits_j)     chosen_i: 1 for a chosen expert, else 0
 
 This is the softmax of all E scores, rescaled so that the chosen ones sum to one. The choice itself has no gradient: a
 small change of the scores does not change it. Over the chosen experts this is a softmax, so
@@ -17,13 +17,13 @@ ideas/after/routing has this and other ways.
 
 Load balance. Fedus et al. 2021, "Switch Transformers", equations 4 to 6. Of N tokens
 
-    p = softmax(logits),     P_i = mean_n p_ni,     f_i = (tokens that chose expert i) / N
+    p = softmax(logits),     P_i = mean_n p_ni,     f_i = mean_n chosen_ni
     loss = E · sum_i f_i P_i
 
 with the softmax over all E. The f_i sum to k. If they are all equal, the loss is k; if experts with larger f_i also
 have larger P_i, the loss is larger. f is a count and has no gradient, but P has one. So the p of token n gets
 
-    dp_ni = dloss · E · f_i / N
+    dp = (dloss · E / N) 𝟏 fᵀ          𝟏 holds N ones: all tokens get the same
 
 which pushes tokens away from busy experts, through the softmax.
 

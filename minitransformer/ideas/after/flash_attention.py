@@ -1,14 +1,14 @@
 """Flash attention. Dao et al. 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention ...", and Dao 2023.
 
 The result is that of attention.py, but the T_q × T_k scores never exist all at once. They are computed tile by tile:
+a tile of queries meets one tile of keys after the other, and keeps for each query, of its scores s so far,
 
-    a tile of queries   meets one tile of keys after the other, and keeps for each query
-    m = the largest score so far,   l = sum of exp(score - m),   o = sum of exp(score - m) · value
+    m = max_j s_j,    l = sum_j e^(s_j - m),    o = sum_j e^(s_j - m) v_j
 
 Online softmax (2022, section 3.1). If the next tile holds a larger score, m becomes m'. The sums so far used m, so they
-are too large by a known factor. They are corrected, and the new tile is added:
+are too large by a known factor. They are corrected, and the new tile is added, with scores t and values u:
 
-    m' = max(m, largest of s),    l' = e^(m - m') l + sum_j e^(s_j - m'),    o' = e^(m - m') o + sum_j e^(s_j - m') v_j
+    m' = max(m, max_j t_j),    l' = e^(m - m') l + sum_j e^(t_j - m'),    o' = e^(m - m') o + sum_j e^(t_j - m') u_j
 
 After the last tile the output is o / l, and L = m + log l is kept: one number for each query (2023, section 3.1).
 
@@ -87,9 +87,9 @@ def flash_attention(
     def joined() -> tuple[Array, Array]:
         found, logs = xp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), xp.zeros_like(q[..., :1])
         for rows in _tiles(t_q, tile):
-            rows_found, rows_logs = attend(rows)
-            found[..., rows, :] = rows_found
-            logs[..., rows, :] = rows_logs
+            tile_found, tile_logs = attend(rows)
+            found[..., rows, :] = tile_found
+            logs[..., rows, :] = tile_logs
         return found, logs
 
     output, log_sums = joined()

@@ -2,7 +2,7 @@
 
 There are fewer heads of keys and values than of queries: G shared heads, each for n = H / G consecutive query heads:
 
-    repeat:  (..., G, T, d) -> (..., G·n, T, d)     y[g·n + i] = x[g],  i = 0, ..., n - 1
+    repeat:  (..., G, T, d) -> (..., G·n, T, d)     head g·n + i of y is head g of x, for i from 0 to n - 1
 
 A shared head is used n times, so its gradient is a sum of n terms: dx[g] = sum_i dy[g·n + i]. With one shared head,
 G = 1, this is multi-query attention (Shazeer 2019).

@@ -2,14 +2,15 @@
 
 For each token the keys and values of all heads come from one narrow vector, the latent c (equations 9 to 11):
 
-    c = norm(x W_DKV)                    (T, d_c), with d_c far below 2·H·d
-    k_h = c W_UK[h],   v_h = c W_UV[h]   (T, d)
+    c = norm(x W_DKV)                (T, d_c), with d_c far below 2·H·d
+    k_h = c W_UK_h,   v_h = c W_UV_h   (T, d)
 
 so a cache needs to hold only c. A rotation of k_h would stand between W_UK and the query, so W_UK could not be merged
 into the query's map. So positions get separate numbers: a rotated key that all heads share, and a rotated part of each
 query (equations 14 to 19):
 
-    k_h = (c W_UK[h], rotary(x W_KR)),   q_h = (x W_Q[h], rotary(x W_QR[h])),   head_h = attention(q_h, k_h, v_h)
+    q_h = x W_Q_h,    r_h = rotary(x W_QR_h),    s = rotary(x W_KR)
+    head_h = softmax(scale · (q_h k_hᵀ + r_h sᵀ)) v_h
 
 with scores scaled by 1/√(d + d_R). The cache holds d_c + d_R numbers for each token, in place of 2·H·d.
 

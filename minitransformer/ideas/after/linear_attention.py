@@ -3,7 +3,8 @@
 Softmax attention weights a value by exp(q·k). If the weight is instead a product of features, φ(q)·φ(k), the sum over
 the keys can be computed before any query is known:
 
-    S_i = S_{i-1} + φ(k_i) v_iᵀ,     z_i = z_{i-1} + φ(k_i),     φ(x) = elu(x) + 1 = x + 1 for x > 0, else exp(x)
+    φ(x) = max(x, 0) + exp(min(x, 0))                 elu(x) + 1
+    S_i = S_{i-1} + φ(k_i) v_iᵀ,     z_i = z_{i-1} + φ(k_i)
 
     output_i = (sum_{j≤i} (φ(q_i)·φ(k_j)) v_j) / (sum_{j≤i} φ(q_i)·φ(k_j)) = (φ(q_i)ᵀ S_i) / (φ(q_i)ᵀ z_i)
 

@@ -4,7 +4,7 @@ Each position attends to positions at most r away. attention.py with a mask comp
 of them. Here most are never computed. The sequence is cut into blocks of r positions. The queries of a block see the
 keys of their own block and of its neighbours, which contain every position at most r away.
 
-    keys     | k0 k1 k2 | k3 k4 k5 | k6 k7 k8 |          r = 3
+    keys     | k0 k1 k2 | k3 k4 k5 | k6 k7 k8 |          r is 3
     queries             | q3 q4 q5 |                     see k0 ... k8, and of these q3 may use k0 ... k6
 
 That is T/r blocks of r × 3r scores: 3·r·T in place of T², each a product of width d, so O(r·T·d). A mask hides keys in

@@ -3,9 +3,9 @@ hidden layers in neural networks"; step sizes from Liu et al. 2025, "Muon is Sca
 
 For a matrix W (m, n) with gradient G:
 
-    M = μ M + (1 - μ) G                     momentum
-    O = orthogonal(μ M + (1 - μ) G)         Nesterov: one step of the momentum ahead
-    W = W - η (0.2 √max(m, n) O + λ W)
+    M' = μ M + (1 - μ) G                     momentum
+    O  = orthogonal(μ M' + (1 - μ) G)        Nesterov: one step of the momentum ahead
+    W' = W - η (0.2 √max(m, n) O + λ W)
 
 If a matrix has the singular value decomposition U S Vᵀ, the nearest matrix with orthonormal rows or columns is U Vᵀ.
 All its singular values are 1, so weak directions move as far as strong ones. The entries of U Vᵀ have a root mean

@@ -3,7 +3,7 @@
 `layer_norm` normalises over the last axis. Where a layer's units fill several axes, such as the heads of one position,
 these axes are merged first:
 
-    y = layer_norm(x, γ and β with their last axes merged)     reshaped to x's shape
+    y: layer_norm(x, γ and β with their last axes merged), reshaped to x's shape
 
 There are as many of these axes as γ has. Backward is that of the norm over one axis, and reshapes dx and dγ likewise.
 """

@@ -1,7 +1,7 @@
 """Norms of queries and keys, in the socket `turn`. Henry et al. 2020, "Query-Key Normalization ..."; with RMSNorm and a
 learned gain as in Qwen3 (Yang et al. 2025).
 
-    turn = norm(heads), or rotary(norm(heads))
+    turn: norm(heads), or rotary(norm(heads))
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each output is a linear map of k inputs that lie `dilation` positions apart:
 
-    y_t = b + sum_j x_{t + j·dilation - before} W_j,    j = 0, ..., k - 1
+    y_t = b + sum_j x_{t + j·dilation - before} W_j      j from 0 to k - 1
 
 where an x outside the sequence is 0. In a centred window, before = (k - 1)/2 · dilation: as many inputs to the left as
 to the right. In a causal one, before = (k - 1) · dilation: the last input is x_t itself, and none lies ahead.
@@ -15,7 +15,7 @@ x_{t - before + dilation}, ...) of width k·D_in, and the W_j are stacked into o
 Backward: dw = dy Wᵀ, dW = wᵀ dy and db as in linear.py. Each x_s lies in up to k windows, at a different place in each,
 so its gradient is a sum over them:
 
-    dx_s = sum_j dw_{s + before - j·dilation, place j}
+    dx_s = sum_j dw_{s + before - j·dilation, j}        dw_tj: the part of dw_t at place j
 
 One layer sees k positions; n layers of kernel k with dilations 1, k, k², ... see kⁿ (van den Oord et al. 2016,
 "WaveNet", section 2.1), so log_k(T) layers connect any two of T positions.

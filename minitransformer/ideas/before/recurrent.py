@@ -10,13 +10,13 @@ Plain, Elman 1990, "Finding Structure in Time":
 
 LSTM, Hochreiter and Schmidhuber 1997; forget gate, Gers et al. 2000. The state is the hidden state next to the cell:
 
-    i, f, g, o = inputs + h W               four vectors side by side
+    i, f, g, o: inputs + h W                four vectors side by side
     c' = σ(f) * c + σ(i) * tanh(g)          forget some of the cell, write some of the candidate
     h' = σ(o) * tanh(c')                    show some of the cell
 
 GRU, Cho et al. 2014, with the reset after the product, as in most libraries:
 
-    r, z, n = h W + b                       to which the inputs are added:
+    r, z, n: h W + b                        to which the inputs are added:
     g  = tanh(inputs_n + σ(inputs_r + r) * n)           the candidate
     h' = (1 - z') * g + z' * h,   z' = σ(inputs_z + z)  a mean of the candidate and the old state
 

@@ -1,9 +1,9 @@
 """The recurrent encoder-decoder, with and without attention: the model that the Transformer replaced.
 
-    memory = a stack of layers that read the source both ways
+    memory: a stack of layers that read the source both ways
     s_0    = tanh(memory_1 W)                        for each layer of the decoder
-    h      = a stack of layers that read the target, starting from s_0
-    y      = h, or tanh((context, h) W_c)            with attention to the memory; see layers/alignment.py
+    h:      a stack of layers that read the target, starting from s_0
+    y:      h, or tanh((context, h) W_c)            with attention to the memory; see layers/alignment.py
     logits = y tableᵀ
 
 Sutskever et al. 2014 pass one vector of fixed size to the decoder, for a source of any length. Here it is the memory's

@@ -1,7 +1,7 @@
 """The decoder of today, built from what its family hands in. A recipe says what differs, and reads top to bottom.
 
     x = table[ids] · scale
-    x = residual(attention(mix(i), turn(i))), residual(feed_forward(i))   for each layer i
+    then residual(attention(mix(i), turn(i))), residual(feed_forward(i)) for each layer i
     logits = norm(x) outputᵀ
 
 Attention has shared key heads and no positions but those that its turn gives. Everything that a family does not hand in

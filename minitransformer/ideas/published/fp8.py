@@ -1,6 +1,6 @@
 """Numbers of 8 bits with a scale for each block, as DeepSeek-V3 is published: DeepSeek-AI 2024, section 3.3.
 
-    value[i, j] = e4m3[i, j] · scale[i // 128, j // 128]
+    value[i, j]:  e4m3[i, j] · scale[i // 128, j // 128]
 
 e4m3 has one bit for the sign, four for the exponent and three for the mantissa (Micikevicius et al. 2022, "FP8 Formats
 for Deep Learning", section 3): ±2^(e-7) · (1 + m/8), or where e is 0, ±2^-6 · m/8. Of its 256 patterns two are NaN, and

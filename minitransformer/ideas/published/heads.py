@@ -4,7 +4,7 @@
 
     classes of tokens    logits (B, T, n_classes)     cross-entropy of each token's class
     an answer            logits (B, T, 2)             its start and its end: two softmaxes over all places
-    replaced tokens      logits (B, T)                p = σ(logit); σ is the second of softmax([0, logit])
+    replaced tokens      logits (B, T)                p = σ(logit), the second entry of softmax([0, logit])
 
 Devlin et al. 2019, "BERT", section 4.2 has the answer, section 5.3 the classes; Clark et al. 2020, "ELECTRA", the last.
 A decoder is read as such a body with its layers causal; its last token has seen the whole text.

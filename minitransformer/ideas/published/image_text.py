@@ -1,7 +1,7 @@
 """Pictures and texts in one space. Radford et al. 2021, "Learning Transferable Visual Models From Natural ...".
 
-    x_i = (norm(encoder(embed(picture_i))_0)) W_image           from the class token
-    z_j = (norm(encoder(embed(text_j)))_end) W_text             from the token that ends the text; causal attention
+    x_i:  (norm(encoder(embed(picture_i))_0)) W_image           from the class token
+    z_j:  (norm(encoder(embed(text_j)))_end) W_text             from the token that ends the text; causal attention
     logits_ij = e^log_scale · cosine(x_i, z_j)
 
 Which text fits a picture is the largest logit of its row. ideas/after/contrastive has the loss.

@@ -1,6 +1,6 @@
 """Encoders of images: they read a picture as a sequence of patches. Dosovitskiy et al. 2020, "An Image is Worth ...".
 
-    hidden = encoder(embed(pixels))               a vector for the class token, then one for each patch
+    hidden: encoder(embed(pixels))               a vector for the class token, then one for each patch
     pooled = tanh(hidden_0 W + b)                 a vector for the picture
     classifier:  logits = hidden_0 V + d
 

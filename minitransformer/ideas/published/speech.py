@@ -1,7 +1,8 @@
 """Speech to text: the Transformer, with another embedding of the source. Radford et al. 2022, "Robust Speech ...".
 
-    memory = encoder(front_end(features))
-    logits = decoder(embed(target), memory) tableᵀ
+    memory: encoder(front_end(features))
+    hidden: decoder(embed(target), memory)
+    logits = hidden tableᵀ
 
 The source is sound, as a logarithm of how loud each of some pitches is, a hundred times a second. The front end, two
 convolutions over time, halves their number: ideas/after/front_end. All else is the Transformer's.

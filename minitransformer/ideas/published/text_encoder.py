@@ -1,6 +1,6 @@
 """Text encoders: they read a whole text at once and describe it. Devlin et al. 2019, "BERT".
 
-    hidden = encoder(embed(ids))                                          a vector for each token
+    hidden: encoder(embed(ids))                                          a vector for each token
     pooled = f(hidden_0 W + b)                                            a vector for the text, from its first token
     masked-language model:  logits = norm(f(hidden W + b)) tableᵀ + c      which token is behind each mask
     classifier:             logits = pooled V + d                         which class the text has

@@ -1,7 +1,7 @@
 """An encoder and a decoder that read one text, for a head on the decoder: Lewis et al. 2020, "BART", section 3.
 
-    memory = encoder(embed(ids))
-    hidden = decoder(embed(start, ids_1, ..., ids_{T-1}), memory)      place t has read ids_1 ... ids_{t-1}, and memory
+    memory: encoder(embed(ids))
+    hidden: decoder(embed(start, ids_1, ..., ids_{T-1}), memory)      place t has read ids_1 ... ids_{t-1}, and memory
 
 The decoder gets the text one place later. A class is decided by its last real token, an answer by all; see heads.py.
 In mBART the last real token names the language: it is the start, and the class is decided by the end of the text.

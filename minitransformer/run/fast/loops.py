@@ -43,8 +43,9 @@ SOURCES = (  # the files whose code becomes machine code
     "phases.py",
     "tail.py",
     "weights.py",
+    "../../ideas/published/packing.py",
 )
-STAMP = hashlib.sha256(b"".join(Path(__file__).with_name(name).read_bytes() for name in SOURCES)).hexdigest()
+STAMP = hashlib.sha256(b"".join((Path(__file__).parent / name).read_bytes() for name in SOURCES)).hexdigest()
 
 # With NUMBA_BOUNDSCHECK=1 Numba checks every index, and the loops check every array whose address they pass on.
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]

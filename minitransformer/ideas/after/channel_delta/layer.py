@@ -2,9 +2,9 @@
 
 It is Gated DeltaNet (ideas/after/gated_delta_net/layer.py) with as many heads of keys as of values, and three changes:
 
-    decay = -e^{log_rate} softplus(narrow(x) + shift)     one number for each channel of a head, and not for the head
-    y     = (norm(heads) ∘ σ(narrow(x))) W_O              the gate is a sigmoid
-    narrow(x) = (x W_1) W_2                               both maps pass through a vector as wide as one head
+    narrow = (x W_1) W_2                               each of two maps passes through a vector as wide as one head
+    decay  = -e^{log_rate} ∘ softplus(narrow + shift)  one number for each channel of a head, and not for the head
+    y      = (norm(heads) ∘ σ(narrow)) W_O             with a map of its own; the gate is a sigmoid
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ places: at t it reads what the memory holds, and from s on it is written there.
     overlaps_ts = 1[s < t] sum_i reach_tsi reads_ti                                                (C, C)
     scores_ts   = sum_i reach_tsi q_ti                                                             (C, C)
     early_k_ti  = e^{c_ti} reads_ti,    early_q_ti = e^{c_ti} q_ti                                 (C, d_k)
-    late_k_s    = reach_Cs                                                                         (C, d_k)
+    late_k_si   = reach_Csi                                                                        (C, d_k)
 
 From these the errors, the outputs and the memory follow as before. `reach` is no product of a part for t and one for s,
 because e^{-c_s} overflows where a channel fades fast; the exponents of `reach` are never positive. It has C² d_k
@@ -19,7 +19,7 @@ numbers, so chunks are short.
 
 Backward. What leads to dscores, doverlaps, dearly_q, dearly_k and dlate_k is the same. From there
 
-    dreach_tsi  = dscores_ts q_ti + 1[s < t] doverlaps_ts reads_ti,       and in the last row dlate_k_si more
+    dreach_tsi  = dscores_ts q_ti + 1[s < t] doverlaps_ts reads_ti + 1[t = C] dlate_k_si
     dq_ti       = sum_s dscores_ts reach_tsi + e^{c_ti} dearly_q_ti
     dreads_ti   = sum_s 1[s < t] doverlaps_ts reach_tsi + e^{c_ti} dearly_k_ti
     dwrites_si  = sum_t 1[s ≤ t] e^{c_ti - c_si} dreach_tsi
@@ -28,9 +28,9 @@ Backward. What leads to dscores, doverlaps, dearly_q, dearly_k and dlate_k is th
 The clock needs no new sums. What is read at t has the factor e^{c_t}, what is written at s the factor e^{-c_s}, and the
 factor e^{c} of x gives c the gradient x dx. Until the end of the chunk all fades, so the last row gets more:
 
-    dc          = q ∘ dq + reads ∘ dreads - writes ∘ dwrites
-    dc_Ci      += sum_s late_k_si dlate_k_si + e^{c_Ci} sum_j S_ij dafter_ij
-    ddecay_t    = dc_t + dc_{t+1} + ... + dc_C
+    dc_ti       = q_ti dq_ti + reads_ti dreads_ti - writes_ti dwrites_ti
+                + 1[t = C] (sum_s late_k_si dlate_k_si + e^{c_Ci} sum_j S_ij dafter_ij)
+    ddecay_ti   = sum_{s≥t} dc_si
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Se
 The recurrence (ideas/after/gated_delta.py) goes from position to position. With S for the memory before the chunk and
 c_t = decay_1 + ... + decay_t for its clock, all that was written fades until it is read:
 
-    S_t    = e^{c_t} S + sum_{s≤t} e^{c_t - c_s} k_s written_sᵀ,         written_s = β_s error_s
-    error_t = v_t - (what the memory holds under k_t before position t writes)
-            = v_t - e^{c_t} Sᵀ k_t - sum_{s<t} e^{c_t - c_s} (k_t·k_s) β_s error_s
+    error_t   = v_t - e^{c_t} Sᵀ k_t - sum_{s<t} e^{c_t - c_s} (k_t·k_s) β_s error_s
+    written_s = β_s error_s
+    S_t       = e^{c_t} S + sum_{s≤t} e^{c_t - c_s} k_s written_sᵀ
 
-Only the errors depend on one another. Collect C positions in matrices, a row for each, and the second line is a system
-of linear equations, which a few products of matrices solve:
+An error is v_t without what the memory holds under k_t before position t writes. Only the errors depend on one another.
+Collect C positions in matrices, a row for each, and the first line is a system of linear equations, which a few
+products of matrices solve:
 
     lasting_ts  = 1[s ≤ t] e^{c_t - c_s}                  what is left at t of what s wrote        (C, C)
     overlaps_ts = 1[s < t] lasting_ts (k_t·k_s)           how much k_t finds of it                 (C, C)
@@ -39,15 +40,15 @@ and the other lines give
     dscores   = doutput writtenᵀ
     dearly_q  = doutput Sᵀ,    dearly_k = -dnovel Sᵀ,     dlate_k = written dafterᵀ
     dS        = early_qᵀ doutput - early_kᵀ dnovel + e^{c_C} dafter
-    dq        = (lasting ∘ dscores) k + e^{c} dearly_q
-    dk        = (lasting ∘ dscores)ᵀ q + (lasting ∘ doverlaps, plus its transpose) k
-                                                + e^{c} dearly_k + lasting_C dlate_k
+    dq_t      = sum_s lasting_ts dscores_ts k_s + e^{c_t} dearly_q_t
+    dk_t      = sum_s (lasting_st dscores_st q_s + 1[s < t] lasting_ts doverlaps_ts k_s)
+              + sum_s 1[t < s] lasting_st doverlaps_st k_s + e^{c_t} dearly_k_t + lasting_Ct dlate_k_t
 
 A decay enters through differences of the clock. What is multiplied by e^{g} has the gradient (itself) ∘ (its gradient)
 with respect to g. So dgaps = dscores ∘ scores + doverlaps ∘ overlaps, to the last row of which dlate_k·late_k is added;
 a gap is c_t - c_s, so its gradient counts for c_t, and with a minus for c_s. decay_t is in c_t and in all later ones:
 
-    ddecay_t  = dc_t + dc_{t+1} + ... + dc_C
+    ddecay_t  = sum_{s≥t} dc_s
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def delta_chunk(q: Array, k: Array, v: Array, decay: Array, beta: Array, memory:
         dk = of_products.swapaxes(-1, -2) @ q + both @ k + since * dearly_k + until * dlate_k
 
         last = xp.arange(n) == n - 1
-        passed_on = (dlate_k * late_k).sum(axis=-1)
-        dgaps = dscores * scores + doverlaps * overlaps + last[:, None] * passed_on[..., None, :]
+        passed = (dlate_k * late_k).sum(axis=-1)
+        dgaps = dscores * scores + doverlaps * overlaps + last[:, None] * passed[..., None, :]
         kept = since[..., -1, 0] * (dafter * memory).sum(axis=(-2, -1))
         from_start = (dearly_q * early_q + dearly_k * early_k).sum(axis=-1) + last * kept[..., None]
         dclock = dgaps.sum(axis=-1) - dgaps.sum(axis=-2) + from_start

@@ -1,9 +1,9 @@
 """Differential attention. Ye et al. 2024, "Differential Transformer", section 2.1.
 
 Two attentions look for the same values with queries and keys of their own, and the second is taken away from the first.
-Weight that both give, to what is irrelevant, cancels, as noise does in the difference of two signals:
+Weight that both give, to what is irrelevant, cancels, as noise does in the difference of two signals. The halves
+of the last axis of q are q_1 and q_2, those of k are k_1 and k_2, each of width d:
 
-    q = (q_1, q_2),  k = (k_1, k_2)           halves of the last axis, each of width d
     first   = softmax(scale · q_1 k_1ᵀ)
     second  = softmax(scale · q_2 k_2ᵀ)
     weights = first - λ second

@@ -3,16 +3,18 @@
 Sound has a hundred frames a second, far more than it has words. A convolution that computes only every `stride`-th of
 its outputs shortens the sequence from T to ⌈T / stride⌉ vectors, each of which still saw all k inputs around it:
 
-    y_t = b + Σ_j x_{stride·t + j - before} W_j,    j = 0, ..., k - 1
+    w_tj = x_{stride·t + j - before}
+    y_t  = b + Σ_j w_tj W_j      j from 0 to k - 1
 
-where before is (k - 1)/2, and an x outside the sequence is 0. It is the convolution of ideas/before/convolution.py, of
-whose windows only every stride-th is read; cutting an image into patches is the same in two directions, with a stride
-as wide as the window.
+where before is (k - 1)/2, w_t is a window, and an x outside the sequence is 0. It is the convolution of
+ideas/before/convolution.py, of whose windows only every stride-th is read; cutting an image into patches is the same in
+two directions, with a stride as wide as the window.
 
 Backward: a window that was not read gets the gradient 0. So dy is spread, with stride - 1 zeros after each of its rows,
 and then everything is as without a stride:
 
-    dw_{stride·t} = dy_t Wᵀ,    dw = 0 elsewhere;    dx_s = Σ_j dw_{s - j + before, place j}
+    dw_tj = dy_t W_jᵀ
+    dx_s  = Σ_tj 1[stride·t + j - before = s] dw_tj
 """
 
 from __future__ import annotations

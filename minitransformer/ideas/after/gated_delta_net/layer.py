@@ -1,9 +1,9 @@
 """Gated DeltaNet: a layer with a memory of constant size. Yang, Kautz and Hatamizadeh 2024, section 3.4 and figure 1.
 
-    q, k, v = silu(short convolution(x W_Q, x W_K, x W_V))     heads of keys may be shared by heads of values
-    q, k    of length 1                                √(Σ k² + ε), so β = 1 replaces a value entirely
+    q, k, v    silu of the short convolution of x W_Q, x W_K and x W_V; heads of keys may be shared by heads of values
+    q, k       then divided by √(Σ k² + ε), so of length 1: with β at 1 a value is replaced entirely
+    heads      the gated delta rule of q, k, v, decay and β
     β       = most · σ(x W_β),    decay = -e^{log_rate} ∘ softplus(x W_decay + shift)     one number for each head
-    heads   = gated delta rule(q, k, v, decay, β)
     y       = (norm(heads) ∘ silu(x W_gate)) W_O
 
 A vector of length 1 is RMSNorm with the gain 1/√d and with ε / d: x / √(Σx² + ε) = (1/√d) x / √(mean(x²) + ε/d).

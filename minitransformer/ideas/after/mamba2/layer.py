@@ -1,9 +1,9 @@
 """Mamba-2: a layer around a state space. Dao and Gu 2024, "Transformers are SSMs", section 7.
 
-    v, k, q = silu(short convolution(x W_inner, x W_write, x W_read))    heads of v share groups of k and of q
+    v, k, q    silu of the short convolution of x W_inner, x W_write and x W_read; heads of v share groups of k and q
     step    = softplus(x W_step + shift)                                 one number for each head
     decay   = -e^{log_rate} ∘ step
-    heads   = state_space(q, k, step · v, decay) + skip · v
+    heads   = S + skip · v                                               S: the state space of q, k, step · v, decay
     y       = norm(heads ∘ silu(x W_gate)) W_O                           a norm for each group, after the gate
 
 A long step writes more and forgets more, a short one passes a token over. For one more token the layer needs the state,

@@ -1,8 +1,8 @@
 """A narrow table of tokens. Baevski and Auli 2019, "Adaptive Input Representations ...", section 3; Zhang et al. 2022,
 "OPT: Open Pre-trained Transformer Language Models", whose model of 350 million has one.
 
-    into the stack:   y = table[ids] P_in              dtable[ids] += dy P_inᵀ,   dP_in = Σ table[ids]ᵀ dy
-    out of it:        y = norm(x) P_out                dx = norm's of dy P_outᵀ
+    into the stack:   y = table[ids] P_in              dtable[ids] += dy P_inᵀ,   dP_in = table[ids]ᵀ dy
+    out of it:        n = norm(x),    y = n P_out      dn = dy P_outᵀ,    dP_out = nᵀ dy
     logits:           y tableᵀ
 
 The table is (vocabulary, width) and the layers have width D > width; P_in: (width, D), P_out: (D, width). So the table,

@@ -1,6 +1,6 @@
 """Norms with less in them, as in ModernBERT (Warner et al. 2024, "Smarter, Better, Faster, Longer ...", section 2.1).
 
-    without β:   y = γ * (x - mean) / √(variance + ε)         dx and dγ as of LayerNorm, with β = 0
+    without β:   y = γ * (x - mean) / √(variance + ε)         dx and dγ are those of LayerNorm
     none:        y = x                                        dx = dy
 
 The linear maps around a norm have room for a shift, so β adds little; ModernBERT has no biases except in its last map.

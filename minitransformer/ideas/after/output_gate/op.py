@@ -1,6 +1,6 @@
 """The sigmoid as an op of its own: a number between 0 and 1, as gates are.
 
-σ(x) = 1 / (1 + e⁻ˣ)          σ' = σ (1 - σ)
+σ(x) = 1 / (1 + e⁻ˣ)          σ'(x) = σ(x) (1 - σ(x))
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ layer in pre-norm order, y = r_1(x) + r_2(x) - x.
 
 Backward. x is used three times:
 
-    dx = r_1's of dy + r_2's of dy - dy
+    dx = dr_1 + dr_2 - dy       dr_1 and dr_2: what the backward passes of r_1 and r_2 give for dy
 
 so dy comes back once along the residual path, and once through each sub-layer.
 """

@@ -3,7 +3,7 @@
 A Transformer reads a sequence of vectors, and an image is a grid of pixels. So the image is cut into tiles of p × q
 pixels, and the numbers of a tile, side by side, are one vector. Tile (i, j) has
 
-    y_{i·columns + j} = (pixels_{c, i·p + a, j·q + b}: for each column b, for each row a of it, for each channel c)
+    row i·columns + j of y:   pixels_{c, i·p + a, j·q + b}, for each column b, each row a of it, each channel c
 
 so C channels of H × W pixels become N = ⌊H/p⌋ · ⌊W/q⌋ vectors of q·p·C numbers. Pixels beyond the last whole tile are
 left out. The matrix that comes next mixes all numbers of a tile, so it does not matter which of them stands where.
@@ -11,7 +11,7 @@ left out. The matrix that comes next mixes all numbers of a tile, so it does not
 Cutting copies numbers and computes nothing: it is a linear map whose matrix holds zeros and ones, one 1 in each row.
 The transposed matrix puts each number back where it came from, and gives 0 to pixels that no tile has:
 
-    dpixels_{c, i·p + a, j·q + b} = dy_{i·columns + j} at the same place
+    dpixels_{c, i·p + a, j·q + b}   from row i·columns + j of dy, at the same place
 """
 
 from __future__ import annotations

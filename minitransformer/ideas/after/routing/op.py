@@ -94,9 +94,9 @@ def best_in_groups(scores: Array, k: int, groups: int = 1, kept: int = 1, counte
     xp, (*before, n_experts) = array_module(scores), scores.shape
     if n_experts % groups:
         raise ValueError(f"best_in_groups: {n_experts} experts cannot form {groups} groups of equal size")
-    in_groups = scores.reshape(*before, groups, n_experts // groups)
-    counts = chosen_experts(in_groups, counted)
-    best = xp.where(counts, in_groups, 0.0).sum(axis=-1)
+    grouped = scores.reshape(*before, groups, n_experts // groups)
+    counts = chosen_experts(grouped, counted)
+    best = xp.where(counts, grouped, 0.0).sum(axis=-1)
     open_groups = chosen_experts(best, kept)
-    visible = xp.where(open_groups[..., None], in_groups, -xp.inf)
+    visible = xp.where(open_groups[..., None], grouped, -xp.inf)
     return chosen_experts(visible.reshape(scores.shape), k)

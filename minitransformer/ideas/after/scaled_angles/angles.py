@@ -2,7 +2,7 @@
 
 Rotary positions turn pair i of a head of width d by ω_i at each step (rotary.py),
 
-    ω_i = base^(-2i/d),        i = 0, ..., d/2 - 1
+    ω_i = base^(-2i/d)         for i from 0 to d/2 - 1
 
 so a pair comes round after λ_i = 2π / ω_i tokens. A slow pair never came round in a training text of L tokens. In a
 longer text its angles are new, and the model fails. All ways to read s times as many tokens slow pairs down:

@@ -2,7 +2,7 @@
 
 Each number of a vector is mixed with the same number of the K - 1 vectors before it, and with no other:
 
-    y_tc = bias_c + sum_j weight_jc · x_{t-K+1+j, c}          j = 0, ..., K - 1
+    y_tc = bias_c + sum_j weight_jc · x_{t-K+1+j, c}          j from 0 to K - 1
 
 so weight_{K-1} belongs to the position itself, and weight_0 to the earliest that it sees. (The convolution of
 ideas/before/convolution.py maps whole vectors, with K·D² weights; this one has K·D.) With K = 4 a layer costs next to
@@ -11,7 +11,7 @@ nothing, and tells each token what came right before it, which a memory of sums 
 The K - 1 vectors before the first one are `before`; zeros at the start of a text. Put them in front, so that place i
 of `seen` is position i - (K - 1):
 
-    seen = (before, x),        y_t = bias + sum_j weight_j ∘ seen_{t+j}
+    y_t = bias + sum_j weight_j ∘ seen_{t+j}
 
 A window holds the K vectors that one output reads, one under the other:
 
@@ -21,9 +21,9 @@ A window holds the K vectors that one output reads, one under the other:
 Backward. A vector lies in up to K windows, at another place in each, so its gradient is a sum over them:
 
     dwindows_tj = weight_j ∘ dy_t
-    dseen_i     = sum_j dwindows_{i-j, j}           over the windows i - j that exist
     dweight_j   = sum_t dy_t ∘ windows_tj
     dbias       = sum_t dy_t
+    dseen_i     = sum_j dwindows_{i-j, j}           over the windows i - j that exist
 
 dseen holds dbefore and, after it, dx. The last K - 1 vectors of `seen` are all that the next tokens need.
 """

@@ -128,8 +128,8 @@ function fitMatrix(part) {
   const size = zoomed * parseFloat(getComputedStyle(part.querySelector(".cell, .part") ?? part).fontSize);
   const least = Math.min(smallest() / size, 1);
   const widest = Math.max(part.scrollWidth, second ? 2 * first.offsetWidth : 0) / part.clientWidth;
-  const sizes = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6].filter((each) => each > least && each * widest < 1.1);
-  const found = (test) => [...sizes, ...(least * widest < 1.1 ? [least] : [])].find((each) => (zoom(each), test()));
+  const sizes = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, least].filter((x) => x >= least && x * widest < 1.1);
+  const found = (test) => sizes.find((x) => (zoom(x), test()));
   if (found(fits)) return;
   if (first.matches(".partial") || !first.tHead || "unfolded" in figure.dataset) found(() => !wide());
   else if (second && (round(figure, true), zoom(least), fits())) note(part, "Rounded to two decimals. ");
@@ -162,11 +162,10 @@ function unfold(part) {
 // numbers stay longest, then the last one, then the first ones.
 function foldColumns(part, fits, wide) {
   const tables = [...part.children].map((table) =>
-    [...table.rows].map((row) => [...row.cells].filter((cell) => !cell.matches(".corner, tbody th"))),
+    [...table.rows].map((row) => [...row.cells].filter((td) => !td.matches(".corner, tbody th"))),
   );
   const columns = [...tables[0][0].keys()];
-  const isMarked = (j) => tables.some((rows) => rows.some((row) => row[j].querySelector(".asked, .source, .wrong")));
-  const marked = columns.filter(isMarked);
+  const marked = columns.filter((j) => tables.flat().some((row) => row[j].querySelector(".asked, .source, .wrong")));
   const order = [...new Set([...(marked.length < 4 ? marked : []), columns.length - 1, ...columns])];
   const keep = (count) => {
     unfold(part);
@@ -188,8 +187,10 @@ function foldColumns(part, fits, wide) {
     }
     return low;
   };
-  let count = most(fits);
-  if (count < 2) count = Math.max(most(() => !wide()), 1);
+  const key = order + part.textContent + part.clientWidth + windowKey();
+  let count = measured.get(key) ?? most(fits);
+  if (count < 2) count = most(() => !wide()) || 1;
+  measured.set(key, count);
   keep(count);
   note(part, `… stands for ${columns.length - count} of ${columns.length} columns. `);
 }

@@ -48,11 +48,11 @@ def part_in_words(at: str, known: Mapping[str, Any]) -> str:
         elif colon and end == "-1" and not start:
             told.append(f"all {lines} but the last")
         elif colon and end and not start:
-            told.append(f"first {lines}"[:-1] if end == "1" else f"first {last} {lines}")
+            told.append(f"first {lines}"[:-1] if last == "1" else f"first {last} {lines}")
         elif colon and end:
             told.append(f"{lines} {first} to {int(last) - 1 if last.isdigit() else last}")
         elif colon and start:
-            told.append(f"{lines} from {first}")
+            told.append(f"last {lines}"[:-1] if first == "-1" else f"{lines} from {first}")
         elif not colon:
             told.append({"-1": f"last {lines}"[:-1]}.get(slot, _size(slot, known)))
     return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())

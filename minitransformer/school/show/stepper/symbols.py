@@ -2,9 +2,10 @@
 
 A name of one letter is a capital if it holds a matrix or more, as Q does. Of a name of several words one is the symbol
 and the others its index: near_k is K with the index "near", scores_1 is S₁. of_scores, what comes back to the scores on
-its way to other gradients, is δ with the index S. A name that only passes another's array on
-has the other's symbol: without dropout, kept is A because weights is. A helper that its caller calls several times,
-as MultiHeadAttention does for Q, K and V, works for the name that the caller gives its result.
+its way to other gradients, is δ with the index S; from_reads, what the reads send back, δ with the index "from reads".
+A name that only passes another's array on has the other's symbol: without dropout, kept is A because weights is. A
+helper that its caller calls several times, as MultiHeadAttention does for Q, K and V, works for the name that the
+caller gives its result.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Symbols:
         subject = self._subject(call)
         if subject is not None and self._is(bound, subject):
             return self.of(subject)
-        if subject is None or is_known(bound.name) or not bound.value.shape:
+        if subject is None or is_known(bound.name) or not bound.value.shape or call.in_backward:
             return plain
         return ml.indexed_too(self.of(subject), plain)
 
@@ -155,6 +156,8 @@ def _of_words(words: list[str], axes: int) -> Element:
     first, *rest = words
     if first == "of":  # of_scores
         return ml.indexed(ml.letter("δ"), symbol("_".join(rest), axes))
+    if first in ("from", "through"):  # from_reads
+        return ml.indexed(ml.letter("δ"), ml.word("\u00a0".join(words)))
     if rest[-1].isdigit():  # scores_1
         return ml.indexed(symbol("_".join(words[:-1]), axes), ml.number(rest[-1]))
     if len(words) > 2 and words[-2] == "by":  # dx_by_q

@@ -39,7 +39,7 @@ def lively(model: Any, seed: int, size: float = 0.4) -> Any:
 def test_every_text_of_a_beam_and_its_score_are_theirs(kind: str, early: bool, tmp_path: Path) -> None:
     """Theirs adds up in float32, so texts with scores that close may come in a different order; none did."""
     n, cut_off, ended, lengths = 0, 0, 0, set()
-    for seed in range(6):
+    for seed in range(3):
         folder = tmp_path / str(seed)
         if kind == "continuation":
             model = lively(
@@ -83,4 +83,4 @@ def test_every_text_of_a_beam_and_its_score_are_theirs(kind: str, early: bool, t
                 ended += sum(END in h.tokens for h in ours)
                 cut_off += sum(END not in h.tokens for h in ours)
                 lengths |= {len(h.tokens) for h in ours}
-    assert n == 72 and ended > 20 and cut_off > 20 and len(lengths) > 5
+    assert n == 36 and ended > 10 and cut_off > 10 and len(lengths) > 5

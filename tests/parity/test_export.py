@@ -78,7 +78,7 @@ def test_their_tokenizer_encodes_and_decodes_as_ours(pair: Any) -> None:
     assert batch["input_ids"][1].tolist() == [*row, *[0] * (batch["input_ids"].shape[1] - len(row))]
 
 
-@pytest.mark.few(36, slow=0)
+@pytest.mark.few(32, slow=0)  # each family, and each tokenizer with a third of them
 def test_text_in_and_text_out_in_both_programs(pair: Any) -> None:
     """Greedy texts of four prompts: of the model that was written, read by them, and read by us."""
     model, tokenizer, folder = pair
@@ -103,6 +103,7 @@ def test_text_in_and_text_out_in_both_programs(pair: Any) -> None:
     assert len(texts) >= 2 and max(added) > 10
 
 
+@pytest.mark.few(10, slow=0)  # each family, and the paper's alone
 @pytest.mark.parametrize("family, kinds, changes", TRANSLATED)
 def test_a_translation_is_the_same_in_both_programs(
     family: str, kinds: tuple[str, ...], changes: dict[str, Any], tmp_path: Path
@@ -138,6 +139,7 @@ def test_a_translation_is_the_same_in_both_programs(
     assert texts
 
 
+@pytest.mark.few(7, slow=0)  # each family
 @pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_encoders_tell_the_same_of_a_text_in_both_programs(kind: str, family: str, tmp_path: Path) -> None:
@@ -161,6 +163,7 @@ def test_encoders_tell_the_same_of_a_text_in_both_programs(kind: str, family: st
                 assert reading.decode(found) == tokenizer.decode(told)
 
 
+@pytest.mark.few(32, slow=0)
 def test_what_they_write_again_reads_alike_here(pair: Any, tmp_path: Path) -> None:
     """Their own saving of the tokenizer and the model, opened by us."""
     model, tokenizer, folder = pair

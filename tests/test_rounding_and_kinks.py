@@ -120,6 +120,27 @@ def test_float32_inside_is_noticed_from_the_values() -> None:
     assert verify.gradients(ops.softmax, draw(3, 8)).note == ""
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.0 + 1e-4])
+def test_a_guard_against_division_by_zero_makes_nothing_wrong(factor: float) -> None:
+    """Beside gradients of ordinary size: the first query sees one key, so that its gradient is 0 without the guard."""
+
+    def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Any:
+        scores = np.where(np.tri(len(q), dtype=bool), q @ k.T, -np.inf)
+        e = np.exp(scores - scores.max(axis=1, keepdims=True))
+        p = e / (e.sum(axis=1, keepdims=True) + 1e-10)
+        o = p @ v
+
+        def backward(do: np.ndarray) -> tuple[np.ndarray, ...]:
+            dscores = factor * p * (do @ v.T - (do * o).sum(axis=1, keepdims=True))
+            return dscores @ k, dscores.T @ q, p.T @ do
+
+        return o, backward
+
+    said = verdict(verify.gradients(attention, draw(4, 3), draw(4, 3), draw(4, 2)))
+    assert said == ("right" if factor == 1.0 else "wrong")
+
+
+
 def test_numbers_are_rounded_like_those_of_16_bits() -> None:
     x = draw(100) * 10.0 ** np.arange(-2, 2).repeat(25)
     np.testing.assert_array_equal(rounded_like("float16")(x), x.astype(np.float16).astype(np.float64))

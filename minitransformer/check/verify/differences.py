@@ -29,7 +29,7 @@ _MANY = 4096  # in a larger array that meets a kink, what is smooth is checked a
 _SOME = 1024  # ... so many entries one by one
 _ATOL = 1e-8  # the absolute tolerance, unless the caller gives one; gradients below 100 times that are small
 _SEEN = 0.01  # a gradient is seen if its difference is right to so much of it
-_NOTHING_BESIDE = 1e-9  # a gradient so much smaller than another of the same check may stay unseen
+_NOTHING_BESIDE = 1e-9  # a gradient so much smaller than another may stay unseen, or be off by so little
 _FARTHEST = 1.0  # the longest step, relative to a number
 _SHORTER, _SHORTEST = 4, 12  # steps below the first, and so many if they round less and less
 
@@ -295,7 +295,7 @@ class Differences:
                 return Verdict(best.slope, True, is_sure=True)
         tolerance = self._tolerance(best.slope, around)
         if self._is_small(hand, best.slope) and around.precision < COARSE:
-            tolerance = _SEEN * abs(best.slope)
+            tolerance = max(_SEEN * abs(best.slope), _NOTHING_BESIDE * around.largest)
         if distance <= tolerance + best.error:
             hidden = best.error > self._visible(hand, best.slope, around)
             return Verdict(

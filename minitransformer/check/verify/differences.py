@@ -333,11 +333,7 @@ class Differences:
 
 
 def _is_curved(look: Callable[[float], Slope], first: Slope) -> bool:
-    """Whether the two sides differ because f is smooth and curved: then their gap grows in proportion to the step.
-
-    A kink leaves the gap as it is, a jump makes it smaller, rounding too, and what lies beside the point spoils the
-    proportion.
-    """
+    """Whether f is curved: the gap of the sides grows like the step. One from a kink, a jump or rounding does not."""
     far = look(10.0 * first.step)
     return far.is_finite and abs(far.bend - 10.0 * first.bend) < abs(first.bend)
 

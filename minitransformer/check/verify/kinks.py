@@ -28,8 +28,8 @@ from .report import Row
 from .slopes import Around, Slope, Verdict, constant, scale_of
 
 _NEARBY = 96  # random points beside a kink
-_HALF_CIRCLES, _AGREE = 9, 3
-_ON_EACH = (33, 257)  # points: a few first, because most slopes are far inside the bounds
+_HALF_CIRCLES = 3
+_ON_EACH = (33, 257, 1025)  # points: a few first, because most slopes are far inside; kinks met at once hide each other
 _BLOCKS = 256  # directions, each of some entries, that look for what is smooth in an array with kinks
 
 
@@ -211,25 +211,19 @@ def _nearby(how: Judge, around: Around, hand: float, direction: np.ndarray, kink
 
 
 def _one_by_one(how: Judge, around: Around, hand: float, direction: np.ndarray, kinks: Kinks) -> Verdict | None:
-    """Whether `hand` is possible if each kink takes a slope by itself; None if the kinks depend on each other.
-
-    Kinks that a half circle crosses in one step may hide each other, which makes its bounds too narrow. So the widest
-    of several must agree.
-    """
+    """Whether `hand` is possible if each kink takes a slope by itself; None if the kinks depend on each other."""
     aside = direction * np.sign(kinks.bends)
     aside = aside / (np.linalg.norm(aside) or 1.0)
+    starts = [aside if aside.any() else _beside(how, kinks), *(_beside(how, kinks) for _ in range(_HALF_CIRCLES - 1))]
+    tops = [_beside(how, kinks) for _ in starts]
     for points in _ON_EACH:
-        bounds: list[tuple[float, float]] = []
-        for i in range(_HALF_CIRCLES):
-            start = aside if i == 0 and aside.any() else _beside(how, kinks)
-            bounds.append(_bounds(how, around, direction, start, _beside(how, kinks), points))
-            widest = np.array(sorted(bounds, key=lambda ends: ends[0] - ends[1])[:_AGREE])
-            lowest, highest = widest.mean(axis=0)
-            if len(widest) < _AGREE or np.ptp(widest, axis=0).max() > 0.25 * (highest - lowest):
-                continue
-            nearest = min(max(hand, lowest), highest)
-            if lowest <= hand <= highest or how.agrees(hand, nearest, around):
-                return Verdict(nearest, True, True)
+        bounds = np.array([_bounds(how, around, direction, *ends, points) for ends in zip(starts, tops, strict=True)])
+        lowest, highest = bounds.mean(axis=0)
+        if np.ptp(bounds, axis=0).max() > 0.25 * (highest - lowest):
+            continue
+        nearest = min(max(hand, lowest), highest)
+        if lowest <= hand <= highest or how.agrees(hand, nearest, around):
+            return Verdict(nearest, True, True)
     return None
 
 

@@ -15,6 +15,8 @@ from .common import known_as, listed, progress_bar
 def main(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     if options.example is None:
+        if options.model is not None:
+            raise UsageError("--model needs a text that the model reads, in quotes")
         return listed(EXAMPLES)
     labels: dict[str, Any] = {}
     how: dict[str, Any] = {"verify": options.verify, "progress": progress_bar("check", "gradient")}

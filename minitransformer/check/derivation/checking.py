@@ -39,6 +39,11 @@ class Chain:
     last_right: bool = True
 
 
+_ENTRIES = (
+    "⊗ multiplies entries here, as in the gates of an LSTM. Write the outer product of x and y as x yᵀ, or x_i y_j."
+)
+
+
 class Checker:
     """The state of a check: names, draws, and the chain of equations that a line may continue."""
 
@@ -193,12 +198,10 @@ class Checker:
             return Line(number, text, "unreadable", outcome.unreadable)
         if self._other_reading(chain.left, right):
             chain.last_right = previous_right
-            return Line(
-                number,
-                text,
-                "unreadable",
-                TWO_READINGS,
-            )
+            return Line(number, text, "unreadable", TWO_READINGS)
+        if re.search(r"⊗|\\otimes", text) and "shape" in (outcome.fault or ""):
+            chain.last_right = previous_right
+            return Line(number, text, "unreadable", _ENTRIES)
         chain.last_right = False
         if previous is not None and not previous_right and self.trial.compare(previous, right).right:
             return Line(number, text, "follows", f"This line follows from line {previous_line}, where the mistake is.")

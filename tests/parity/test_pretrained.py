@@ -419,12 +419,7 @@ def test_positions_of_a_roberta_follow_the_mask_by_design(tmp_path: Path) -> Non
     assert abs(found - theirs(t(ids), **options).last_hidden_state.detach().numpy())[mask].max() > 0.1
 
 
-@pytest.mark.parametrize(  # each family once; other shapes and options are a sweep
-    "pair",
-    [pytest.param(case, marks=[] if case in SMALL else pytest.mark.sweep, id=case.name) for case in CASES],
-    indirect=True,
-    scope="module",
-)
+@pytest.mark.few(60, slow=0)  # the other shapes are a sweep
 def test_greedy_search_writes_the_same_with_and_without_a_cache(pair: Any) -> None:
     _, theirs, ours = pair
     if not isinstance(ours, LanguageModel | Transformer) or not hasattr(theirs, "lm_head"):

@@ -45,8 +45,9 @@ def test_each_sign_in_a_sentence_is_tried_or_has_a_reason(monkeypatch: pytest.Mo
     monkeypatch.setattr(checking, "notes", lambda: {"core.ops.softmax": [reading.Notes("core.ops.softmax", "softmax")]})
     *_, passage = checking.check_one("core.ops.softmax")
     assert [(each.line, each.ok) for each in passage.equations] == [(5, False)]
-    with pytest.raises(ValueError, match="does not say 'k = 2'"):
-        reading.untold(checking._files()["core.ops.softmax"], [reading.Notes("core.ops.softmax", words=["k = 2"])])
+    with pytest.raises(ValueError, match="does not say 'Jacobian is ∂y_i/∂x_j = y_i'"):  # nor half of an equation
+        half = [reading.Notes("core.ops.softmax", said=["Jacobian is ∂y_i/∂x_j = y_i"])]
+        reading.untold(checking._files()["core.ops.softmax"], half)
 
 
 SLIPS = [  # a definition that differs from the code is as wrong as a gradient that does

@@ -194,8 +194,7 @@ class Shown:
 
     def _written(self, name: str) -> str:
         """The name that the docstring has for an argument, "" if it has none."""
-        renamed = dict(self.about.renamed)
-        candidates = [renamed.get(name, name), SHORT.get(name, name)]
+        candidates = [dict(self.about.renamed).get(name, name), SHORT.get(name, name)]
         return next((n for n in candidates if re.search(rf"(?<![^\W_])d?{n}(?![^\W_ᵀ])", self.text)), "")
 
     def given(self) -> str:

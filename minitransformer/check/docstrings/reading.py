@@ -157,7 +157,8 @@ def passages(path: Path, about: list[Notes]) -> Iterator[tuple[Notes, list[tuple
 
 
 def _line_of(path: Path, text: str, sentences: Iterable[tuple[int, str]]) -> int:
-    """The line of a file on which an equation stands within a sentence."""
-    if not (number := next((number for number, line in sentences if text in line), 0)):
+    """The line of a file on which an equation stands within a sentence, and does not go on."""
+    whole = re.compile(rf"(?<![^\s(]){re.escape(text)}(?=$|[,;:.)]|\s{{2,}}| [a-z]{{2,}}\b)")
+    if not (number := next((number for number, line in sentences if whole.search(line)), 0)):
         raise ValueError(f"derivations.txt: {path.name} does not say {text!r}")
     return number

@@ -75,9 +75,8 @@ def _document(passages: Sequence[Passage]) -> dict[str, Any]:
 def summary(passages: Sequence[Passage]) -> str:
     """What was found, in one sentence."""
     n = counts(passages)
-    unread, wrong = n["unreadable"] + n["left out"], n["wrong"] + n["follows"]
-    told = f"{sum(n[verdict] for verdict in _READ) + unread} equations in docstrings: {n['right']} right"
-    told += f", {n['defines']} definitions, {unread} not read, {wrong} wrong"
+    told = f"{n.total() - n['code']} equations in docstrings: {n['right']} right, {n['defines']} definitions"
+    told += f", {n['unreadable']} not read, {n['wrong'] + n['follows']} wrong"
     return f"{told}; {n['code']} outputs and gradients of ops are equal to their formulas"
 
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -23,10 +23,11 @@ from ..derivation.parsing import parser
 from ..derivation.report import VERDICTS, Line
 from ..derivation.shifting import origin
 from ..derivation.tree import Ref
-from .reading import Notes, equations, notes, passages
+from .reading import Notes, equations, notes, passages, untold
 
 FOLDERS = ("core/ops", "core/layers", "ideas")
-SIGNS = VERDICTS | {"left out": "-", "code": "✓"}
+SIGNS = VERDICTS | {"code": "✓"}
+UNTOLD = "no note in derivations.txt says how to try it (said ...), or why it needs no trying (words ...)"
 SECONDS = 20.0  # for one passage: nobody waits at a field where he types
 SHORT = {"weight": "W", "bias": "b", "gamma": "γ", "beta": "β", "eps": "ε", "temperature": "T"}
 _AS_IT_SHOULD = ("given", "defines", "right")  # of lines from derivations.txt: they are no equations of the docstring
@@ -37,8 +38,8 @@ _PACKAGE = Path(__file__).parents[2]
 class Tried:
     """An equation of a docstring.
 
-    verdict: "right", "defines", "wrong", "follows", "unreadable", "left out", or "code" for an array that the op
-    computes as well. message: why, if it is not right.
+    verdict: "right", "defines", "wrong", "follows", "unreadable", or "code" for an array that the op computes as well.
+    message: why, if it is not right.
     """
 
     line: int
@@ -48,7 +49,7 @@ class Tried:
 
     @property
     def ok(self) -> bool:
-        """Whether it is right, or left out with a reason."""
+        """Whether it is right."""
         return self.verdict not in ("wrong", "follows", "unreadable")
 
 
@@ -77,7 +78,7 @@ class Passage:
 
 def modules() -> list[str]:
     """Every module whose docstring has an equation, such as "core.ops.softmax"."""
-    return [name for name, path in _files().items() if _has_equations(path)]
+    return [name for name, path in _files().items() if equations(path) or untold(path, [])]
 
 
 def counts(found: Sequence[Passage]) -> Counter[str]:
@@ -95,28 +96,21 @@ def names() -> dict[str, list[str]]:
     return found
 
 
-def check_all() -> Iterator[Passage]:
-    """Every derivation in the docstrings of the ops, the layers and the ideas."""
-    for name in modules():
-        yield from check_one(name)
-
-
 def check_one(module: str) -> list[Passage]:
     """The derivations in the docstring of a module."""
     parser()  # without the library lark this says what to install
     functions.load()  # before the clock starts
     about = notes().get(module) or [Notes(module, _only_op(module), automatic=True)]
-    return [_passage(each, found) for each, found in passages(_files()[module], about)]
+    path = _files()[module]
+    found = [_passage(each, lines) for each, lines in passages(path, about)]
+    left = tuple(Tried(number, line, "unreadable", UNTOLD) for number, line in untold(path, about))
+    return found + [Passage(module, path.relative_to(_PACKAGE).as_posix(), "", left)] * bool(left)
 
 
 @functools.cache
 def _files() -> dict[str, Path]:
     paths = [path for folder in FOLDERS for path in sorted((_PACKAGE / folder).rglob("*.py"))]
     return {rooms.module_of(path).partition(".")[2].removesuffix(".__init__"): path for path in paths}
-
-
-def _has_equations(path: Path) -> bool:
-    return bool(equations(path))
 
 
 def _ops_of(module: str) -> dict[str, Any]:
@@ -136,7 +130,7 @@ def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
     for name, function in about.maps:
         text = re.sub(rf"(?<!\w){re.escape(name)}(?=\()", function, text)
     for old, new in about.renamed:
-        text, count = re.subn(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_ᵀ]|_\w+\(|\()", rf"\1{new}", text)
+        text, count = re.subn(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_ᵀ]|_\w+\(|\()", rf"\g<1>{new}", text)
         if not count and not about.op:  # of an op it may be an argument
             raise ValueError(f"derivations.txt: {about.module} has no {old!r} to read as {new!r}")
     op = _ops_of(about.module).get(about.op) if about.op else None
@@ -148,11 +142,9 @@ def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
     checker.known.origin = origin("\n".join([*given, text]))
     given = [line for line in given if not line.startswith("indices from")]
     tried = [_told(found[0][0], line) for line in _fed(checker, given) if line.verdict not in _AS_IT_SHOULD]
-    for (number, _), line in zip(found, text.split("\n"), strict=True):
-        tried += _line(checker, about, number, line)
+    lines = [(number, line) for (number, _), line in zip(found, text.split("\n"), strict=True)]
+    tried += [each for number, line in lines for each in _line(checker, number, line)]
     tried += [_told(found[-1][0], line) for line in _fed(checker, about.after) if line.verdict not in _AS_IT_SHOULD]
-    if unused := set(about.left_out) - {begin for each in tried if (begin := _left_out(about, each.text))}:
-        raise ValueError(f"derivations.txt: {about.module} has no equation that begins with {min(unused)!r}")
     if about.automatic and any(each.verdict == "unreadable" for each in tried):  # whatever is wrong may be misread
         return Passage(about.module, path, about.op, tuple(replace(each, verdict="unreadable") for each in tried))
     if shown and all(each.ok and each.verdict != "unreadable" for each in tried) and shown.complete(checker):
@@ -160,28 +152,20 @@ def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
         checker.known.origin = shifted
         _fed(checker, given)
         shown.as_in_code(checker)
-        for (number, _), line in zip(found, text.split("\n"), strict=True):
-            _line(checker, about, number, line)
+        for number, line in lines:
+            _line(checker, number, line)
         _fed(checker, about.after)
         tried += shown.against_code(checker, found[0][0])
     return Passage(about.module, path, about.op, tuple(tried))
 
 
-def _line(checker: Checker, about: Notes, number: int, line: str) -> list[Tried]:
+def _line(checker: Checker, number: int, line: str) -> list[Tried]:
     """The equations of one line. One that needs a later one of its line, `y = x / N, N = ...`, comes after it."""
-    tried: list[Tried] = []
-    pieces = [statement.text for part in line.split(";") for statement in statements(part)]
-    for piece in [piece for piece in pieces if not _left_out(about, piece)]:
-        tried += [_told(number, each) for each in _fed(checker, [piece])]
+    tried = [_told(number, each) for each in _fed(checker, line.split(";"))]
     for n, each in enumerate(tried):
         if each.verdict == "unreadable" and n + 1 < len(tried):
             tried[n : n + 1] = [_told(number, again) for again in _fed(checker, [each.text])]
-    left = [(piece, _left_out(about, piece)) for piece in pieces]
-    return tried + [Tried(number, piece, "left out", about.left_out[begin]) for piece, begin in left if begin]
-
-
-def _left_out(about: Notes, equation: str) -> str:
-    return next((begin for begin in about.left_out if equation.startswith(begin)), "")
+    return tried
 
 
 def _fed(checker: Checker, lines: list[str]) -> list[Line]:
@@ -189,8 +173,7 @@ def _fed(checker: Checker, lines: list[str]) -> list[Line]:
 
 
 def _told(number: int, line: Line) -> Tried:
-    verdict = "unreadable" if line.verdict == "words" else line.verdict
-    return Tried(number, line.text, verdict, " ".join(line.sentences()))
+    return Tried(number, line.text, line.verdict.replace("words", "unreadable"), " ".join(line.sentences()))
 
 
 class Shown:
@@ -211,8 +194,7 @@ class Shown:
 
     def _written(self, name: str) -> str:
         """The name that the docstring has for an argument, "" if it has none."""
-        renamed = dict(self.about.renamed)
-        candidates = [renamed.get(name, name), SHORT.get(name, name)]
+        candidates = [dict(self.about.renamed).get(name, name), SHORT.get(name, name)]
         return next((n for n in candidates if re.search(rf"(?<![^\W_])d?{n}(?![^\W_ᵀ])", self.text)), "")
 
     def given(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,14 +18,31 @@ from ...core.arrays import rooms
 
 _OPERATORS = "=+-−*/·⊙"
 _EQUATION = re.compile(r"\s{4,}.*\s\+?=\s")
+_SIGN = re.compile(r"\S\s+\+?=(\s|$)|^=\s")
 _GOES_ON = re.compile(r"\s{6,}[+-] ")
 
 
 def equations(path: Path) -> list[tuple[int, str]]:
     """The equations in the docstring of a file, each with the number of its line."""
+    return _read(path)[0]
+
+
+def untold(path: Path, about: list[Notes]) -> list[tuple[int, str]]:
+    """The lines of sentences with a sign = that no note says, each with its number."""
+    found = dict(_read(path)[1])
+    for text in [text for each in about for text in (*each.said, *each.words)]:
+        number = _line_of(path, text, found.items())
+        found[number] = found[number].replace(text, "", 1)
+    return [(number, line.strip()) for number, line in found.items() if _SIGN.search(line)]
+
+
+@functools.cache
+def _read(path: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """The equations of a docstring, and the other lines with a sign =."""
     source = path.read_text(encoding="utf-8")
     docstring = source.split('"""', 2)[1] if source.startswith('"""') else ""  # ast.parse of all files takes a second
     found: list[tuple[int, str]] = []
+    sentences: list[tuple[int, str]] = []
     last = 0
     for number, line in enumerate(docstring.split("\n"), 1):
         if found and number == last + 1 and _GOES_ON.match(line):
@@ -34,7 +51,9 @@ def equations(path: Path) -> list[tuple[int, str]]:
         elif _EQUATION.match(line):
             found.append((number, _without_remarks(line)))
             last = number
-    return found
+        elif _SIGN.search(line):
+            sentences.append((number, line))
+    return found, sentences
 
 
 def _without_remarks(line: str) -> str:
@@ -67,7 +86,7 @@ class Notes:
     one_hot: dict[str, str] = field(default_factory=dict)  # an array, and the argument with the ids that it stands for
     after: list[str] = field(default_factory=list)  # lines for the checker below the passage
     said: list[str] = field(default_factory=list)  # equations within its sentences
-    left_out: dict[str, str] = field(default_factory=dict)  # how the equation begins, and why it is not tried
+    words: list[str] = field(default_factory=list)  # signs = in sentences that claim nothing to be tried
 
 
 @functools.cache
@@ -75,7 +94,7 @@ def notes() -> dict[str, list[Notes]]:
     """All notes by module, in the order of the file.
 
     @ core.ops.attention: attention     the passage derives this op, whose declaration gives the shapes
-    from scores =                       it begins with this equation
+    from scores =                       it begins with this equation; without, a later one has only what is said
     given m: (T_q, T_k)                 anything else that `verify.derivation` reads, before the passage
     read loss as L                      a name that means something else in the notation
     map norm as tanh, f as σ            functions that may be any, and those as which they are tried
@@ -84,7 +103,7 @@ def notes() -> dict[str, list[Notes]]:
     one-hot O for ids                   an array that the op takes as ids
     after y = relu(x)                   what `verify.derivation` reads below the passage
     said dA = dC Bᵀ                     an equation within a sentence of the docstring, tried below the passage
-    leave out y = concat(...): why      the beginning of an equation that is not tried
+    words k = 1: a case                 a sign = in a sentence that claims nothing to be tried, and why
     """
     found: dict[str, list[Notes]] = {}
     for path in rooms.files("derivations.txt"):
@@ -116,30 +135,30 @@ def _note(passage: Notes, line: str) -> None:
         passage.said += rest.split("; ")
     elif line.startswith("one-hot ") and (pair := re.fullmatch(r"one-hot (\w+) for (\w+)", line)):
         passage.one_hot[pair[1]] = pair[2]
-    elif line.startswith("leave out ") and (pair := re.fullmatch(r"leave out (.+?): (.+)", line)):
-        passage.left_out[pair[1]] = pair[2]
+    elif word == "words" and ": " in rest:
+        passage.words += rest.rpartition(": ")[0].split("; ")
     else:
         passage.before.append(line)
 
 
 def passages(path: Path, about: list[Notes]) -> Iterator[tuple[Notes, list[tuple[int, str]]]]:
     """The passages of a docstring, each with its equations. A docstring without notes is one passage."""
-    found = equations(path)
-    starts = [next((n for n, (_, text) in enumerate(found) if text.startswith(each.begins)), None) for each in about]
-    for each, start, later in zip(about, starts, [*starts[1:], len(found)], strict=True):
-        if start is None or later is None or start >= later:
-            raise ValueError(f"derivations.txt: {each.module} has no equation that begins with {each.begins!r} there")
-    if starts[0]:
+    found, sentences = equations(path), _read(path)[1]
+    shown = [each for n, each in enumerate(about) if each.begins or (found and not n)]
+    starts = [next((n for n, (_, text) in enumerate(found) if text.startswith(each.begins)), None) for each in shown]
+    if starts and starts[0]:
         raise ValueError(f"derivations.txt: {about[0].module} begins before {about[0].begins!r}")
-    for n, each in enumerate(about):
-        end = starts[n + 1] if n + 1 < len(about) else None
-        yield each, found[starts[n] : end] + [(_line_of(path, text), text) for text in each.said]
+    for each, start, end in zip(shown, starts, [*starts, len(found)][1:], strict=True):
+        if start is None or end is None or start >= end:
+            raise ValueError(f"derivations.txt: {each.module} has no equation that begins with {each.begins!r} there")
+        yield each, found[start:end] + [(_line_of(path, text, sentences), text) for text in each.said]
+    for each in [each for each in about if each.said and each not in shown]:
+        yield each, [(_line_of(path, text, sentences), text) for text in each.said]
 
 
-def _line_of(path: Path, text: str) -> int:
-    """The line of a file on which an equation stands within a sentence."""
-    lines = path.read_text(encoding="utf-8").split('"""', 2)[1].split("\n")
-    number = next((number for number, line in enumerate(lines, 1) if text in line), 0)
-    if not number:
+def _line_of(path: Path, text: str, sentences: Iterable[tuple[int, str]]) -> int:
+    """The line of a file on which an equation stands within a sentence, and does not go on."""
+    whole = re.compile(rf"(?<![^\s(]){re.escape(text)}(?=$|[,;:.)]|\s{{2,}}| [a-z]{{2,}}\b)")
+    if not (number := next((number for number, line in sentences if whole.search(line)), 0)):
         raise ValueError(f"derivations.txt: {path.name} does not say {text!r}")
     return number

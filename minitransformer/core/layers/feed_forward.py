@@ -1,6 +1,6 @@
 """The position-wise feed-forward network. Vaswani et al. 2017, section 3.3.
 
-    y = f(x W_1 + b_1) W_2 + b_2         with f = ReLU
+    y = f(x W_1 + b_1) W_2 + b_2         where f is ReLU
 
 It treats each position separately: two linear maps with a non-linearity between them.
 """

@@ -5,7 +5,7 @@
 is added to the score of query i and key j in head h. Distances share buckets. Half of the buckets hold one distance
 each, up to `exact`. The others grow logarithmically up to max_distance, and the last holds all distances beyond it:
 
-    bucket(n) = n                                                                   for n < exact
+    bucket(n):  n                                                                   for n < exact
                 exact + ⌊ln(n / exact) / ln(max_distance / exact) · (B - exact)⌋    else, and B - 1 at most
 
 In an encoder, keys before and after the query each have half of the buckets. In a decoder, a key after the query counts

@@ -20,17 +20,17 @@ GRU, Cho et al. 2014, with the reset after the product, as in most libraries:
     g  = tanh(inputs_n + σ(inputs_r + r) * n)           the candidate
     h' = (1 - z') * g + z' * h,   z' = σ(inputs_z + z)  a mean of the candidate and the old state
 
-Backward takes the lines in reverse. In the plain cell a = inputs + h W gets da = dh' (1 - h'²), and
+Backward takes the lines in reverse. In the plain cell a = inputs + h W gets da = dh' * (1 - h'²), and
 
     dh = da Wᵀ,     dW = hᵀ da
 
 Over T steps dh is multiplied by T such factors: it vanishes if they are small and explodes if they are large (Bengio et
-al. 1994). The gradient of the LSTM's cell avoids this: dc = dc' σ(f), without a matrix. Where the forget gate is open
+al. 1994). The gradient of the LSTM's cell avoids this: dc = dc' * σ(f), without a matrix. Where the forget gate is open
 it passes unchanged. c' is used twice, so dc' is the sum of what comes from the next cell and from h':
 
     dc' += dh' * σ(o) * (1 - tanh²(c'))
 
-The GRU uses the old state in the three products and in the mean: dh = (dr, dz, dn) Wᵀ + dh' z'.
+The GRU uses the old state in the three products and in the mean: dh = (dr, dz, dn) Wᵀ + dh' * z'.
 
 A layer unrolls a cell through time: s_t = cell(x_t W_x + b, s_{t-1}), and y_t is the hidden part of s_t. Where a token
 is padding, the state stays as it was. Backward runs through time in reverse (Werbos 1990, "Backpropagation through

@@ -140,7 +140,6 @@ def test_a_guard_against_division_by_zero_makes_nothing_wrong(factor: float) -> 
     assert said == ("right" if factor == 1.0 else "wrong")
 
 
-
 def test_numbers_are_rounded_like_those_of_16_bits() -> None:
     x = draw(100) * 10.0 ** np.arange(-2, 2).repeat(25)
     np.testing.assert_array_equal(rounded_like("float16")(x), x.astype(np.float16).astype(np.float64))

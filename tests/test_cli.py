@@ -26,8 +26,10 @@ from minitransformer.commands import demo, outputs
 from minitransformer.commands.options import COMMANDS, declared
 from minitransformer.commands.options.training import MEANINGS
 from minitransformer.core import ops
+from minitransformer.ideas.published.packed import WEIGHTS
 from minitransformer.run.machines.recipes import RECIPES, TASKS, recipe_name
 from minitransformer.run.machines.settings import OPTIMIZERS, TrainingSettings, used_by
+from minitransformer.school.course.worksheets.hand_out import FORMATS
 from minitransformer.verify import CASES
 
 ROOT = Path(__file__).parent.parent
@@ -420,6 +422,11 @@ def test_help_and_bad_usage_import_neither_numpy_nor_a_model():
     command = [sys.executable, "-c", IMPORTED, json.dumps(helps + wrong)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment())
     assert done.returncode == 0, done.stderr
+
+
+def test_choices_written_in_the_options_are_those_of_the_code(run):
+    for command, choices in {"generate": ["packed", *WEIGHTS], "worksheet": [*FORMATS]}.items():
+        assert "{" + ",".join(choices) + "}" in run(command, "--help")[1], command
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -21,6 +21,8 @@ MOST = 1_000_000  # entries of an array
 
 @dataclass(frozen=True)
 class Value:
+    """An array, and the letters of its first axes; the module says what the rest means."""
+
     array: Any
     labels: tuple[str, ...] = ()
     row: bool = False

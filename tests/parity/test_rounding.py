@@ -133,6 +133,12 @@ def test_softmax_that_is_nearly_one_hot_is_right_in_16_bits(seed: int) -> None:
     verify.check_gradients(lambda x, w, b: torch.softmax(2 * (x @ w) + b, -1), x, w, b)
 
 
+def test_a_number_at_the_end_of_a_domain_is_not_moved_out_of_it_in_16_bits() -> None:
+    """Labels of 1: f is not defined above them, and a comparison with nan called any gradient wrong."""
+    labels = torch.eye(3, dtype=torch.bfloat16)
+    verify.check_gradients(lambda x, p: torch.tanh(x) * (1 - p) ** 1.5, draw(3, 3).bfloat16(), labels)
+
+
 class Keys(torch.nn.Module):
     """Attention of x to itself. No weight depends on the bias of the keys, so its gradient is zero but for rounding."""
 

@@ -803,7 +803,7 @@ AT_KINKS: dict[str, tuple[Callable[..., Any], list[np.ndarray], bool]] = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, 10, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.few(18)
 @pytest.mark.parametrize("name", AT_KINKS)
 def test_at_a_kink_of_several_entries_the_gradient_must_be_possible_as_a_whole(name: str, seed: int) -> None:

@@ -29,6 +29,7 @@ from .slopes import Around, Slope, Verdict, constant, scale_of
 
 _NEARBY = 96  # random points beside a kink
 _HALF_CIRCLES = 3
+_OPPOSITE = 24  # pairs of places, more than circles, since a few may agree by chance
 _ON_EACH = (33, 257, 1025)  # points: a few first, because most slopes are far inside; kinks met at once hide each other
 _BLOCKS = 256  # directions, each of some entries, that look for what is smooth in an array with kinks
 
@@ -221,6 +222,8 @@ def _one_by_one(how: Judge, around: Around, hand: float, direction: np.ndarray, 
         lowest, highest = bounds.mean(axis=0)
         if np.ptp(bounds, axis=0).max() > 0.25 * (highest - lowest):
             continue
+        if np.ptp(_of_opposites(how, around, direction, kinks)) > 0.25 * (highest - lowest):
+            return None
         nearest = min(max(hand, lowest), highest)
         if lowest <= hand <= highest or how.agrees(hand, nearest, around):
             return Verdict(nearest, True, True)
@@ -231,24 +234,34 @@ def _bounds(
     how: Judge, around: Around, direction: np.ndarray, start: np.ndarray, top: np.ndarray, points: int
 ) -> tuple[float, float]:
     """s - M and s + P, summed over the outputs, on the half circle from -start over top to start."""
-    near, step = 0.1 * how.step, 0.001 * how.step
     lowest = highest = 0.0
     before: np.ndarray | None = None
     for angle in np.linspace(0.0, math.pi, points):
-        place = near * (math.sin(angle) * top - math.cos(angle) * start)
-        ahead, behind = (around.at(place + way * step * direction) for way in (1.0, -1.0))
-        slopes = around.upstream * (ahead - behind) / (2.0 * step)
+        slopes, noise = _slopes(how, around, direction, math.sin(angle) * top - math.cos(angle) * start)
         if before is None:
             lowest = highest = float(slopes.sum())
         else:
             change = slopes - before
-            change = np.where(abs(change) > around.of(ahead, behind, step).noise, change, 0.0)
+            change = np.where(abs(change) > noise, change, 0.0)
             lowest, highest = (
                 lowest + float(np.minimum(change, 0.0).sum()),
                 highest + float(np.maximum(change, 0.0).sum()),
             )
         before = slopes
     return lowest, highest
+
+
+def _of_opposites(how: Judge, around: Around, direction: np.ndarray, kinks: Kinks) -> list[float]:
+    """s + (s + P - M) at random places and opposite them, the same for all if the kinks do not depend on each other."""
+    places = [_beside(how, kinks) for _ in range(_OPPOSITE)]
+    return [sum(float(_slopes(how, around, direction, way * x)[0].sum()) for way in (1.0, -1.0)) for x in places]
+
+
+def _slopes(how: Judge, around: Around, direction: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float]:
+    """The slope of each term of L near the point, and the noise of their sum."""
+    step = 0.001 * how.step
+    ahead, behind = (around.at(0.1 * how.step * place + way * step * direction) for way in (1.0, -1.0))
+    return around.upstream * (ahead - behind) / (2.0 * step), around.of(ahead, behind, step).noise
 
 
 def _beside(how: Judge, kinks: Kinks) -> np.ndarray:

@@ -291,6 +291,20 @@ def test_a_relative_error_counts_from_about_a_millionth(dx: float, accepted: boo
     assert report.ok is accepted
 
 
+@pytest.mark.parametrize(
+    ("slope", "error", "accepted"),
+    [(1e-2, 1.5e-8, True), (1e-2, 4e-8, False), (5e-7, 2e-9, True), (5e-7, 2e-8, False), (1e-4, 9e-9, True)],
+)
+def test_small_errors_count_from_about_a_hundred_millionth_or_a_hundredth(
+    slope: float, error: float, accepted: bool
+) -> None:
+    """Of gradients below 1e-6 the hundredth counts, of others the absolute error."""
+    report = verify.gradients(
+        lambda x: (slope * x, lambda dy: dy * (slope + error)), np.array([0.3]), upstream=np.array([1.0])
+    )
+    assert report.ok is accepted
+
+
 def test_tolerances_can_be_set() -> None:
     def f(x: np.ndarray) -> Any:
         return 3.0 * x, lambda dy: 3.01 * dy

@@ -99,9 +99,8 @@ def has_none(how: Judge, around: Around) -> bool:
 
     So where pieces meet, and at 0/0, which becomes x1/x2.
     """
-    return pieces_meet(how, around) or jumps(
-        how, around, scale_of(around.value) * how.rng.normal(size=around.value.shape)
-    )
+    everywhere = scale_of(around.value) * how.rng.normal(size=around.value.shape)
+    return pieces_meet(how, around) or jumps(how, around, everywhere)
 
 
 def pieces_meet(how: Judge, around: Around) -> bool:
@@ -149,14 +148,9 @@ def with_several(how: Judge, around: Around, row: Row, kinks: Kinks) -> Row:
             row = dataclasses.replace(row, checked=f"{len(directions)} directions")
         if not found.ok:
             problem = "each entry is possible, but not all together: the slope along a direction that moves several"
+            error = how.error(slope, found.numerical)
             return dataclasses.replace(
-                row,
-                where=None,
-                hand=slope,
-                numerical=found.numerical,
-                error=how.error(slope, found.numerical),
-                ok=False,
-                problem=problem,
+                row, where=None, hand=slope, numerical=found.numerical, error=error, ok=False, problem=problem
             )
     return row
 
@@ -234,19 +228,14 @@ def _bounds(
     how: Judge, around: Around, direction: np.ndarray, start: np.ndarray, top: np.ndarray, points: int
 ) -> tuple[float, float]:
     """s - M and s + P, summed over the outputs, on the half circle from -start over top to start."""
-    lowest = highest = 0.0
-    before: np.ndarray | None = None
-    for angle in np.linspace(0.0, math.pi, points):
-        slopes, noise = _slopes(how, around, direction, math.sin(angle) * top - math.cos(angle) * start)
-        if before is None:
-            lowest = highest = float(slopes.sum())
-        else:
-            change = slopes - before
-            change = np.where(abs(change) > noise, change, 0.0)
-            lowest, highest = (
-                lowest + float(np.minimum(change, 0.0).sum()),
-                highest + float(np.maximum(change, 0.0).sum()),
-            )
+    angles = np.linspace(0.0, math.pi, points)
+    along = (_slopes(how, around, direction, math.sin(angle) * top - math.cos(angle) * start) for angle in angles)
+    before, _ = next(along)
+    lowest = highest = float(before.sum())
+    for slopes, noise in along:
+        change = np.where(abs(slopes - before) > noise, slopes - before, 0.0)
+        lowest += float(np.minimum(change, 0.0).sum())
+        highest += float(np.maximum(change, 0.0).sum())
         before = slopes
     return lowest, highest
 

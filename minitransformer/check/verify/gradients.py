@@ -230,8 +230,7 @@ class _Check(Contract):
         return is_float_array(x) and np.array_equal(host_copy(x), pair.value)
 
     def _row(self, name: str, kind: str, value: Array, gradient: Any, probe: Probe) -> Row:
-        problem = given.misfit(value, gradient)
-        if problem:
+        if problem := given.misfit(value, gradient):
             return Row(name, kind, tuple(value.shape), error=math.inf, ok=False, problem=problem)
         return self.differences.row(name, kind, host_copy(value), host_copy(gradient), probe)
 

@@ -227,7 +227,7 @@ def test_there_may_be_several_leading_axes() -> None:
         np.testing.assert_allclose(gradient.reshape(flat_gradient.shape), flat_gradient, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("last", [0, 1, 2, 4, 7, 8])
+@in_one("last", [0, 1, 2, 4, 7, 8])
 def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
     x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
     y = layers.SinusoidalPositions(6)(x, positions=at)[0]
@@ -469,7 +469,7 @@ UNFIT: dict[str, tuple[dict[str, np.ndarray], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNFIT)
+@in_one("name", UNFIT)
 def test_a_state_that_does_not_fit_changes_nothing(name: str) -> None:
     state, message = UNFIT[name]
     layer = layers.Linear(3, 2)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from common import draw
+from tiers import in_one
 
 from minitransformer import ops, verify
 from minitransformer.check.referee.from_pair import from_pair
@@ -174,8 +175,8 @@ def test_a_mistake_that_was_hidden_has_its_name() -> None:
         verify.check_gradients((norm, norm_backward(False)), X, np.ones(4), np.zeros(4))
 
 
-@pytest.mark.parametrize(
-    ("x", "hides"),
+@in_one(
+    "x, hides",
     [
         (np.ones(3), True),
         (np.zeros((2, 2)), True),
@@ -468,8 +469,8 @@ class ForgetsInOne(BothInOne):
     forgets = True
 
 
-@pytest.mark.parametrize(
-    ("f", "right"),
+@in_one(
+    "f, right",
     [
         ((three, lambda dp, dlog, cache: backward_of_both(dp, dlog, cache)), True),
         ((three, lambda dp, dlog, cache: backward_of_both(dp, None, cache)), False),

@@ -121,8 +121,8 @@ def test_mixed_devices(op: str, name: str) -> None:
         call_with(op, name, lambda x: Elsewhere(*x.shape))
 
 
-@pytest.mark.parametrize(
-    ("op", "name", "call"),
+@in_one(
+    "op, name, call",
     [
         ("embedding", "ids", lambda: ops.embedding(Elsewhere(2, 3, dtype="int64"), f(5, 4))),
         ("cross_entropy", "targets", lambda: ops.cross_entropy(f(2, 3, 4), Elsewhere(2, 3, dtype="int64"))),

@@ -12,7 +12,7 @@ import pytest
 from all_ops import WRONG as WRONG_OPS
 from common import draw, printed
 from foreign_functions import FUNCTIONS, PAIR, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
-from tiers import first_of_each
+from tiers import first_of_each, in_one
 
 import minitransformer
 from minitransformer import verify
@@ -331,8 +331,8 @@ class Elsewhere:
     device, shape, dtype = "gpu:1", (3, 4), np.dtype(float)
 
 
-@pytest.mark.parametrize(
-    ("backward", "said"),
+@in_one(
+    "backward, said",
     [
         (lambda dout, cache: 2.0 * dout[:2], r"the gradient has shape \(2, 4\), its array \(3, 4\)"),
         (lambda dout, cache: Elsewhere(), "the gradient is a .*[.]Elsewhere of float64 on gpu:1, not a floating-point"),
@@ -448,7 +448,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
+@in_one("make, message", BAD, ids=[str(i) for i in range(len(BAD))])
 def test_what_cannot_be_checked_says_why(make: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         verify.gradients(make(), X)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiers import in_one
 from user_scripts import RIGHT, WRONG
 
 import minitransformer
@@ -122,7 +123,7 @@ def test_a_name_that_stands_nowhere_is_seen() -> None:
     }
 
 
-@pytest.mark.parametrize("room", PUBLIC)
+@in_one("room", PUBLIC)
 def test_every_public_name_stands_in_its_package_and_works(room: str) -> None:
     module = importlib.import_module(f"minitransformer.{room}")
     file = Path(str(module.__file__))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from common import draw
 from raw_units import verdict, verdicts
+from tiers import in_one
 
 from minitransformer import layers, ops, verify
 from minitransformer.check.verify.foreign import rounded_like
@@ -19,8 +20,7 @@ def line(c: float, s: float, factor: float) -> Callable[..., Any]:
     return lambda x: ((c + s * x).astype(np.float64), lambda dy: factor * s * dy)
 
 
-@pytest.mark.parametrize("factor", [-1.0, 0.0, 2.0])
-@pytest.mark.parametrize(("c", "s"), [(1e6, 1e-2), (1e7, 1e-1), (1e3, 1e-5), (1e2, 1e-6), (1e12, 1e-6)])
+@in_one("factor, c, s", [-1.0, 0.0, 2.0], [(1e6, 1e-2), (1e7, 1e-1), (1e3, 1e-5), (1e2, 1e-6), (1e12, 1e-6)])
 def test_rounding_is_no_kink(c: float, s: float, factor: float) -> None:
     assert verdict(verify.gradients(line(c, s, factor), draw(3))) == ("unseen" if c == 1e12 else "wrong")
     assert verdict(verify.gradients(line(c, s, 1.0), draw(3))) == ("unseen" if c == 1e12 else "right")
@@ -49,8 +49,8 @@ def test_a_sweep_over_raw_units(dtype: str, longest: Any, monkeypatch: pytest.Mo
     assert found["right", "right"] > 60 and found["sign", "wrong"] > 90, found
 
 
-@pytest.mark.parametrize(
-    ("f", "slope", "x"),
+@in_one(
+    "f, slope, x",
     [
         (np.log, lambda x: 1.0 / x, [1e-7, 0.5]),
         (np.sqrt, lambda x: 0.5 / np.sqrt(x), [1e-9, 0.5]),

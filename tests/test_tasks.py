@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
+from tiers import in_one
 
 from minitransformer.cli import _options, main
 from minitransformer.commands import generate as generate_command
@@ -389,7 +390,7 @@ def test_help_needs_no_source_code(monkeypatch, capsys):
 PRESETS = [(task, name) for task in TASKS for name in TASKS[task].presets]
 
 
-@pytest.mark.parametrize("task, name", PRESETS)
+@in_one("task, name", PRESETS)
 def test_every_preset_makes_a_run(task, name):
     task, preset = TASKS[task], TASKS[task].presets[name]
     kinds = (task.data, task.config, TrainingSettings)

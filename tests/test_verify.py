@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from common import draw as normal
+from tiers import in_one
 
 from minitransformer import ideas, layers, ops, verify
 from minitransformer.check.verify.anew import drawn, hides
@@ -302,8 +303,8 @@ def test_tolerances_can_be_set() -> None:
     assert not verify.gradients(f, x, upstream=one, atol=0.009, rtol=0.0).ok
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
+@in_one(
+    "change, problem",
     [
         (lambda dx, dw: (dx.T, dw), r"the gradient has shape \(4, 3\), its array \(3, 4\)"),
         (lambda dx, dw: (dx.sum(axis=0, keepdims=True), dw), r"the gradient has shape \(1, 4\), its array \(3, 4\)"),
@@ -325,8 +326,8 @@ def test_a_gradient_of_the_wrong_form_is_rejected(change: Callable[..., Any], pr
     assert re.fullmatch(problem, row.problem)
 
 
-@pytest.mark.parametrize(
-    ("change", "n"),
+@in_one(
+    "change, n",
     [
         (lambda dx, dw: None, 0),
         (lambda dx, dw: dx, 1),
@@ -387,7 +388,7 @@ def add_twice(parameter: Parameter, gradient: np.ndarray) -> None:
     parameter.grad += 2.0 * gradient
 
 
-@pytest.mark.parametrize("keep", [overwrite, overwrite_in_place, forget, add_twice])
+@in_one("keep", [overwrite, overwrite_in_place, forget, add_twice])
 def test_a_gradient_that_is_not_added_once_to_grad_is_rejected(keep: Callable[..., None]) -> None:
     report = verify.gradients(BadScale(keep), normal(2, 3))
     assert not report["gain"].ok
@@ -633,7 +634,7 @@ def leaky(slope_at_zero: float) -> Callable[..., Any]:
     return f
 
 
-@pytest.mark.parametrize("slope", [-0.5, 0.0, 0.25, 0.8, 1.0])
+@in_one("slope", [-0.5, 0.0, 0.25, 0.8, 1.0])
 def test_at_a_kink_any_slope_between_both_sides_is_accepted_and_counted(slope: float) -> None:
     report = verify.gradients(leaky(slope), np.array([0.0, 1.0, 0.0, -1.0]), upstream=np.array([1.0, 1.0, -2.0, 1.0]))
     report.assert_ok()
@@ -641,7 +642,7 @@ def test_at_a_kink_any_slope_between_both_sides_is_accepted_and_counted(slope: f
     assert "(2 at a kink)" in str(report)
 
 
-@pytest.mark.parametrize("slope", [-0.51, -1.0, 1.01, 3.0])
+@in_one("slope", [-0.51, -1.0, 1.01, 3.0])
 def test_at_a_kink_another_slope_is_rejected(slope: float) -> None:
     report = verify.gradients(leaky(slope), np.array([1.0, 0.0]), upstream=np.array([1.0, 1.0]))
     row = report["x"]
@@ -649,7 +650,7 @@ def test_at_a_kink_another_slope_is_rejected(slope: float) -> None:
     assert row.numerical == pytest.approx(-0.5 if slope < 0.0 else 1.0, rel=1e-6)  # the nearest that would be right
 
 
-@pytest.mark.parametrize("beside", [1e-7, -1e-7, 3e-6, -9e-6])
+@in_one("beside", [1e-7, -1e-7, 3e-6, -9e-6])
 def test_a_kink_beside_the_point_is_recognised(beside: float) -> None:
     report = verify.gradients(leaky(0.0), np.array([beside, 1.0]))
     report.assert_ok()
@@ -949,7 +950,7 @@ def with_nan(module: Module, name: str) -> Module:
     return module
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@in_one("name", REFUSED)
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 def test_what_cannot_be_checked_is_refused(name: str) -> None:
     run, error, message = REFUSED[name]
@@ -1015,7 +1016,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("when", FAILURES)
+@in_one("when", FAILURES)
 def test_parameters_and_trace_function_are_restored(when: str) -> None:
     module, x = Scale(), normal(2, 3)
     module.gain.grad[...] = [1.0, 2.0, 3.0]
@@ -1374,8 +1375,8 @@ def test_output_and_masks_may_not_be_changed_in_place() -> None:
     assert "mask" in [row.name for row in report.rows if not row.ok]
 
 
-@pytest.mark.parametrize(
-    ("setting", "error"),
+@in_one(
+    "setting, error",
     [
         ({"directions": 0}, ValueError),
         ({"step": 0.0}, ValueError),
@@ -1485,8 +1486,7 @@ ACCEPTED_BEFORE = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ACCEPTED_BEFORE)
+@in_one("dtype, name", ["float32", "float64"], ACCEPTED_BEFORE)
 def test_what_was_accepted_is_rejected(name: str, dtype: str) -> None:
     MEMO.clear()
     f, problem = ACCEPTED_BEFORE[name]
@@ -1557,7 +1557,7 @@ HIDING: dict[str, tuple[Callable[[Parameter], Any], Callable[[Any], Parameter]]]
 }
 
 
-@pytest.mark.parametrize("place", HIDING)
+@in_one("place", HIDING)
 def test_a_module_that_hides_a_parameter_is_refused(place: str) -> None:
     module = Hides(*HIDING[place])
     with pytest.raises(TypeError, match=r"Hides reads Parameter\(shape=\(3,\).*\(\) does not list; keep each"):
@@ -1754,15 +1754,14 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@in_one("name", RIGHT)
 def test_right_gradients_where_differences_are_hard_are_accepted(name: str) -> None:
     f, slope, x = RIGHT[name]
     verify.gradients(elementwise(f, slope), np.array(x)).assert_ok()
     assert not verify.gradients(elementwise(f, lambda x: 1.001 * slope(x) + 1e-3), np.array(x)).ok
 
 
-@pytest.mark.parametrize("size", [1e-7, 1e-9, 1e-12, 1e-20])
-@pytest.mark.parametrize("n", [3, 100])
+@in_one("size, n", [1e-7, 1e-9, 1e-12, 1e-20], [3, 100])
 def test_the_gradient_of_something_small_is_judged_by_its_own_size(size: float, n: int) -> None:
     def of_small(factor: float) -> Callable[..., Any]:
         return elementwise(lambda x: size * np.sin(x), lambda x: factor * size * np.cos(x))
@@ -1804,8 +1803,8 @@ def test_what_a_layer_learns_and_how_an_embedding_is_scaled() -> None:
         assert found == {expected}
 
 
-@pytest.mark.parametrize(
-    ("x", "hiding"),
+@in_one(
+    "x, hiding",
     [(0.0, True), (1.0, True), (2.0, False), ([2.0, 2.0], True), ([2.0, 3.0], False), ([np.nan] * 2, False)],
 )
 def test_what_hides_terms(x: Any, hiding: bool) -> None:

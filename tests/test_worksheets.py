@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import ops, verify
 from minitransformer.cli import main
@@ -151,7 +152,7 @@ def test_the_same_sheet_on_every_machine():
     assert make("attention-backward", 7).boxes("v").tolist() == [[-2, 2], [-3, -3], [-2, -4]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one("kind", KINDS)
 def test_a_student_s_sheet_is_their_own(kind):
     sheets = [make(kind, 7, student=name) for name in ("Ada", "Alan", "", "Ada")]
     texts = [to_markdown(sheet).replace("Ada", "").replace("Alan", "").replace("_" * 30, "") for sheet in sheets]
@@ -325,17 +326,15 @@ def test_expected_numbers_are_those_after_the_slip():
     assert f"expected there: {number(sheet.answers['dW'][1, 2])}" in marks.table(expected=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("3", 3), ("-0.25", -0.25), ("−0.25", -0.25), ("1/3", 1 / 3), (".5", 0.5), ("+2.", 2)]
-)
+@in_one("text, value", [("3", 3), ("-0.25", -0.25), ("−0.25", -0.25), ("1/3", 1 / 3), (".5", 0.5), ("+2.", 2)])
 def test_numbers_that_a_form_may_hold(text, value):
     sheet = make("softmax-backward", 7)
     form = to_form(sheet).replace("  _  _  _", f"{text}, _ _  # a remark", 1)
     assert read_form(form).values["E"][0, 0] == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
+@in_one(
+    "old, new, message",
     [
         ("worksheet: softmax-backward", "worksheet: nothing", "there is no worksheet 'nothing'"),
         ("worksheet: softmax-backward", "", "its line `worksheet: ...` is missing"),

@@ -77,7 +77,7 @@ def test_wrong_arguments_are_refused_in_words(call, name):
     assert refused >= 3
 
 
-@pytest.mark.parametrize(
+@in_one(
     "call, message",
     [
         (

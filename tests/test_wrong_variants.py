@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from tiers import in_one
 from value_checks import CLOSE, VALUE_CHECKS, Check, rejects
 
 from minitransformer import ideas, layers, models, ops
@@ -836,12 +837,12 @@ def test_every_variant_that_only_values_catch_has_a_check_of_values() -> None:
     assert VALUE_CHECKS.keys() == {variant.name for variant in BY_VALUES}
 
 
-@pytest.mark.parametrize("check", dict.fromkeys(VALUE_CHECKS.values()), ids=lambda check: check.__name__)
+@in_one("check", dict.fromkeys(VALUE_CHECKS.values()), ids=lambda check: check.__name__)
 def test_right_code_has_the_right_values(check: Check) -> None:
     check()
 
 
-@pytest.mark.parametrize("variant", BY_VALUES, ids=lambda variant: variant.name)
+@in_one("variant", BY_VALUES, ids=lambda variant: variant.name)
 def test_values_reject(variant: Mistake) -> None:
     with variant.applied(), np.errstate(over="ignore", invalid="ignore"), pytest.raises(AssertionError):
         VALUE_CHECKS[variant.name]()
@@ -956,8 +957,8 @@ def test_a_traceback_shows_the_wrong_line() -> None:
     assert "dx = nothing_known * (dy" in text and "softmax.py [stub]" in text
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@in_one(
+    "change, message",
     [
         (
             {"edits": (("no such snippet", ""),)},

@@ -744,6 +744,7 @@ def test_machine_code_is_stamped_with_every_file_that_it_comes_from() -> None:
     assert {(folder / name).resolve() for name in loops.SOURCES} == files | {folder / name for name in compiled_here}
 
 
+@pytest.mark.slow
 def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:
     """As on a machine without the extra `fast`."""
     (tmp_path / "numba.py").write_text("raise ImportError('no numba here')")

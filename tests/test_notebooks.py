@@ -96,7 +96,7 @@ def test_ends_with_exercises_that_exist(name: str) -> None:
         course.exercise(exercise)  # refuses a name that it does not know
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_marks_make_slides_with_one_idea_each(name: str, tmp_path: Path) -> None:
     chapter = next(chapter for chapter in notebook.read(NOTEBOOKS) if chapter.stem == name)

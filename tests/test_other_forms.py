@@ -44,7 +44,7 @@ def test_right_pairs_are_accepted(function: Function) -> None:
     assert not [row for row in report.rows if row.problem]
 
 
-@pytest.mark.few(16)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("function", "wrong"), WRONG, ids=WRONG_NAMES)
 def test_wrong_pairs_are_rejected_at_the_worst_entry(function: Function, wrong: int) -> None:
     assert_rejected_rightly(verify.gradients(pair(function, wrong), *function.inputs()), function, wrong)
@@ -71,7 +71,7 @@ def test_our_ops_as_pairs_are_accepted(case: verify.Case) -> None:
 OF_OURS = [mistake for mistake in WRONG_OPS if mistake.name != "softmax-nan-where-all-is-masked"]
 
 
-@pytest.mark.few(3, slow=30)
+@pytest.mark.few(1, slow=30)
 @pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
 def test_our_ops_with_mistakes_as_pairs_are_rejected(mistake: Mistake) -> None:
     setup = verify.CASES[mistake.cases[0]].build(np.random.default_rng(1))
@@ -494,6 +494,7 @@ def test_what_cannot_run(check_gradients):
 """
 
 
+@pytest.mark.slow
 def test_test_files_that_know_nothing_else_of_us(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(TEST_FILE.replace("FACTOR", ""))
     right = TEST_FILE.replace("FACTOR", "/ np.sqrt(q.shape[-1])").partition("def test_what_cannot")[0]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tiers import in_one
 
 import minitransformer
@@ -96,6 +97,7 @@ print(*sorted(name for name in sys.modules if name.startswith("minitransformer."
 """
 
 
+@pytest.mark.slow
 def test_every_module_imports_with_the_core_dependencies_alone() -> None:
     extras = {
         "cupy",

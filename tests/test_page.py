@@ -61,7 +61,7 @@ class Parser(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.few(34)
+@pytest.mark.few(10)
 @pytest.mark.parametrize("case", [name for name in CALLS if not CASES[name].along_directions])
 def test_every_line_of_every_op_has_a_well_formed_formula(case: str) -> None:
     setup = setup_of(case)

@@ -95,6 +95,7 @@ def test_a_ring_gives_what_the_group_gives():
             np.testing.assert_array_equal(y, y_wanted)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_a_step_sends_the_bytes_of_the_formula(n):
     assert set(counted(n)) == {"data", "data, sharded", "tensor", "pipeline"}

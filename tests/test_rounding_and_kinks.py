@@ -32,6 +32,7 @@ def test_a_longer_type_shows_what_float64_hides() -> None:
     assert verdict(verify.gradients(lambda x: (1e10 + 1e-6 * x, lambda dy: -1e-6 * dy), draw(3))) == "wrong"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_no_unit_makes_a_wrong_gradient_right(dtype: str) -> None:
     found, mistaken = verdicts(dtype, ("right", "sign"), every=12)
@@ -166,6 +167,7 @@ def network(kept: float = 0.0, factor: float = 1.0) -> Callable[..., Any]:
     return f
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
 def test_a_network_is_right_on_padded_rows(kept: float) -> None:
     """At x = 0 all its units are at their kinks, where ReLU may have any slope from 0 to 1."""
@@ -190,6 +192,7 @@ def test_kinks_that_lie_close_together_do_not_make_right_code_wrong(seed: int) -
     verify.gradients(f, x, intermediates=False, seed=seed).assert_ok()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kept", [-1.0, 2.5])
 def test_a_slope_that_no_unit_can_have_is_wrong_on_padded_rows(kept: float) -> None:
     x = draw(8, 4)

@@ -25,7 +25,7 @@ CLUMSY = re.compile(
 )
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_step_has_a_sentence_about_its_line(name: str) -> None:
     recording = EXAMPLES[name].record()

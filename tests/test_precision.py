@@ -366,6 +366,7 @@ def test_activations_beyond_float16_are_told_of_and_not_taken_for_a_scale_that_i
         made.run()
 
 
+@pytest.mark.slow
 def test_gradients_that_overflow_whatever_the_scale_end_the_run(tmp_path, monkeypatch) -> None:
     made = trainer(tmp_path, steps=100)
     monkeypatch.setattr(made.workers, "gradient_norm", lambda: math.inf)

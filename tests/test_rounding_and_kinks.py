@@ -178,6 +178,7 @@ def test_a_network_is_right_on_padded_rows(kept: float) -> None:
     assert not verify.gradients(network(kept, 1.05), *inputs, intermediates=False).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [17, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (22, 43))])
 def test_kinks_that_lie_close_together_do_not_make_right_code_wrong(seed: int) -> None:
     """Ten rows of zeros, of which each moves its own units alone: a step could cross two of their kinks at once."""

@@ -378,6 +378,7 @@ def test_blas_threads_are_restored(tmp_path):
 # ---- What can go wrong. ----
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_names_step_and_layer(tmp_path):
     run = trainer(tmp_path)
     run.run(stop_after=5)

@@ -677,6 +677,7 @@ def test_strong_curvature_is_no_kink() -> None:
     assert report["x"].kinks == 0
 
 
+@pytest.mark.slow
 def test_kinks_in_a_large_array_are_recognised() -> None:
     """Along a direction several kinks blend, so then the entries are looked at one by one."""
     x = np.concatenate([np.zeros(3), normal(200)])

@@ -338,6 +338,7 @@ def gpt_oss():
     return config.build(np.random.default_rng(0)).to(dtype="float64")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [language_model, pytest.param(gpt_oss, marks=pytest.mark.slow)])
 def test_view_and_plot_show_where_a_language_model_looks(make, tmp_path, capsys):
     model = make()

@@ -510,6 +510,7 @@ def test_bad_usage(capsys, arguments, message):
     assert (status, out) == (2, "") and message in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_progress_bar_is_closed_before_a_failure_is_told(tmp_path, capsys, monkeypatch):
     class Bar(list):
         closed = False

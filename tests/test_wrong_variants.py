@@ -81,6 +81,7 @@ def rejected(variant: Mistake, run: Callable[[], Report]) -> bool:
 # ----------------------------------------------------------------------------------------- there are enough of them
 
 
+@functools.cache
 def backward_passes(source: str) -> dict[str, str]:
     """Every function called `backward` in a source: the name of the function around it, and its lines."""
     found, lines = {}, source.splitlines()
@@ -195,7 +196,7 @@ def test_errors_seen_in_public_code_are_among_them() -> None:
 # ---------------------------------------------------------------------------------------------- each one is rejected
 
 
-@pytest.mark.few(110, slow=400)
+@pytest.mark.few(70, slow=606)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects(variant: Mistake) -> None:
     """In its first case, by inputs and parameters alone."""

@@ -144,7 +144,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
             yield "numpy"
 
 
-@pytest.mark.few(9)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -> None:
     for layout in SHARED:

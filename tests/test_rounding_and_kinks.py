@@ -222,6 +222,7 @@ def test_a_feed_forward_network_is_right_on_padded_tokens(d: int, width: int, se
     verify.gradients(network, x, seed=seed).assert_ok()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(1, 10))])
 def test_one_wrong_entry_beside_kinks_in_a_large_array_is_seen(seed: int) -> None:
     x = draw(72, 60, seed=seed)

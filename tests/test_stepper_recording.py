@@ -804,6 +804,7 @@ def test_it_says_what_it_is() -> None:
     assert "dx = dy * passes" in str(recording)
 
 
+@pytest.mark.slow
 def test_the_package_offers_step_and_saved_without_loading_them() -> None:
     printed(
         "import sys, minitransformer as m\n"

@@ -264,7 +264,7 @@ def stopped(tmp_path_factory):
     return folder
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize(
     "name, damage, message",
     [

@@ -806,7 +806,7 @@ AT_KINKS: dict[str, tuple[Callable[..., Any], list[np.ndarray], bool]] = {
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.few(9)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", AT_KINKS)
 def test_at_a_kink_of_several_entries_the_gradient_must_be_possible_as_a_whole(name: str, seed: int) -> None:
     """Each entry's slope may be right though no gradient has these entries: those of max must add up to 1."""

@@ -118,6 +118,7 @@ def modules() -> Iterator[tuple[str, str]]:
             yield ".".join(path.relative_to(PACKAGE).with_suffix("").parts), path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_every_backward_pass_has_at_least_two_wrong_variants() -> None:
     assert sum(len(backward_passes(source)) for _, source in modules()) >= 44
     assert not {module: few for module, source in modules() if (few := too_few_variants(module, source))}

@@ -1279,56 +1279,6 @@ def test_a_wrong_slope_elsewhere_is_found_though_some_entries_lie_at_a_kink() ->
         assert not verify.gradients(relu, x, seed=seed).ok
 
 
-class Remembers:
-    """Keeps its input on itself, where the next call overwrites it."""
-
-    def __call__(self, x: np.ndarray) -> Any:
-        self.x = x
-        return x * x, lambda dy: 2.0 * self.x * dy
-
-
-def test_a_pullback_may_not_depend_on_later_calls() -> None:
-    assert not verify.gradients(Remembers(), normal(3)).ok
-
-
-def counts_calls(x: np.ndarray) -> Any:
-    calls = []
-
-    def backward(dy: np.ndarray) -> np.ndarray:
-        calls.append(1)
-        return 2.0 * x * dy * len(calls)
-
-    return x * x, backward
-
-
-def test_a_pullback_gives_the_same_each_time() -> None:
-    report = verify.gradients(counts_calls, normal(3))
-    assert report["x"].problem.startswith("backward gives a different gradient when called again; it keeps state")
-    assert not report["x"].ok
-
-
-def settles(calls: int) -> float:
-    return 1.0 if calls == 1 else 2.0
-
-
-def alternates(calls: int) -> float:
-    return 1.0 + calls % 2
-
-
-@pytest.mark.parametrize("factor", [settles, alternates], ids=lambda factor: factor.__name__)
-def test_state_is_not_taken_for_random_numbers(factor: Callable[[int], float]) -> None:
-    def f(x: np.ndarray) -> Any:
-        calls: list[int] = []
-
-        def backward(dy: np.ndarray) -> np.ndarray:
-            calls.append(1)
-            return dy * factor(len(calls))
-
-        return x, backward
-
-    assert "; it keeps state from call to call" in verify.gradients(f, normal(3))["x"].problem
-
-
 DRAWS: dict[str, Callable[..., np.ndarray]] = {
     "numpy": lambda shape: np.random.normal(size=shape),  # noqa: NPY002
     "a new generator": lambda shape: np.random.default_rng().normal(size=shape),
@@ -1441,6 +1391,29 @@ def one_buffer_for_a_pullback(x: np.ndarray) -> Any:
     return x * x, lambda dy: np.multiply(2.0 * x, dy, out=buffer)
 
 
+class Remembers:
+    """Keeps its input on itself, where the next call overwrites it."""
+
+    def __call__(self, x: np.ndarray) -> Any:
+        self.x = x
+        return x * x, lambda dy: 2.0 * self.x * dy
+
+
+def counting(factor: Callable[[int], float]) -> Callable[..., Any]:
+    """x, whose pullback returns dy times factor(how often it was called)."""
+
+    def f(x: np.ndarray) -> Any:
+        calls: list[int] = []
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            calls.append(1)
+            return dy * factor(len(calls))
+
+        return x * 1.0, backward
+
+    return f
+
+
 def tripled(change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
     """3 x, whose pullback is change(dy)."""
     return lambda x: (3.0 * x, change)
@@ -1470,8 +1443,16 @@ def takes_contiguous_inputs(x: np.ndarray) -> Any:
 
 NOT_LINEAR = "backward is not linear in its argument, but a derivative is"
 OVERWRITTEN = "a later backward wrote into this gradient; return a new array"
+STATE = (
+    "backward gives a different gradient when called again; it keeps state from call to call, as a generator does: it "
+    "may only read what forward kept"
+)
 LAYOUT = "it differs when arrays are transposed or have gaps in memory"
 ACCEPTED_BEFORE = {
+    "remembers the last x": (Remembers(), None),
+    "counts its calls": (counting(float), STATE),
+    "settles": (counting(lambda calls: 1.0 if calls == 1 else 2.0), STATE),
+    "alternates": (counting(lambda calls: 1.0 + calls % 2), STATE),
     "remembers the first x": (remembers_the_first, None),
     "remembers the first x in backward": (remembers_the_first_in_backward, None),
     "one buffer for all": (one_buffer_for_all, OVERWRITTEN),

@@ -183,12 +183,16 @@ def test_a_mistake_that_was_hidden_has_its_name() -> None:
         (np.full(4, 0.3, np.float32), True),
         (np.eye(3), True),
         (np.eye(4)[[1, 1, 3]].T, True),  # one-hot columns
+        (np.array(0.0), True),
         (np.array(1.0), True),
+        (np.array(2.0), False),
         (np.array([0.0]), True),
         (np.array([0.25]), False),
         (np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), False),  # a mask
         (np.array([1.0, 2.0]), False),
         (np.full(3, -np.inf), False),
+        (np.full(2, np.nan), False),
+        (np.full((2, 5), 3.0), True),
         (np.ones(3, int), False),
         (np.ones((0, 3)), False),
         ("x", False),

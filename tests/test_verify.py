@@ -21,7 +21,6 @@ from common import draw as normal
 from tiers import in_one
 
 from minitransformer import ideas, layers, ops, verify
-from minitransformer.check.verify.anew import drawn, hides
 from minitransformer.check.verify.arguments import reading
 from minitransformer.core.arrays.backend import to_device
 from minitransformer.ideas.published.bart import BartConfig
@@ -1783,18 +1782,3 @@ def test_what_a_layer_learns_and_how_an_embedding_is_scaled() -> None:
         model = BartConfig(7, 7, n_positions=8, scale_embedding=scaled, **sizes).build()
         found = {part.scale for _, part in model.modules() if isinstance(part, layers.InputEmbedding)}
         assert found == {expected}
-
-
-@in_one(
-    "x, hiding",
-    [(0.0, True), (1.0, True), (2.0, False), ([2.0, 2.0], True), ([2.0, 3.0], False), ([np.nan] * 2, False)],
-)
-def test_what_hides_terms(x: Any, hiding: bool) -> None:
-    assert hides(np.array(x)) is hiding
-
-
-def test_what_is_drawn_anew_keeps_the_sums_of_its_rows() -> None:
-    """Targets stay distributions."""
-    rng = np.random.default_rng(0)
-    np.testing.assert_allclose(drawn(np.eye(4)[[2, 0, 1]], rng).sum(axis=-1), 1.0, rtol=1e-14)
-    np.testing.assert_allclose(drawn(np.full((2, 5), 3.0), rng).sum(axis=-1), 15.0, rtol=1e-14)

@@ -63,11 +63,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-def strided(*shape: int) -> np.ndarray:
-    """Neither contiguous nor in the order of its axes."""
-    return random(*shape[:-1], 2 * shape[-1])[..., ::2].swapaxes(0, -1).copy().swapaxes(0, -1)
-
-
 CALLS = {name: case for name, case in (CASES | LARGE).items() if case.kind == "op" and case.covers in KERNELS}
 FIRST = {case.covers: name for name, case in reversed(CALLS.items())}
 SHARED = LAYOUTS | {"strides of zero": lambda x: np.broadcast_to(x[:1], x.shape) if x.ndim else x}

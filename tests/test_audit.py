@@ -121,7 +121,7 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
     assert "- `tanh-linear`: " in text and "Seen with" not in text
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tests", "toml", "right", "problem"),
     [

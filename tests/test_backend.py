@@ -168,7 +168,7 @@ def test_cupy_with_a_gpu_is_found_by_name_and_by_its_arrays(install_cupy):
     assert get_device("cupy") is get_device("cupy")
 
 
-@pytest.mark.few(1)  # which imports what the other does
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

@@ -149,11 +149,6 @@ def test_a_wrong_number_of_outputs(f: Callable[..., Any], words: str) -> None:
     assert result.score == (0.5 if words.startswith("db") else 0.0)
 
 
-def test_structural_problems_are_not_called_unknown_mistakes() -> None:
-    assert "unknown" not in str(check("softmax_backward", lambda y, dy: [1.0]))
-    assert "unknown" not in str(check("softmax_backward", lambda y, dy: np.zeros(y.shape, dtype=int)))
-
-
 def test_a_list_of_outputs_will_do() -> None:
     assert check("matmul_backward", lambda a, b, dc: [dc @ b.T, a.T @ dc]).right
 
@@ -499,23 +494,6 @@ def test_answers_to_other_trials_are_not_right() -> None:
 
 
 # Properties.
-
-
-@settings(max_examples=40)
-@given(factor=st.floats(-3.0, 3.0).filter(lambda c: abs(c - 1.0) > 1e-4), seed=st.integers(0, 2**32))
-def test_no_multiple_of_the_right_answer_is_right(factor: float, seed: int) -> None:
-    result = check("softmax_backward", lambda y, dy: factor * softmax_backward(y, dy), seed)
-    assert not result.right and (result.mistake is None or abs(factor) > 0.1)
-
-
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), name=st.sampled_from(list(EXERCISES)), data=st.data())
-def test_any_seed_and_any_mistake(seed: int, name: str, data: st.DataObject) -> None:
-    exercise = EXERCISES[name]
-    assert check(name, exercise.reference, seed).right
-    mistake = data.draw(st.sampled_from(exercise.mistakes))
-    assert check(name, exercise.mistaken(mistake), seed).mistake == mistake.name
 
 
 # In the trial of large numbers dx is near 30: there 1e-3 is thirty times what rounds in float32.

@@ -120,6 +120,7 @@ def test_trials_differ_and_repeat(exercise: Exercise) -> None:
 # Right and wrong.
 
 
+@pytest.mark.few(26)
 @pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2, 3, 4], marks=pytest.mark.sweep)], ids=["1", "4 more"])
 @each_exercise
 def test_every_known_mistake_is_named(exercise: Exercise, seeds: list[int]) -> None:
@@ -655,6 +656,7 @@ def edited(name: str, edits: list[list[str]]) -> Callable[..., Any]:
     return scope[name]
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("seeds", [[0], pytest.param(range(1, 20), marks=pytest.mark.sweep)], ids=["1", "19 more"])
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in answers()))
 def test_answers_are_judged_alike_on_every_seed(name: str, seeds: list[int]) -> None:

@@ -949,15 +949,6 @@ def test_one_denominator_everywhere(tmp_path, capsys):
     assert "Points Possible,,,,,2" in (out / "canvas.csv").read_text()
 
 
-@pytest.mark.slow
-def test_one_denominator_in_text_and_json(tmp_path, capsys):
-    (tmp_path / "anna.py").write_text(RIGHT)
-    (tmp_path / "bob.py").write_text(RIGHT + "def relu_backward(x, dy): return 0\ndef gelu_backward(x, dy): return 0\n")
-    assert by_command(capsys, tmp_path).out.count("33 % of 3") == 2
-    files = json.loads(by_command(capsys, tmp_path, "--json").out)["files"]
-    assert [round(one["score"], 3) for one in files] == [0.333, 0.333]
-
-
 def test_the_table(tmp_path, capsys):
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text(RIGHT)

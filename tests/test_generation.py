@@ -26,7 +26,7 @@ from minitransformer.generation import (
     translate,
     write,
 )
-from minitransformer.layers import Cache, InputEmbedding, KeyValueCache, SinusoidalPositions
+from minitransformer.layers import Cache, InputEmbedding, KeyValueCache
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.run.tasks.translation import written
 
@@ -141,20 +141,6 @@ def test_bad_arguments_are_refused(changes, error, message):
     with pytest.raises(error) as caught:
         greedy(model_of(1), **(arguments | changes))
     assert message in str(caught.value)
-
-
-def test_the_prefix_is_not_run_again(monkeypatch):
-    """Each call of the decoder reads one new token: that is what the cache is for."""
-    seen = []
-    add_positions = SinusoidalPositions.__call__
-
-    def noted(self, x, start=0, positions=None):
-        seen.append((start, x.shape[-2]))
-        return add_positions(self, x, start, positions)
-
-    monkeypatch.setattr(SinusoidalPositions, "__call__", noted)
-    greedy(model_of(1), *sources(1), START, NEVER, max_length=5)
-    assert seen == [(0, 6), *((i, 1) for i in range(5))]  # the source, then token after token
 
 
 # From here on: both models, sampling, beam search, and prompts of different lengths.
@@ -516,49 +502,12 @@ def test_a_drawn_token_is_among_the_most_probable(logits, temperature, top_k, to
     assert drawn.tolist() == alone
 
 
-@pytest.mark.slow
-def test_a_temperature_near_zero_is_greedy_and_a_high_one_is_not():
-    for seed in SEEDS:
-        model = language_model(seed)
-        wanted = generate(model, PROMPTS, 12)
-        assert generate(model, PROMPTS, 12, Sampler(generators(5), temperature=1e-6)) == wanted
-        assert generate(model, PROMPTS, 12, Sampler(generators(5), top_k=1)) == wanted
-        assert generate(model, PROMPTS, 12, Sampler(generators(5), top_p=1e-9)) == wanted
-        assert generate(model, PROMPTS, 12, Sampler(generators(5), temperature=50.0)) != wanted
-
-
 def test_the_same_generators_write_the_same_and_others_something_else():
     model = language_model(1)
     first, again, other = (
         generate(model, PROMPTS, 12, Sampler(generators(5, seed), temperature=4.0)) for seed in (0, 0, 1)
     )
     assert first == again != other
-
-
-@pytest.mark.slow
-@settings(max_examples=30)
-@given(
-    seed=st.sampled_from(SEEDS),
-    n_new=st.integers(1, 9),
-    beam=st.integers(1, 12),
-    alpha=st.floats(0, 3),
-    end=st.none() | st.integers(0, N_TEXT - 1),
-    prompts=st.lists(st.lists(st.integers(0, N_TEXT - 1), min_size=1, max_size=7), min_size=1, max_size=4),
-)
-def test_hypotheses_are_what_they_claim(seed, n_new, beam, alpha, end, prompts):
-    model = language_model(seed)
-    for prompt, hypotheses in zip(
-        prompts, beam_search(Continuation(model), prompts, n_new, beam, alpha, end), strict=True
-    ):
-        texts = [tuple(h.tokens) for h in hypotheses]
-        scores = [h.score for h in hypotheses]
-        assert 1 <= len(texts) <= beam and len(set(texts)) == len(texts) and scores == sorted(scores, reverse=True)
-        for tokens, score in zip(texts, scores, strict=True):
-            assert end not in tokens[:-1]
-            assert len(tokens) == n_new or (len(tokens) < n_new and tokens[-1] == end)
-            logits = model(np.array([[*prompt, *tokens[:-1]]]))[0][0, len(prompt) - 1 :]
-            log_p = sum(log_softmax(z)[token] for z, token in zip(logits, tokens, strict=True))
-            assert math.isclose(score, log_p / len(tokens) ** alpha, abs_tol=1e-9)
 
 
 @pytest.fixture

@@ -263,19 +263,9 @@ SLICES = {
         "with ThreadPoolExecutor(2) as pool: two = sum(pool.map(float, '11'))",
         RIGHT.replace("return y", "return one * two / 2 * y"),
     ),
-    "another name for a function": (RIGHT.replace("softmax_backward", "mine"), "softmax_backward = mine"),
-    "another name over the stub": (
-        "def softmax_backward(y, dy):\n    raise NotImplementedError",
-        RIGHT.replace("softmax_backward", "mine"),
-        "also = mine\nsoftmax_backward: object = also",
-    ),
     "a function made of another": (
         "import functools\n" + RIGHT.replace("softmax_backward(y, dy)", "mine(axis, y, dy)").replace("-1", "axis"),
         "softmax_backward = functools.partial(mine, -1)",
-    ),
-    "a method": (
-        "class Softmax:\n    def backward(self, y, dy): return y * (dy - (dy * y).sum(axis=-1, keepdims=True))",
-        "softmax_backward = Softmax().backward",
     ),
     "a function that is wrapped under its own name": (RIGHT, "softmax_backward = memo(softmax_backward)"),
     "a feature that the future does not have": (RIGHT, "from __future__ import nothing"),

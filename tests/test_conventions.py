@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import ideas, ops, verify
 from minitransformer.check.verify.pattern import apart, pattern
@@ -112,7 +113,7 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("sentence", CASES)
+@in_one("sentence", CASES)
 def test_a_convention_is_read_and_named(sentence: str) -> None:
     op, f, inputs = CASES[sentence]
     assert sentence in verify.check_gradients(f, *inputs, op=op).note
@@ -209,7 +210,7 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize("said", PATTERNS)
+@in_one("said", PATTERNS)
 def test_a_pattern_in_a_sentence(said: str) -> None:
     assert pattern("dx", PATTERNS[said], RIGHT).startswith(said)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import in_one
 
 from minitransformer import course
 from minitransformer.course import EXERCISES, check, collect, judge
@@ -158,7 +159,7 @@ PLAIN = [("softmax_backward", *row) for row in SOFTMAX] + [("matmul_backward", *
 PLAIN += [(name, changed(name, change), words) for name, change, words in CHANGED]
 
 
-@pytest.mark.parametrize(("name", "f", "words"), PLAIN, ids=lambda x: x if isinstance(x, str) else "f")
+@in_one("name, f, words", PLAIN)
 def test_what_is_plain_to_see_is_said(name: str, f: Callable[..., Any], words: str) -> None:
     result = check(name, f)
     assert not result.right and result.mistake is None and words in " ".join(str(result).split())
@@ -285,14 +286,6 @@ def test_a_changed_input_is_named() -> None:
     assert not result.right and result.mistake == "changes-input" and result.score == 0.5
     assert result.changed == ("dy",) and result["dx"].right
     assert "the values are right, but you changed your input dy" in str(result)
-
-
-def test_an_input_written_over_and_returned_is_named() -> None:
-    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        y *= dy - (dy * y).sum(axis=-1, keepdims=True)
-        return y
-
-    assert check("softmax_backward", f).changed == ("y",)
 
 
 def test_a_changed_array_in_a_dictionary_is_noticed() -> None:

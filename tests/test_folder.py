@@ -294,7 +294,7 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         (tmp_path / "aside").rename(tmp_path / name)
 
 
-@pytest.mark.parametrize(
+@in_one(
     "change, message",
     [
         ({"format": 2}, '"format": 1'),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import in_one
 
 import minitransformer.core.arrays.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.core.arrays.backend import to_device, to_numpy
@@ -118,8 +119,8 @@ def test_on_the_strict_device_the_same_is_written():
     assert type(ids) is np.ndarray and np.array_equal(ids, wanted)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
+@in_one(
+    "changes, error, message",
     [
         ({"max_length": 0}, ValueError, "greedy: max_length must be greater than 0, got 0"),
         ({"max_length": 2.5}, TypeError, "greedy: max_length must be an integer, got 2.5"),
@@ -502,14 +503,6 @@ def test_a_drawn_token_is_among_the_most_probable(logits, temperature, top_k, to
     assert drawn.tolist() == alone
 
 
-def test_the_same_generators_write_the_same_and_others_something_else():
-    model = language_model(1)
-    first, again, other = (
-        generate(model, PROMPTS, 12, Sampler(generators(5, seed), temperature=4.0)) for seed in (0, 0, 1)
-    )
-    assert first == again != other
-
-
 @pytest.fixture
 def tokens_read(monkeypatch):
     """How many sequences of how many tokens went into a model, call after call."""
@@ -619,8 +612,8 @@ def search(prompts=((1,),), n_new=2, **options):
     return beam_search(Continuation(TEXT), prompts, n_new, **options)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
+@in_one(
+    "call, error, message",
     [
         (lambda: sample(temperature=0.0), ValueError, "Sampler: temperature must be greater than 0, got 0.0"),
         (lambda: sample(temperature=-1.0), ValueError, "temperature must be greater than 0, got -1.0"),

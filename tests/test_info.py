@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import models
 from minitransformer.cli import main
@@ -161,8 +162,8 @@ def test_the_table_fits_a_terminal_of_100_columns(config, options) -> None:
         assert f"{part.parameters:,}" in line and ("×" in line) == (part.copies > 1)
 
 
-@pytest.mark.parametrize(
-    ("config", "options", "error", "message"),
+@in_one(
+    "config, options, error, message",
     [
         (
             {},

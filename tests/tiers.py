@@ -41,7 +41,7 @@ def in_one(names: str, *values: Iterable[Any]) -> Callable[[Callable[..., None]]
     cases: dict[str, dict[str, Any]] = {}
     for case in itertools.product(*values):
         given = [part for one in case for part in (one if isinstance(one, tuple) else (one,))]
-        label = ", ".join(x if isinstance(x, str) else repr(x) for x in given)
+        label = ", ".join(x if isinstance(x, str) else getattr(x, "__name__", None) or repr(x) for x in given)
         label = " ".join(label.split())
         cases[f"{label} {len(cases)}" if label in cases else label] = dict(zip(keys, given, strict=True))
 

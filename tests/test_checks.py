@@ -337,6 +337,7 @@ def run_in(case: Case, dtype: str, record: bool = True) -> tuple[dict[str, Any],
     return results, recording
 
 
+@pytest.mark.few(53)
 @FIRST_OF_EACH
 def test_float32_stays_float32_and_agrees_with_float64(case: Case) -> None:
     """Also inside: `grad +=` would hide that a float64 gradient was added to a float32 one.

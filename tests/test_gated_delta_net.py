@@ -54,6 +54,9 @@ def test_the_layer_is_what_its_formulas_say(chunk):
     np.testing.assert_allclose(layer(X)[0][0], expected, rtol=1e-9)
     layer(X, cache=cache)
     np.testing.assert_allclose(cache.state[0], memories, rtol=1e-9)
+    before = cache.state
+    cache.select(np.array([1, 1]))
+    np.testing.assert_array_equal(cache.state, before[[1, 1]])
 
 
 @rejects("step-sign-of-the-decay")

@@ -280,7 +280,7 @@ def rows_of(label: str, name: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "label", "name"), PAIRS, ids=lambda part: part)
+@in_one("kind, label, name", PAIRS)  # in one, since they look through the same reports
 def test_every_named_gradient_is_checked_somewhere(kind: str, label: str, name: str) -> None:
     assert any(rows_of(label, name)), (
         f"{label} binds {name} and d{name}, but no report of the catalogue has a row for them"

@@ -539,6 +539,9 @@ def test_beams_read_each_token_once(tokens_read):
     tokens_read.clear()
     translate(model_of(1), *sources(1), start=START, end=NEVER, max_length=4, beam=3)
     assert tokens_read == [(5, 6), (5, 1), (15, 1), (15, 1), (15, 1)]  # the sources, the start, and then the beams
+    tokens_read.clear()
+    greedy(model_of(1), *sources(1), START, NEVER, max_length=3)
+    assert tokens_read == [(5, 6), (5, 1), (5, 1), (5, 1)]
 
 
 def test_a_sentence_whose_hypotheses_are_finished_leaves_the_batch(tokens_read):

@@ -402,7 +402,6 @@ function start() {
       field.dispatchEvent(new Event("change", { bubbles: true }));
     }
   };
-  document.addEventListener("go", ({ detail }) => goTo(detail));
   addEventListener("hashchange", () => follow(askedFor(location.hash)));
 
   byId("sentence").addEventListener("click", ({ target }) => {

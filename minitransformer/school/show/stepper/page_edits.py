@@ -79,7 +79,8 @@ def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) 
     for (step, bound), (there, other) in zip(recording.bindings, fresh.bindings, strict=True):
         ours, theirs = bound.value.array, other.value.array
         told = data["steps"][step.index]["bound"][step.bound.index(bound)]
-        if fresh.number_of.get(other.origin) != told.get("origin"):
+        origin = None if other.origin is None else fresh.number_of.get(other.origin)
+        if origin != told.get("origin"):
             return False
         if step in entries or "origin" in told:
             continue

@@ -52,7 +52,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     asked_for = next((word for word in arguments if not word.startswith("-")), None)
     for name, add in COMMANDS.items():
-        command = commands.add_parser(name, help=add.help)
+        command = commands.add_parser(name, help=add.__doc__)
         if name == asked_for:
             add(command)
     return parser.parse_args(arguments)

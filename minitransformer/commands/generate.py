@@ -25,7 +25,6 @@ def main(options: argparse.Namespace) -> int:
         rngs = np.random.default_rng(options.seed).spawn(options.samples)
         chosen = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
         choose = make(Sampler, {"rngs": rngs, **chosen})
-    options.prompt = options.prompt or ["\n"]
     if not all(options.prompt):
         raise UsageError("the text to continue is empty")
     if len(options.prompt) > 1 and not options.chat:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
-from collections.abc import Iterable, Mapping, Sequence
+from argparse import SUPPRESS
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .. import Parser
 from ..outputs import folder_to_write
 from .declared import TASKS, TRAINING, fields
-from .reading import add_options
-
-_TYPES = {"int": int, "float": float, "str": str}  # each may also be None
+from .shared import add_fields, add_speed
 
 # The meanings of the settings, for --help: first those of every task, then those that differ between tasks.
 MEANINGS: dict[str, dict[str, str]] = {
@@ -69,7 +67,12 @@ MEANINGS: dict[str, dict[str, str]] = {
 
 
 def train(command: Parser) -> None:
-    """Add the tasks, each with the flags of its settings."""
+    """train a translator, a language model or a classifier, on your files or on a generated task"""
+    command.description = (
+        "Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and "
+        "checkpoints. Ctrl-C saves and stops. --resume continues and ends with the same bits as a run that never "
+        "stopped, unless the fast loops are compiled meanwhile: MINITRANSFORMER_COMPILE=first waits for them."
+    )
     kinds = command.add_subparsers(title="tasks", metavar="TASK", required=True)
     for name, task in TASKS.items():
         kind = kinds.add_parser(name, help=task.help, description=f"Train {task.help}.")
@@ -100,43 +103,8 @@ def _task(kind: Parser, words: Sequence[str], name: str) -> None:
         ("--recipe", f"the model to train, {task.recipe} unless given; its sizes are below{others}"),
     ):
         kind.add_argument(flag, metavar="NAME", default=SUPPRESS, help=meaning)
-    add_options(kind, "+ speed")
+    add_speed(kind)
     meanings = MEANINGS["all"] | MEANINGS[name]
-    _add_fields(kind, "data", [field for place in task.data for field in fields(*place)], meanings)
-    _add_fields(kind, f"model: {recipe or task.recipe}", model, meanings, leave_out=from_data)
-    _add_fields(kind, "training", fields(*TRAINING), meanings)
-
-
-def _add_fields(
-    command: ArgumentParser,
-    title: str,
-    settings: Iterable[dataclasses.Field[Any]],
-    meanings: Mapping[str, str],
-    leave_out: Sequence[str] = (),
-) -> None:
-    """Add --NAME for every field of a dataclass, with its meaning. A field that is not given on the command line stays
-    unset. An object and a list have no flag.
-    """
-    group = command.add_argument_group(title)
-    for field in settings:
-        if field.name in leave_out:
-            continue
-        flag, default = "--" + field.name.replace("_", "-"), field.default
-        kind_name = str(field.type).removesuffix(" | None")
-        if kind_name.startswith(("dict", "tuple")):
-            continue
-        if kind_name == "bool":
-            text = _help(meanings.get(field.name), default if default is None else "yes" if default else "no")
-            action: Any = BooleanOptionalAction
-            group.add_argument(flag, action=action, default=SUPPRESS, help=text)
-        else:
-            kind = _TYPES[kind_name]
-            text, metavar = _help(meanings.get(field.name), default), kind.__name__.upper()
-            if "file" in field.metadata:
-                text, metavar = field.metadata["file"], "FILE"
-            group.add_argument(flag, type=kind, metavar=metavar, default=SUPPRESS, help=text)
-
-
-def _help(meaning: str | None, default: object) -> str:
-    shown = f"(default: {default})"
-    return f"{meaning} {shown}".replace("%", "%%") if meaning else shown
+    add_fields(kind, "data", [field for place in task.data for field in fields(*place)], meanings)
+    add_fields(kind, f"model: {recipe or task.recipe}", model, meanings, leave_out=from_data)
+    add_fields(kind, "training", fields(*TRAINING), meanings)

@@ -402,6 +402,7 @@ function start() {
       field.dispatchEvent(new Event("change", { bubbles: true }));
     }
   };
+  document.addEventListener("go", ({ detail }) => goTo(detail));
   addEventListener("hashchange", () => follow(askedFor(location.hash)));
 
   byId("sentence").addEventListener("click", ({ target }) => {

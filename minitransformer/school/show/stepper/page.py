@@ -15,7 +15,8 @@ from .page_edits import followed
 from .steps import Steps
 
 _SCRIPTS = [
-    f"page_{name}.js" for name in "arrays terms edit formula matrix fit line mistakes predict map motion lists".split()
+    f"page_{name}.js"
+    for name in "arrays terms edit formula matrix fit line mistakes predict map motion lists state".split()
 ]
 
 

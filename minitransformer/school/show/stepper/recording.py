@@ -28,7 +28,7 @@ from ....core.arrays.backend import Array, device_of, to_device
 from ....core.arrays.boundary import check_positive
 from ....core.arrays.files import write
 from ..page import frame
-from . import document, drawing, page
+from . import document, drawing, page, widget
 from .expressions import arguments, only_in_comprehensions
 from .sources import source_of
 from .steps import Step, Steps
@@ -50,6 +50,10 @@ class Recording(Steps):
     def to_html(self, path: str | Path | None = None, **options: Any) -> str:
         """The recording as one self-contained page, also written to `path` if given. options: see page.to_html."""
         return page.to_html(self, path, **options)
+
+    def widget(self, **options: Any) -> Any:
+        """The page as a widget of a notebook, which keeps its state. options: see widget.widget."""
+        return widget.widget(self, **options)
 
     def __repr__(self) -> str:
         return f"<Recording of {self.name}: {len(self.steps)} steps in {len(self.calls)} calls>"

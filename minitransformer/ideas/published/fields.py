@@ -182,6 +182,18 @@ def written(config: Any, table: str) -> dict[str, Any]:
     }
 
 
+_GENERAL = {
+    "d_model": "hidden_size", "n_heads": "num_attention_heads", "n_key_heads": "num_key_value_heads",
+    "d_head": "head_dim", "d_ff": "intermediate_size", "n_layers": "num_hidden_layers",
+    "n_encoder_layers": "num_hidden_layers", "max_length": "max_position_embeddings", "norm_eps": "rms_norm_eps",
+}  # fmt: skip
+
+
+def general(table: str) -> str:
+    """What Llama's config.json has of a table of fields, each as `its name  =  Llama's name`; see InGguf."""
+    return "".join(f"{theirs} = {_GENERAL[ours]}\n" for theirs, _, ours, _ in _rows(table) if ours in _GENERAL)
+
+
 def _rows(table: str) -> Iterator[tuple[str, str, str, str]]:
     for line in table.strip().splitlines():
         theirs, kind, ours, *default = line.split()

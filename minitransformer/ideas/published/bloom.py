@@ -13,7 +13,7 @@ import numpy as np
 from ...core.layers import LayerNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
-from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, general, written
 from .heads import TOKENS
 
@@ -50,8 +50,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> BloomConfig:
         if (value := fields.get(other)) is not None:
             fields = fields.otherwise(**{name: value})
             fields.same(name, other)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     return BloomConfig(**found, d_ff=4 * found["d_model"])
 
 

@@ -70,12 +70,12 @@ class Fields:
                 "changes nothing, delete it from the file"
             )
 
-    def read(self, table: str) -> dict[str, Any]:
-        """{our name: value} for all fields in a table: see above."""
+    def read(self, table: str, head: str = "") -> dict[str, Any]:
+        """{our name: value} for all fields in a table: see above. A body alone has no output, so it counts as tied."""
         found: dict[str, Any] = {}
         for theirs, kind, ours, default in _rows(table):
             found[ours] = getattr(self, kind)(theirs, found[default] if default in found else json.loads(default))
-        return found
+        return found | {"tie_output": True} if head == "body" else found
 
     def size(self, name: str, default: int | None = None) -> int:
         """An integer of at least 1."""

@@ -26,8 +26,7 @@ tie_word_embeddings    flag        tie_output           true
 def ours(fields: Fields, head: str, stored: Stored) -> LanguageModelConfig:
     """The config of GPT-2's config.json."""
     fields.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     return LanguageModelConfig(**found, d_ff=fields.size("n_inner", 4 * found["d_model"]))
 
 

@@ -19,7 +19,7 @@ from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles
 from .decoder import decoder_of
-from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, general, written
 from .heads import TOKENS
 
@@ -89,8 +89,7 @@ tie_word_embeddings        flag        tie_output           false
 def ours(fields: Fields, head: str, stored: Stored) -> GptNeoxConfig:
     """The config of GPT-NeoX's config.json."""
     fields.only(is_decoder=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     named = fields.positive("rotary_emb_base", 10000.0), fields.positive("rotary_pct", 0.25)
     turns = Fields({"rope_theta": named[0], "partial_rotary_factor": named[1], **fields.document}, fields.asked)
     return GptNeoxConfig(**found, **unscaled(turns, found["d_model"] // max(1, found["n_heads"])))

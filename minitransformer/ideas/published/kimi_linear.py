@@ -78,7 +78,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> KimiLinearConfig:
     memories: dict[str, Any] = fields.get("linear_attn_config") or {}
     inside = {name: memories[given] for given, name in _IN_ONE.items() if given in memories}
     fields = Fields({"rms_norm_eps": 1e-5, "model_max_length": 1 << 20, **fields.document, **inside}, fields.asked)
-    found = {**fields.read(_SIZES), **fields.read(FIELDS)}
+    found = {**fields.read(_SIZES, head), **fields.read(FIELDS)}
     n, counted = found["n_layers"], memories.get("full_attn_layers")
     full = full_layers(fields, n, _OTHER, range(4, n, 4) if counted is None else [i - 1 for i in counted])
     dense = fields.count("first_k_dense_replace", 1)
@@ -89,7 +89,6 @@ def ours(fields: Fields, head: str, stored: Stored) -> KimiLinearConfig:
     found |= deepseek.in_groups(
         groups.otherwise(n_group=groups.get("num_expert_group")), found["n_experts"], found["k"], 2
     )
-    found["tie_output"] |= head == BODY
     return KimiLinearConfig(**found, full=full, n_dense=n_dense, d_query=fields.size_or_none("q_lora_rank"))
 
 

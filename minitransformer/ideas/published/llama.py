@@ -19,7 +19,7 @@ from ..after.scaled_angles import scaled_turn
 from ..after.scaled_angles.angles import follow_length
 from . import angles
 from .decoder import DecoderSizes, decoder, within
-from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS
 from .rereading import RereadingLanguageModel
@@ -75,8 +75,7 @@ class LlamaConfig(DecoderSizes):
 
 def sizes(fields: Fields, head: str, partial: bool = False) -> dict[str, Any]:
     """What the config.json of every family like Llama has, under our names. partial: see `angles.read`."""
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
     return {**found, "d_head": width, **angles.read(fields, width, partial)}
 

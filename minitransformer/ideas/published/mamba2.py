@@ -98,9 +98,9 @@ def head_width(fields: Fields, name: str, found: dict[str, Any]) -> None:
 def ours(fields: Fields, head: str, stored: Stored) -> Mamba2Config:
     """The config of Mamba-2's config.json."""
     check_steps(fields)
-    found = fields.read(FIELDS)
+    found = fields.read(FIELDS, head)
     head_width(fields.otherwise(head_dim=64), "head_dim", found)
-    return Mamba2Config(**found | {"tie_output": found["tie_output"] or head == BODY})
+    return Mamba2Config(**found)
 
 
 def theirs(config: Mamba2Config) -> dict[str, Any]:

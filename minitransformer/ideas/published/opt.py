@@ -16,7 +16,7 @@ from ...core.layers import Embedding, InputEmbedding
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.narrow_table import ProjectedEmbedding, ThenProjected
 from .bart import SIDE
-from .family import BODY, WRITERS, Family, Stored, classes
+from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS
 from .position_tables import OffsetPositions
@@ -60,8 +60,7 @@ tie_word_embeddings        flag        tie_output           true
 def ours(fields: Fields, head: str, stored: Stored) -> OptConfig:
     """The config of OPT's config.json."""
     fields.only(layer_norm_elementwise_affine=True, _remove_final_layer_norm=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     order = "pre" if fields.flag("do_layer_norm_before", True) else "post"
     width = fields.size("word_embed_proj_dim", found["d_model"])
     return OptConfig(**found, norm_order=order, width=None if width == found["d_model"] else width)

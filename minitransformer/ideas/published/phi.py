@@ -77,8 +77,7 @@ tie_word_embeddings        flag        tie_output           false
 def ours(fields: Fields, head: str, stored: Stored) -> PhiConfig:
     """The config of Phi's config.json."""
     fields.only(qk_layernorm=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     width = found["d_model"] // max(1, found["n_heads"])
     turns = gpt_neox.unscaled(fields.otherwise(partial_rotary_factor=0.5), width)
     return PhiConfig(**found, **turns, logit_bias=head != BODY)

@@ -41,12 +41,15 @@ class Qwen3MoeConfig(qwen3.Qwen3Config):
         def feed_forward(i: int) -> Module:
             if i in self.dense:
                 return GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng)
-            route = TopK(self.k) if self.gates_sum_to_one else SoftmaxRouting(self.k)
-            return MixtureOfExperts(
-                self.d_model, self.d_expert, self.n_experts, activation=self.activation, rng=rng, route=route
-            )
+            return experts(self, self.d_expert, rng)
 
         return decoder(self, rng, feed_forward=feed_forward)
+
+
+def experts(sizes: Any, width: int, rng: np.random.Generator) -> MixtureOfExperts:
+    """The experts of a layer, of which each has this width."""
+    route = TopK(sizes.k) if sizes.gates_sum_to_one else SoftmaxRouting(sizes.k)
+    return MixtureOfExperts(sizes.d_model, width, sizes.n_experts, activation=sizes.activation, rng=rng, route=route)
 
 
 FIELDS = """

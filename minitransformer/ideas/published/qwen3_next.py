@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...core.layers import Module
-from ..after.experts import MixtureOfExperts, TopK
 from ..after.output_gate import OpenedFeedForward
-from ..after.routing import SharedExperts, SoftmaxRouting
+from ..after.routing import SharedExperts
 from . import qwen3_5, qwen3_moe
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
@@ -39,10 +38,8 @@ class Qwen3NextConfig(qwen3_5.Qwen35Config):
         """The feed-forward network of layer i, or its experts."""
         if i in self.dense:
             return super().feed_forward(i, rng)
-        route = TopK(self.k) if self.gates_sum_to_one else SoftmaxRouting(self.k)
         shared = OpenedFeedForward(self.d_model, self.d_shared, self.activation, rng)
-        sizes = self.d_model, self.d_expert, self.n_experts
-        return SharedExperts(shared, MixtureOfExperts(*sizes, activation=self.activation, rng=rng, route=route))
+        return SharedExperts(shared, qwen3_moe.experts(self, self.d_expert, rng))
 
 
 FIELDS = """

@@ -25,11 +25,14 @@ def table(audits: Audits) -> str:
                 rows.append(f"{start} | no verdict: {_happened(result)} | | |")
                 continue
             found = f"{len(result.of('caught'))} | {len(result.of('survived'))}"
-            rows.append(f"{start} | {result.tests} | {found if _asked(result) else 'nothing was asked |'} |")
-        if len(results) > 1:
-            tests, caught = sum(r.tests for r in results), sum(len(r.of("caught")) for r in results)
-            survived = sum(len(r.of("survived")) for r in results)
-            rows.append(f"| {suite.title}{at} | all | {tests} | {caught} | {survived} |")
+            tests = f"{result.tests} ({result.skipped} skipped)" if result.skipped else result.tests
+            rows.append(f"{start} | {tests} | {found if _asked(result) else 'nothing was asked |'} |")
+        asked = [result for result in results if result.right == "passed" and _asked(result)]
+        if len(asked) > 1:
+            name = "all" if len(asked) == len(results) else "all that were asked"
+            tests, caught = sum(r.tests for r in asked), sum(len(r.of("caught")) for r in asked)
+            survived = sum(len(r.of("survived")) for r in asked)
+            rows.append(f"| {suite.title}{at} | {name} | {tests} | {caught} | {survived} |")
     told = [_sentences(suite, result) for suite, results in audits for result in results if _passes(result)]
     told += [
         f"\n{suite.title}, `{result.function.name}`: nothing was asked, because no known mistake of "

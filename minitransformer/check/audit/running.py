@@ -41,6 +41,7 @@ class Result:
     right: str = "not run"  # "passed", or what happened instead
     problem: str = ""
     tests: int = 0
+    skipped: int = 0
     calls: int = 0  # of our ops, where they replace a function of the suite
     known: int = 0  # mistakes
     outcomes: list[Outcome] = field(default_factory=list)
@@ -116,8 +117,8 @@ def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str],
         return
     if "right" in line:
         right = line["right"]
-        result.right, result.tests, result.calls = right["outcome"], right.get("tests", 0), right.get("calls", 0)
-        result.problem = right.get("problem", "")
+        result.right, result.problem = right["outcome"], right.get("problem", "")
+        result.tests, result.skipped, result.calls = (right.get(key, 0) for key in ("tests", "skipped", "calls"))
         progress(f"{name}: right version: {result.right}")
         return
     if "again" in line:

@@ -25,7 +25,7 @@ def failing(got: list[Any], right: Values, scales: list[float], arguments: dict[
     got, right: an array for each trial; scales: its magnitude there; arguments: those of all trials, by name.
     """
     if not all(map(_comparable, got, right)):
-        return ""
+        return _in_finite_rows(got, right)
     wrong = [i for i, scale in enumerate(scales) if not close(got[i], right[i], scale)]
     if right[0].dtype.kind == "b":
         return _hidden_and_allowed(got, right)
@@ -34,10 +34,21 @@ def failing(got: list[Any], right: Values, scales: list[float], arguments: dict[
     where = list(_where(got, right, wrong, arguments))
     if told or where:
         return " ".join([*told[:1], *where[:1]])
-    usual = [i for i in range(len(got) - 1) if right[i].size > 1 or right[0].size == 1]
-    ours, rights, of = [got[i] for i in usual], [right[i] for i in usual], [scales[i] for i in usual]
+    telling = [i for i in range(len(got) - 1) if right[i].size > 1 or right[0].size == 1]
+    ours, rights, of = ([x[i] for i in telling] for x in (got, right, scales))
     rest = [*_sharpness(ours, rights), *_right_lines(ours, rights, of), *_one_sided(ours, rights, of)]
     return "".join([*rest, *_zeros(got, right)][:1])
+
+
+def _in_finite_rows(got: list[Any], right: Values) -> str:
+    """What fails in the rows without NaN and infinity, as where exp overflows in some."""
+    pairs = [(a, b) for a, b in zip(got, right, strict=True) if not isinstance(a, str) and a.shape == b.shape]
+    if len(pairs) < len(got) or any(b.ndim < 2 or b.dtype.kind != "f" or not of_one_kind(a, b) for a, b in pairs):
+        return ""
+    rows = [(a[finite], b[finite]) for a, b in pairs if (finite := np.isfinite(a).all(axis=-1)).any()]
+    ours, rights = ([x[i] for x in rows] for i in (0, 1))
+    told = "".join([*_sums(ours, rights, "row"), *_range(ours, rights)][:1]) if rows else ""
+    return told and f"Where it is finite: {told[0].lower()}{told[1:]}"
 
 
 def _comparable(got: Any, right: np.ndarray) -> bool:
@@ -59,10 +70,10 @@ def _hidden_and_allowed(got: Values, right: Values) -> str:
     return f"Over all inputs it {' and '.join(said)}{only}."
 
 
-def _sums(got: Values, right: Values) -> Iterator[str]:
+def _sums(got: Values, right: Values, only: str = "") -> Iterator[str]:
     """Each row (or column) of the right output has one sum, 0 or 1; these have others."""
     for axis, word in ((-1, "row"), (-2, "column")):
-        if right[0].ndim < -axis:
+        if right[0].ndim < -axis or only not in ("", word):
             return
         if right[0].ndim == 1:
             word = "one"
@@ -118,7 +129,8 @@ def _zeros(got: Values, right: Values) -> Iterator[str]:
         (got, right, "It is zero in {} of its {} entries, and must not be in {} of these."),
     ):
         zeros = sum(int((a == 0.0).sum()) for a in one)
-        missed = sum(int(((a == 0.0) & (b != 0.0)).sum()) for a, b in zip(one, other, strict=True))
+        clear = [abs(b) > 1e-9 * abs(b).max(initial=0.0) for b in other]
+        missed = sum(int(((a == 0.0) & b).sum()) for a, b in zip(one, clear, strict=True))
         size = sum(x.size for x in right)
         if missed > 0.02 * size and size > 30:
             yield said.format(zeros, size, missed)

@@ -20,6 +20,8 @@ def remark(got: Answers, expected: list[np.ndarray], scales: list[float]) -> str
         return said
     if abs(factors[0] + 1.0) < 10.0 * TOLERANCE:
         return "It has the wrong sign but is otherwise right."
+    if abs(factors[0]) < TOLERANCE:
+        return "It is zero but for rounding, and must not be."
     return f"It is {factors[0]:.6g} times what it should be."
 
 

@@ -25,8 +25,8 @@ GIVEN, ASKED = {"slide-given", "slide-given-code"}, "slide-asked"  # a cell that
 _WITH_CODE = {"slide-code", "slide-given-code"}
 # Words of a question that need what they point at, and words of any slide for what only the chapter has.
 _POINTS = re.compile(
-    r"\b(these|those(?! of)|all three|of the three(?! terms)|order the three|like this|that loss|such an?|unrounded|for each:|will each|"
-    r"both(?! (?:heads|masked|ways|directions)))",
+    r"\b(these|those(?! of)|all three|of the three(?! terms)|order the three|like this|that loss|for each:|will each|"
+    r"such an?|unrounded|both(?! (?:heads|masked|ways|directions)))",
     re.IGNORECASE,
 )
 _ELSEWHERE = re.compile(

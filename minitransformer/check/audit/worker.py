@@ -115,8 +115,8 @@ def _by_itself(right: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     why = own.get("problem", "")
     if own["outcome"] == "passed" or "NotImplementedError" in why:
         return right
-    late = f"{LATE}; --limit gives it more"
-    return {"outcome": "fails by itself", "problem": late if own["outcome"] == LATE else why or own["outcome"]}
+    why = f"{LATE}; --limit gives it more" if own["outcome"] == LATE else why or own["outcome"]
+    return {"outcome": "fails by itself", "problem": why}
 
 
 def _own(tests: Tests) -> dict[str, Any]:

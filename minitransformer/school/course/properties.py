@@ -25,6 +25,8 @@ def failing(got: list[Any], right: Values, scales: list[float], arguments: dict[
     got, right: an array for each trial; scales: its magnitude there; arguments: those of all trials, by name.
     """
     if not all(map(_comparable, got, right)):
+        return ""
+    if not all(np.isfinite(x).all() for x in [*got, *right]):
         return _in_finite_rows(got, right)
     wrong = [i for i, scale in enumerate(scales) if not close(got[i], right[i], scale)]
     if right[0].dtype.kind == "b":
@@ -34,27 +36,22 @@ def failing(got: list[Any], right: Values, scales: list[float], arguments: dict[
     where = list(_where(got, right, wrong, arguments))
     if told or where:
         return " ".join([*told[:1], *where[:1]])
-    telling = [i for i in range(len(got) - 1) if right[i].size > 1 or right[0].size == 1]
-    ours, rights, of = ([x[i] for i in telling] for x in (got, right, scales))
+    usual = [i for i in range(len(got) - 1) if right[i].size > 1 or right[0].size == 1]
+    ours, rights, of = [got[i] for i in usual], [right[i] for i in usual], [scales[i] for i in usual]
     rest = [*_sharpness(ours, rights), *_right_lines(ours, rights, of), *_one_sided(ours, rights, of)]
     return "".join([*rest, *_zeros(got, right)][:1])
 
 
-def _in_finite_rows(got: list[Any], right: Values) -> str:
-    """What fails in the rows without NaN and infinity, as where exp overflows in some."""
-    pairs = [(a, b) for a, b in zip(got, right, strict=True) if not isinstance(a, str) and a.shape == b.shape]
-    if len(pairs) < len(got) or any(b.ndim < 2 or b.dtype.kind != "f" or not of_one_kind(a, b) for a, b in pairs):
-        return ""
-    rows = [(a[finite], b[finite]) for a, b in pairs if (finite := np.isfinite(a).all(axis=-1)).any()]
-    ours, rights = ([x[i] for x in rows] for i in (0, 1))
-    told = "".join([*_sums(ours, rights, "row"), *_range(ours, rights)][:1]) if rows else ""
-    return told and f"Where it is finite: {told[0].lower()}{told[1:]}"
-
-
 def _comparable(got: Any, right: np.ndarray) -> bool:
-    if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
-        return False
-    return bool(np.isfinite(got).all() and np.isfinite(right).all())
+    return not isinstance(got, str) and got.shape == right.shape and of_one_kind(got, right)
+
+
+def _in_finite_rows(got: Values, right: Values) -> str:
+    """What fails in the rows without NaN and infinity, as where exp overflows in some."""
+    finite = [np.isfinite(a).all(axis=-1) & np.isfinite(b).all(axis=-1) for a, b in _pairs(got, right) if b.ndim > 1]
+    ours, rights = ([x[rows] for x, rows in zip(xs, finite, strict=False) if rows.any()] for xs in (got, right))
+    told = "".join([*_sums(ours, rights, "row"), *_range(ours, rights)][:1]) if ours else ""
+    return told and f"Where it is finite: {told[0].lower()}{told[1:]}"
 
 
 def _hidden_and_allowed(got: Values, right: Values) -> str:
@@ -112,9 +109,7 @@ def _same_numbers(got: Values, right: Values) -> Iterator[str]:
 def _lengths(got: Values, right: Values, arguments: dict[str, list[Any]]) -> Iterator[str]:
     """Each row of the right output is as long as that of an input, as after a rotation."""
     for name, given in arguments.items():
-        if all(
-            isinstance(x, np.ndarray) and x.ndim > 1 and x.shape == b.shape for x, b in zip(given, right, strict=True)
-        ):
+        if all(np.ndim(x) > 1 and np.shape(x) == b.shape for x, b in zip(given, right, strict=True)):
             ours, rights, wanted = ([np.linalg.norm(x, axis=-1) for x in xs] for xs in (got, right, given))
             if all(np.allclose(a, b, rtol=_ROUNDING) for a, b in zip(rights, wanted, strict=True)):
                 ratio = np.concatenate([(a / b).ravel() for a, b in zip(ours, wanted, strict=True)])
@@ -129,8 +124,7 @@ def _zeros(got: Values, right: Values) -> Iterator[str]:
         (got, right, "It is zero in {} of its {} entries, and must not be in {} of these."),
     ):
         zeros = sum(int((a == 0.0).sum()) for a in one)
-        clear = [abs(b) > 1e-9 * abs(b).max(initial=0.0) for b in other]
-        missed = sum(int(((a == 0.0) & b).sum()) for a, b in zip(one, clear, strict=True))
+        missed = sum(int(((a == 0.0) & (abs(b) > 1e-9 * abs(b).sum())).sum()) for a, b in zip(one, other, strict=True))
         size = sum(x.size for x in right)
         if missed > 0.02 * size and size > 30:
             yield said.format(zeros, size, missed)
@@ -198,12 +192,10 @@ def _one_sided(got: Values, right: Values, scales: list[float]) -> Iterator[str]
             yield f"{what} too {word}, by up to {float((sign * off).max()):.4g}."
             return
     if right[0].ndim:
-        cosines = [
-            float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b) or 1.0))
-            for a, b in zip(got, right, strict=True)
-        ]
+        norm, pairs = np.linalg.norm, _pairs(got, right)
+        cosines = [float((a * b).sum() / (norm(a) * norm(b) or 1.0)) for a, b in pairs]
         if min(cosines) > 0.9:
-            lengths = [np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(got, right, strict=True)]
+            lengths = [norm(a) / norm(b) for a, b in pairs]
             yield (
                 f"It is near: the cosine with what it should be is {min(cosines):.3g} or more, and it is "
                 f"{_span(np.array(lengths))} times as long."

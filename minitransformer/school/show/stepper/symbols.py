@@ -32,7 +32,6 @@ _MARKED = {  # the letter, and what stands at its upper right
     "transposed": ("E", "T"),
 }  # fmt: skip
 _PAIRED = {"dya": "a", "dyb": "b"}  # the gradient of y, taken in pairs (a, b)
-_ALONE = ("dthrough", "dnear")  # gradients whose array has no name of its own
 
 
 def symbols_of(recording: Steps) -> Symbols:
@@ -138,7 +137,7 @@ def symbol(name: str, axes: int) -> Element:
         if mark == "^":
             return ml.hat(ml.letter(letter.upper() if axes > 1 else letter))
         return ml.raised(ml.letter(letter), mark)
-    if name in _ALONE:
+    if name in ("dthrough", "dnear"):  # whose arrays have no names of their own
         return ml.gradient(ml.word(name[1:]))
     if name in _PAIRED:
         return ml.indexed(ml.gradient(symbol("y", axes)), ml.letter(_PAIRED[name]))

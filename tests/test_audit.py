@@ -134,7 +134,7 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
         (WEAK, TOML.replace("work:softmax", "work:soft_max"), "not found", "soft_max"),
         (WEAK, TOML.replace("work:softmax", "elsewhere:softmax"), "not found", "elsewhere"),
         (WEAK, TOML.replace("test_work.py", "test_other.py"), "error", "file or directory not found: test_other.py"),
-        ("", TOML, "no tests", ""),
+        ("import pytest\n\n@pytest.mark.skip\ndef test():\n    pass\n", TOML, "no tests", "1 skipped in "),
         ("import os\n\ndef test():\n    os._exit(3)\n", TOML, "error", "the process died"),
         (
             WEAK,
@@ -296,9 +296,16 @@ def test_a_row_of_a_result_without_survivors() -> None:
 
 def test_where_nothing_was_asked_the_row_does_not_read_as_a_clean_bill() -> None:
     outcomes = [Outcome("m", "It is wrong.", "no effect")]
-    described, result = read(SUITES[0]), Result(Function(("relu",), ("t.py",)), "passed", tests=3, outcomes=outcomes)
-    said = table([(described, [result])])
-    assert "| `relu` (relu) | 3 | nothing was asked | |" in said and "That says nothing about the tests." in said
+    described, result = (
+        read(SUITES[0]),
+        Result(Function(("relu",), ("t.py",)), "passed", tests=3, skipped=2, outcomes=outcomes),
+    )
+    said = table([(described, [result, result])])
+    assert (
+        "| `relu` (relu) | 3 (2 skipped) | nothing was asked | |" in said
+        and "That says nothing about the tests." in said
+    )
+    assert " all " not in said  # nor does a sum over these
     assert not picture([(described, [result])]).axes[0].patches
 
 

@@ -472,6 +472,15 @@ prepare x --out
 site --out
 train lm --out
 worksheet softmax-backward --class x --out"""
+READ = ("grade", "translate x --model", "translate --model m --input")
+
+
+def test_an_empty_name_to_read_is_not_the_current_folder(run):
+    for words in READ:
+        status, _, err = run(*words.split(), "")
+        assert status == 2 and "'' is no name of a file or folder" in err
+
+
 OUTPUTS = {words: kind for kind, lines in (("file", FILES), ("folder", FOLDERS)) for words in lines.splitlines()}
 
 

@@ -140,6 +140,8 @@ CHANGED = [  # the right answer, with a change to each of its outputs
     ("cross_entropy_forward", lambda x: 1, "It is 1 for all inputs."),
     ("causal_mask", np.ones_like, "All its entries are True."),
     ("softmax_backward", lambda x: x * 1.0005, "It is 1.0005 times what it should be."),
+    ("softmax_backward", lambda x: x * 1e-16, "It is zero but for rounding, and must not be."),
+    ("softmax_forward", lambda x: np.vstack([x[:1] + np.nan, x[1:] ** 2]), "Where it is finite: its rows sum to"),
     ("gelu_backward", lambda x: -x, "It has the wrong sign but is otherwise right."),
     ("attention_backward", lambda x: 1.01 * x, "dq, dk and dv: It is 1.01 times what it should be."),
     ("attention_backward", lambda x: 0.0 * x, "dq, dk and dv: All its entries are zero."),

@@ -9,7 +9,7 @@ import pytest
 from examination_answers import ANSWERS
 from tiers import in_one
 
-from minitransformer import ops
+from minitransformer import layers, ops
 from minitransformer.cli import main
 from minitransformer.school.course.examination import (
     CONCEPTS,
@@ -113,7 +113,7 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_each_concept_has_four_options_and_says_what_a_wrong_one_reveals():
-    assert len(CONCEPTS) == 5 * 23 and all(len(of_chapter(number)) == 5 for number in range(1, 24))
+    assert len(CONCEPTS) == 5 * 25 and all(len(of_chapter(number)) == 5 for number in range(1, 26))
     for concept in CONCEPTS:
         assert len({concept.right, *concept.wrong}) == 4 and all(concept.wrong.values())
 
@@ -173,6 +173,18 @@ def around_the_ring(ranks, size):
     return 2 * (ranks - 1) * size / ranks
 
 
+def parameters(norm):
+    return sum(p.value.size for _, p in norm(100).parameters())
+
+
+def delta_rule(values, rate):
+    """What is read under the key (1, 0) after each of these values was written under it."""
+    key, memory = np.array([1.0, 0.0]), np.zeros((2, 2))
+    for value in values:
+        memory += rate * np.outer(key, value - memory.T @ key)
+    return memory.T @ key
+
+
 # The first words of a question whose answer is a number or a shape, and the right answer, computed.
 COMPUTED = {
     "f(x) = x³ has": lambda: f"{((2 + 0.01) ** 3 - (2 - 0.01) ** 3) / 0.02:.4f}",
@@ -205,6 +217,12 @@ COMPUTED = {
     "32 heads of queries": lambda: f"{32 // 8} times smaller.",
     "Scores (ln 1": lambda: fractions(0, *(Fraction(e, 3 + 2) for e in (3, 2)), 0),
     "Four ranks add up": lambda: f"{around_the_ring(4, 8):.0f} MB",
+    "A memory that only": lambda: fractions(*(np.outer([1, 0], [5, 6]) + np.outer([1, 0], [1, 1])).T @ [1, 0]),
+    "The delta rule writes": lambda: fractions(*delta_rule([(4, 8), (4, 8)], 0.5).astype(int)),
+    "A head that attends": lambda: f"From the {next(n for n in range(99) if 2 * 64 * n > 64 * 64)}rd on.",
+    "In a model of width": lambda: str(9 * (parameters(layers.LayerNorm) - parameters(layers.RMSNorm))),
+    "A gated network": lambda: f"{2 * 1200 // 3}",
+    "Two of four layers": lambda: f"{100 * (2 * 100 + 2 * 10) // (4 * 100)} %",
     "A ring of 1000": lambda: f"About {around_the_ring(1000, 8):.0f} MB",
 }
 

@@ -182,10 +182,12 @@ def test_a_question_stands_with_what_it_asks_about(tmp_path: Path) -> None:
         "Which of these is wrong?",
         "Look at the cell above.",
         "What is it? Write it down before you run the cell.",
+        "For which size does such a check reject it?",
+        "Where will the right picture look like a barcode?",
+        "The next cells open it. How many are there?",
     ):
-        with pytest.raises(
-            ValueError, match=r"slide 2 of 01_t, 'G': '(these|the cell above|before you run)' is not on it"
-        ):
+        words = "these|the cell above|before you run|such a|right picture|next cells"
+        with pytest.raises(ValueError, match=rf"slide 2 of 01_t, 'G': '({words})' is not on it"):
             shown(text(f"**Predict first.** {told}"))
 
 

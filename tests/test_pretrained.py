@@ -302,6 +302,7 @@ _NO_ROPE = {"no_rope_layers": [1, 0], "use_bias": False, "use_sliding_window": N
         ("albert", {"embedding_size": 10**9}, "these sizes ask for more than the"),
         ("bert", {"embedding_size": 4}, "not understood in config.json: embedding_size = 4"),
         ("t5", {"dense_act_fn": "mish"}, "dense_act_fn 'mish' is not supported"),
+        ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder False is not supported"),
         ("t5", {"tie_word_embeddings": False, "scale_decoder_outputs": True}, "lm_head.weight is missing, though"),
         ("qwen3", {"model_type": "qwen2_moe"}, "missing here: a gate for the expert that every token uses"),
         ("qwen2", {"use_mrope": True}, "use_mrope True is not supported, only False is"),

@@ -16,8 +16,11 @@ from minitransformer.school.show.stepper.page_data import is_shown
 from minitransformer.school.show.stepper.recording import Recording
 from minitransformer.school.show.stepper.sentences import _begins, _read, names_of, outside_of, sections, sentence_of
 from minitransformer.school.show.stepper.sentences.glossary import GLOSSARY
+from minitransformer.school.show.stepper.symbols import LETTERS
 from minitransformer.school.show.stepper.terminal import Viewer
 
+# "The `bias` is added" is "The b is added" on the page.
+AS_A_WORD = re.compile(rf"\b[Tt]he `({'|'.join(LETTERS)})`(?= (are|is|of)\b|[ ,.:;])")
 # What was put together from names: "y is what Linear makes of x: y = x W + b", "A pair that is not M".
 CLUMSY = re.compile(
     r" makes of |[Pp]airs? that (is|are) not `|Forward: The|` (is|are) computed from `| computes `|no encoder"
@@ -54,6 +57,7 @@ def test_every_written_sentence_belongs_to_a_line() -> None:
             beginning, _, condition = key.partition(" if ")
             assert any(_begins(line, beginning) for line in lines), f"no line of {section} begins with {key!r}"
             assert not condition or compile(condition, key, "eval")
+            assert not AS_A_WORD.search(told[key]), told[key]
 
 
 def told_at(recording: Recording, title: str) -> str:

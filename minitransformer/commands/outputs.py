@@ -1,4 +1,4 @@
-"""Where a command writes: each type of option here tries its path before the work, not after it."""
+"""The paths of options: where a command writes is tried before the work, not after it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
+
+
+def named(name: str) -> Path:
+    """What an option names. An empty name is none: as a path it would be the current folder."""
+    if not name:
+        raise argparse.ArgumentTypeError("'' is no name of a file or folder")
+    return Path(name)
 
 
 def file_to_write(name: str) -> Path:

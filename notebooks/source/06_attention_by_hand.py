@@ -92,7 +92,8 @@ print(weights)
 #
 # ⟦$$\begin{pmatrix} 0 & 0.5 & 0.5 \\ 0 & 1 & 0 \\ 0 & 0.9 & 0.1 \end{pmatrix}$$⟧
 #
-# ⟦**Predict first.** Look at the unrounded first row. To one decimal, what is it really, and what does it sum to?⟧
+# ⟦**Predict first.** The first row is (0.0634, 0.4683, 0.4683). To one decimal, what is it really, and what does it sum
+# to?⟧
 #: to one decimal: (0.1, 0.5, 0.5); its sum: 1.1
 
 # %% tags=["slide"]

@@ -40,8 +40,8 @@ def same(a, b):
 # ⟦A pronoun wants two things at once: from token 0 *who* it stands for, from token 2 *how many*.⟧ Here "who" is the first
 # column of the values and "how many" the second.
 #
-# > ⟦**Predict first.** One head gives weight ½ to token 0 and ½ to token 2. What does it output? Can any three weights
-# > that sum to one give `[8, 6]`?⟧
+# > ⟦**Predict first.** The values of three tokens are `[8, 0]`, `[0, 0]` and `[0, 6]`. One head gives weight ½ to token 0
+# > and ½ to token 2. What does it output? Can any three weights that sum to one give `[8, 6]`?⟧
 #: the head outputs: (4, 3); three weights can give [8, 6]: no
 
 # %% tags=["slide"]

@@ -116,11 +116,11 @@ print(show(ops.sinusoidal_positions(4, 4, base=100.0)))
 print("by hand, position 3: ", [round(v, 4) for v in (math.sin(3), math.cos(3), math.sin(0.3), math.cos(0.3))])
 
 # %% [markdown]
-# ⟦Here is a larger table as a picture, with base 100 on the left and base 10000 on the right.⟧ A row is a position, a
+# Here is a larger table as a picture, with base 100 on the left and base 10000 on the right. A row is a position, a
 # column is one sine or cosine.
 #
-# > ⟦**Predict first.** Which columns change fastest from row to row? Where will the right picture look almost like a
-# > barcode, each column one colour?⟧
+# > ⟦**Predict first.** Which columns of a larger table change fastest from row to row? With base 10000 in place of 100,
+# > where will its picture look almost like a barcode, each column one colour?⟧
 
 # %% tags=["slide"]
 T, D = 100, 64

@@ -129,7 +129,8 @@ print(np.allclose(computed, 2.0, expected))
 # shape and scrambled numbers.⟧ ⟦This is from public code, where a gradient check accepted it: weights of size 0.02,
 # `atol=1e-4`, upstream gradient divided by the number of outputs.⟧
 #
-# > ⟦**Predict first.** For which size of the inputs does such a check reject it: 0.02, 0.1 or 1?⟧
+# > ⟦**Predict first.** For which size of the inputs does a check with `atol=1e-4` reject the reshaped dscores: 0.02, 0.1
+# > or 1?⟧
 
 # %% tags=["slide"]
 scrambled = course.MISTAKES["attention-dk-reshaped"]
@@ -199,8 +200,8 @@ for name in together[:2]:
 # Note the choice of numbers: $T_k = 2 \ne d_k = 4$. In the example that many introductions use, $T = d_k = d_v = 3$, so
 # $\sqrt T$ cannot be told from $\sqrt{d_k}$.
 #
-# **Dependencies** find the reshape of the heads, as in notebook 9, and more. ⟦Here is a decoder layer as three suspects.
-# One of them is innocent.⟧
+# **Dependencies** find the reshape of the heads, as in notebook 9, and more. Here is a decoder layer as three suspects.
+# One of them is innocent.
 #
 # > ⟦**Predict first.** What must the dependency matrix of a decoder's output on its own input look like?⟧ Which of the
 # > three will be right? Look at the pictures, and say what each of the others does, before you run the cell after them.

@@ -265,8 +265,8 @@ for name, logits in zip(
 #
 # ## 17.5 A real Llama
 #
-# ⟦The next cells open SmolLM2, 30 layers of 9 heads, if it is installed; otherwise they go on with our small model.⟧ All the
-# functions above work on both, and on BERT, ALBERT, T5, BART and the others.
+# ⟦SmolLM2 has 30 layers of 9 heads.⟧ The next cells open it, if it is installed; otherwise they go on with our small
+# model. All the functions above work on both, and on BERT, ALBERT, T5, BART and the others.
 
 
 # %% tags=["samples"]

@@ -156,7 +156,8 @@ schematics.flow(boxes, arrows)
 
 # %% [markdown]
 #
-# > ⟦**Predict first.** Which heads will turn the answer from $d$ to $d'$? At which positions?⟧
+# > ⟦**Predict first.** The text `a b c d e f g h | a b c` gets what a head writes on the text with $d'$ for $d$. Which heads
+# > will turn the answer from $d$ to $d'$? At which positions?⟧
 
 # %% tags=["slide"]
 first = inspect.repeated(VOCABULARY - 1, PERIOD, batch=128, rng=rng)[:, : PERIOD + 3]

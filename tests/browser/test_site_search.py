@@ -51,6 +51,20 @@ FIRST = {
     "keepdims": "02_vector_jacobian_products",
     "multi head": "09_heads_and_memory",
     "multi-head": "09_heads_and_memory",
+    "query key value": "06_attention_by_hand",
+    "attention weights": "06_attention_by_hand",
+    "scaling factor": "06_attention_by_hand",
+    "log softmax": "03_softmax",
+    "NaN": "03_softmax",
+    "logits": "05_cross_entropy",
+    "gradient check": "01_finite_differences",
+    "autograd": "02_vector_jacobian_products",
+    "embedding": "12_embeddings_and_positions",
+    "tokenizer": "12_embeddings_and_positions",
+    "teacher forcing": "13_three_models",
+    "GPT": "13_three_models",
+    "beam search": "14_kv_cache",
+    "state space": "state_space",
 }
 
 

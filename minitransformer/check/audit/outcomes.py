@@ -25,20 +25,21 @@ def table(audits: Audits) -> str:
                 rows.append(f"{start} | no verdict: {_happened(result)} | | |")
                 continue
             found = f"{len(result.of('caught'))} | {len(result.of('survived'))}"
-            rows.append(f"{start} | {result.tests} | {found if _asked(result) else 'nothing was asked |'} |")
-        if len(results) > 1:
-            tests, caught = sum(r.tests for r in results), sum(len(r.of("caught")) for r in results)
-            survived = sum(len(r.of("survived")) for r in results)
-            rows.append(f"| {suite.title}{at} | all | {tests} | {caught} | {survived} |")
-    told = [_sentences(suite, result) for suite, results in audits for result in results if _passes(result)]
-    told += [
-        f"\n{suite.title}, `{result.function.name}`: nothing was asked, because no known mistake of "
-        f"{', '.join(result.function.ops)} can show here. That says nothing about the tests."
-        for suite, results in audits
-        for result in results
-        if result.right == "passed" and not _asked(result)
-    ]
-    return "\n".join([*rows, *told])
+            tests = f"{result.tests} ({result.skipped} skipped)" if result.skipped else result.tests
+            rows.append(f"{start} | {tests} | {found if _asked(result) else 'nothing was asked |'} |")
+        asked = [result for result in results if result.right == "passed" and _asked(result)]
+        if len(asked) > 1:
+            name = "all" if len(asked) == len(results) else "all that were asked"
+            tests, caught = sum(r.tests for r in asked), sum(len(r.of("caught")) for r in asked)
+            survived = sum(len(r.of("survived")) for r in asked)
+            rows.append(f"| {suite.title}{at} | {name} | {tests} | {caught} | {survived} |")
+    for suite, result in [(suite, result) for suite, results in audits for result in results]:
+        name, passes = f"\n{suite.title}, `{result.function.name}`:", result.of("survived", "by design")
+        rows += [f"{name}\n", *map(_sentence, passes)] if passes else []
+        if result.right == "passed" and not _asked(result):
+            ops = ", ".join(result.function.ops)
+            rows += [f"{name} nothing was asked: no mistake of {ops} shows here. That says nothing about the tests."]
+    return "\n".join(rows)
 
 
 def _happened(result: Result) -> str:
@@ -53,15 +54,6 @@ def _happened(result: Result) -> str:
 def _asked(result: Result) -> bool:
     """Whether any mistake could show."""
     return any(outcome.verdict != "no effect" for outcome in result.outcomes)
-
-
-def _passes(result: Result) -> list[Outcome]:
-    return result.of("survived") + result.of("by design")
-
-
-def _sentences(suite: Suite, result: Result) -> str:
-    lines = [f"\n{suite.title}, `{result.function.name}`:\n"]
-    return "\n".join([*lines, *map(_sentence, _passes(result))])
 
 
 def _sentence(outcome: Outcome) -> str:

@@ -41,22 +41,18 @@ class Result:
     right: str = "not run"  # "passed", or what happened instead
     problem: str = ""
     tests: int = 0
+    skipped: int = 0
     calls: int = 0  # of our ops, where they replace a function of the suite
     known: int = 0  # mistakes
     outcomes: list[Outcome] = field(default_factory=list)
 
-    def of(self, verdict: str) -> list[Outcome]:
-        """The outcomes with this verdict."""
-        return [outcome for outcome in self.outcomes if outcome.verdict == verdict]
+    def of(self, *verdicts: str) -> list[Outcome]:
+        """The outcomes with these verdicts."""
+        return [outcome for verdict in verdicts for outcome in self.outcomes if outcome.verdict == verdict]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        own = {"function": self.function.name, "ops": self.function.ops, "right": self.right, "problem": self.problem}
-        return (
-            own
-            | {"tests": self.tests, "calls": self.calls}
-            | {"outcomes": [dataclasses.asdict(each) for each in self.outcomes]}
-        )
+        return dataclasses.asdict(self) | {"function": self.function.name, "ops": self.function.ops}
 
 
 def audit(
@@ -103,8 +99,7 @@ def audit(
         for result in results:
             if result.right == "not run":
                 result.right, result.problem = "error", said.splitlines()[-1] if said else "the worker stopped"
-    left_out = [result for result in results if result.function.optional and result.right == "not run"]
-    return suite, [result for result in results if result.function.tests and result not in left_out]
+    return suite, [r for r in results if r.function.tests and not (r.function.optional and r.right == "not run")]
 
 
 def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str], None]) -> None:
@@ -116,8 +111,8 @@ def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str],
         return
     if "right" in line:
         right = line["right"]
-        result.right, result.tests, result.calls = right["outcome"], right.get("tests", 0), right.get("calls", 0)
-        result.problem = right.get("problem", "")
+        result.right, result.problem = right["outcome"], right.get("problem", "")
+        result.tests, result.skipped, result.calls = (right.get(key, 0) for key in ("tests", "skipped", "calls"))
         progress(f"{name}: right version: {result.right}")
         return
     if "again" in line:
@@ -129,14 +124,7 @@ def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str],
     verdict = "caught" if not passed else "no effect" if not shown else "survived"
     verdict = "by design" if line.get("by_design") else verdict
     by = "" if passed else line.get("by") or line["outcome"]
-    outcome = Outcome(
-        line["mistake"],
-        line["sentence"],
-        verdict,
-        by,
-        line.get("input", ""),
-        line.get("seed", 0),
-        line.get("shows", ""),
-    )
+    seen = (line.get("input", ""), line.get("seed", 0), line.get("shows", ""))
+    outcome = Outcome(line["mistake"], line["sentence"], verdict, by, *seen)
     result.outcomes.append(outcome)
     progress(f"{name}: {len(result.outcomes)} of {result.known}: {outcome.mistake}: {verdict}")

@@ -115,7 +115,8 @@ def _by_itself(right: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     why = own.get("problem", "")
     if own["outcome"] == "passed" or "NotImplementedError" in why:
         return right
-    return {"outcome": "fails by itself", "problem": why or own["outcome"]}
+    why = f"{LATE}; --limit gives it more" if own["outcome"] == LATE else why or own["outcome"]
+    return {"outcome": "fails by itself", "problem": why}
 
 
 def _own(tests: Tests) -> dict[str, Any]:
@@ -141,14 +142,15 @@ def _run(
 
 
 class _Counts:
-    """A pytest plugin that counts the tests that passed, and notes the first that failed, and why."""
+    """A pytest plugin that counts the tests that passed or were skipped, and notes the first that failed, and why."""
 
     def __init__(self) -> None:
-        self.passed, self.failed, self.why = 0, "", ""
+        self.passed, self.skipped, self.failed, self.why = 0, 0, "", ""
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._note(report)
         self.passed += report.when == "call" and report.passed
+        self.skipped += report.skipped
 
     def pytest_collectreport(self, report: Any) -> None:
         self._note(report)
@@ -162,7 +164,7 @@ class _Counts:
     def outcome(self, status: int, said: str = "") -> dict[str, Any]:
         """What became of the tests, by the status with which pytest ended and what it said of it."""
         if status == 0 and self.passed:
-            return {"outcome": "passed", "tests": self.passed}
+            return {"outcome": "passed", "tests": self.passed, "skipped": self.skipped}
         first = f"{self.failed}: {self.why}" if self.why else self.failed
         if status == 1:
             return {"outcome": "failed", "by": self.failed, "problem": first}
@@ -209,9 +211,9 @@ def _tests(function: Function) -> dict[str, Any]:
     import pytest
 
     counts, said = _Counts(), io.StringIO()
-    with contextlib.redirect_stderr(said):
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(last := io.StringIO()):
         status = int(pytest.main([*_OPTIONS, *function.tests], plugins=[counts]))
-    return counts.outcome(status, said.getvalue())
+    return counts.outcome(status, said.getvalue() or last.getvalue().rpartition("\n\n")[2])
 
 
 if __name__ == "__main__":

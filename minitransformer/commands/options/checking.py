@@ -1,9 +1,8 @@
 """The options of the commands that check: gradients, derivations, test suites."""
 
 from argparse import ArgumentParser
-from pathlib import Path
 
-from ..outputs import file_to_write
+from ..outputs import file_to_write, named
 from .shared import add_device
 
 
@@ -25,7 +24,7 @@ def check(command: ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     command.add_argument(
         "--model",
-        type=Path,
+        type=named,
         metavar="DIR",
         help="check a model, of a folder or a .gguf file, in place of the cases",
     )

@@ -2,11 +2,10 @@
 
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from .. import Parser
-from ..outputs import file_to_write, folder_to_write
+from ..outputs import file_to_write, folder_to_write, named
 from .shared import add_search, add_speed, add_weights
 
 
@@ -16,7 +15,7 @@ def prepare(command: ArgumentParser) -> None:
         "Encode UTF-8 texts, one after the other, as shards of token ids. After an interruption, the same command "
         "makes only the missing shards."
     )
-    command.add_argument("texts", nargs="+", type=Path, metavar="TEXT", help="plain text files, in this order")
+    command.add_argument("texts", nargs="+", type=named, metavar="TEXT", help="plain text files, in this order")
     command.add_argument("--out", type=folder_to_write, required=True, metavar="DIR", help="the folder for the shards")
     command.add_argument("--tokenizer", choices=("characters", "bpe"), default="characters", help="(%(default)s)")
     command.add_argument("--vocabulary", type=int, default=8000, metavar="N", help="bpe tokens (default: 8000)")
@@ -30,8 +29,8 @@ def translate(command: ArgumentParser) -> None:
         "reads sentences from standard input, one per line."
     )
     command.add_argument("text", nargs="*", metavar="TEXT", help="sentences, each in quotes")
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--input", type=Path, metavar="FILE", help="a file of sentences, plain or .gz")
+    command.add_argument("--model", type=named, required=True, metavar="DIR", help="the folder of the model")
+    command.add_argument("--input", type=named, metavar="FILE", help="a file of sentences, plain or .gz")
     command.add_argument(
         "--output", type=file_to_write, metavar="FILE", help="file for the translations (default: print them)"
     )
@@ -53,7 +52,7 @@ def generate(command: ArgumentParser) -> None:
         help="the text's beginning (default: a new line); in a chat, a message for each turn",
     )
     command.add_argument(
-        "--model", type=Path, required=True, metavar="DIR", help="the folder of the model, or a .gguf file"
+        "--model", type=named, required=True, metavar="DIR", help="the folder of the model, or a .gguf file"
     )
     command.add_argument("--chat", action="store_true", help="send each TEXT to a published model as a chat message")
     command.add_argument("--tokens", type=int, default=500, metavar="N", help="tokens to add (default: 500)")
@@ -77,7 +76,7 @@ def embed(command: ArgumentParser) -> None:
         "tokens' hidden states, of a language model the last one, or what 1_Pooling in the folder or a .gguf file says."
     )
     command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
+    command.add_argument("--model", type=named, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--json", action="store_true", help="print one JSON document, with the vectors")
     add_speed(command)
 
@@ -86,7 +85,7 @@ def fill_mask(command: ArgumentParser) -> None:
     """let a published masked-language model guess a hidden token"""
     command.description = "Print the five most probable tokens for each [MASK] in a text."
     command.add_argument("text", metavar="TEXT", help='a text, in quotes: "Paris is the [MASK] of France."')
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")
+    command.add_argument("--model", type=named, required=True, metavar="DIR", help="the folder of the published model")
     command.add_argument("--json", action="store_true", help="print one JSON document")
     add_speed(command)
 
@@ -97,7 +96,7 @@ def export(command: ArgumentParser) -> None:
         "Write a model and its tokenizer as a folder that Hugging Face's transformers can open, and every command "
         "here that takes --model. The model must fit one of the families of published models."
     )
-    command.add_argument("model", type=Path, metavar="RUN", help="the folder of the model, or a .gguf file")
+    command.add_argument("model", type=named, metavar="RUN", help="the folder of the model, or a .gguf file")
     command.add_argument("folder", type=folder_to_write, metavar="FOLDER", help="the folder to write")
 
 
@@ -107,9 +106,9 @@ def evaluate(command: ArgumentParser) -> None:
         "Measure a trained model on files: BLEU by sacrebleu with its signature for a translator (--source "
         "and --target), the loss and perplexity of a language model or the accuracy of a classifier (--text)."
     )
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--source", type=Path, metavar="FILE", help="sentences to translate")
-    command.add_argument("--target", type=Path, metavar="FILE", help="their reference translations")
+    command.add_argument("--model", type=named, required=True, metavar="DIR", help="the folder of the model")
+    command.add_argument("--source", type=named, metavar="FILE", help="sentences to translate")
+    command.add_argument("--target", type=named, metavar="FILE", help="their reference translations")
     add_search(command)
     command.add_argument(
         "--tokenize",
@@ -120,7 +119,7 @@ def evaluate(command: ArgumentParser) -> None:
     command.add_argument(
         "--output", type=file_to_write, metavar="FILE", help="file for the translations (default: none)"
     )
-    command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of a label, a tab and a text")
+    command.add_argument("--text", type=named, metavar="FILE", help="a text, or lines of a label, a tab and a text")
     command.add_argument(
         "--held-out", type=float, default=1.0, metavar="X", help="use only the last share X, such as 0.1 (default: 1)"
     )
@@ -142,7 +141,7 @@ def info(command: Parser) -> None:
         metavar="KIND|PATH",
         help="a model, a preset of `train` or a published model, by the names that --kinds lists; or a path",
     )
-    command.add_argument("--model", type=Path, metavar="DIR", help="the same as PATH")
+    command.add_argument("--model", type=named, metavar="DIR", help="the same as PATH")
     command.add_argument("--kinds", action="store_true", help="list the names that KIND may be")
     command.add_argument("--families", action="store_true", help="list the families of published models")
     command.add_argument("--parts", action="store_true", help="print the table of their parts, docs/families.md")

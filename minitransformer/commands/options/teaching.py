@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from ..outputs import file_to_write, folder_to_write
+from ..outputs import file_to_write, folder_to_write, named
 from .shared import add_device, add_speed
 
 
@@ -36,7 +36,7 @@ def step(command: ArgumentParser) -> None:
         help="its name (without one, all are listed); with --model a text, in quotes",
     )
     command.add_argument(
-        "--model", type=Path, metavar="DIR", help="the folder of a trained or published model, or a .gguf file"
+        "--model", type=named, metavar="DIR", help="the folder of a trained or published model, or a .gguf file"
     )
     command.add_argument("--layer", type=int, metavar="N", help="its layer, counted from 1 (default: the last)")
     command.add_argument("--head", type=int, metavar="N", help="one head of its attention, from 1 (default: the layer)")
@@ -77,7 +77,7 @@ def view(command: ArgumentParser) -> None:
     )
     command.add_argument("text", metavar="TEXT", help="the text, in quotes")
     command.add_argument(
-        "--model", type=Path, required=True, metavar="DIR", help="the model's folder, such as demo/model"
+        "--model", type=named, required=True, metavar="DIR", help="the model's folder, such as demo/model"
     )
     command.add_argument(
         "--html",
@@ -103,7 +103,7 @@ def plot(command: ArgumentParser) -> None:
         "A translator translates TEXT first.",
     )
     attention.add_argument("text", metavar="TEXT", help="a sentence, in quotes")
-    attention.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
+    attention.add_argument("--model", type=named, required=True, metavar="DIR", help="the folder of the model")
     attention.add_argument(
         "--kind", metavar="KIND", help="for a translator: encoder, decoder or cross (default: cross)"
     )
@@ -181,14 +181,14 @@ def worksheet(command: ArgumentParser) -> None:
     command.add_argument(
         "--form", type=file_to_write, metavar="FILE", help="write a text file to type the answers into"
     )
-    command.add_argument("--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one per line")
+    command.add_argument("--class", type=named, dest="class_list", metavar="FILE", help="a list of names, one per line")
     command.add_argument(
         "--out", type=folder_to_write, metavar="DIR", help="with --class: folder for sheets, forms and the key"
     )
     command.add_argument(
         "--format", choices=("pdf", "html", "md"), default="pdf", help="format of the sheets (default: pdf)"
     )
-    command.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark completed forms")
+    command.add_argument("--grade", type=named, nargs="+", metavar="FORM", help="mark completed forms")
     command.add_argument("--json", action="store_true", help="print the sheet, or the marks, as one JSON document")
     command.add_argument(
         "--csv", action="store_true", help="with --grade: print a line for each form, for a spreadsheet"
@@ -234,7 +234,7 @@ def grade(command: ArgumentParser) -> None:
     command.add_argument(
         "files",
         nargs="+",
-        type=Path,
+        type=named,
         metavar="FILE",
         help="notebooks (.ipynb), Python files (.py), or folders with them or with a folder for each student",
     )
@@ -272,7 +272,7 @@ def site(command: ArgumentParser) -> None:
     command.add_argument("--out", type=folder_to_write, default="site", metavar="DIR", help="(default: site)")
     command.add_argument(
         "--source",
-        type=Path,
+        type=named,
         default=Path(__file__).parents[3],
         metavar="DIR",
         help="the repository, with notebooks/ and docs/ (default: the one that contains this package)",
@@ -286,7 +286,7 @@ def site(command: ArgumentParser) -> None:
     command.add_argument("--instructor", action="store_true", help="also write solutions and answers")
     command.add_argument(
         "--model",
-        type=Path,
+        type=named,
         metavar="DIR",
         help="the translator that `minitransformer demo` trains, demo/model: the start page shows it at work",
     )

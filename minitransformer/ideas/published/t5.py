@@ -160,6 +160,8 @@ def mt5_ours(fields: Fields, head: str, stored: Stored) -> T5Config:
 
 
 def _sizes(fields: Fields, head: str, stored: Stored, feed_forward: str, scale_logits: bool) -> T5Config:
+    if head not in (ENCODER, TOKENS):  # the library computes something else without it
+        fields.only(is_encoder_decoder=True)
     found = fields.read(FIELDS)
     activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, feed_forward)
     if fields.get("dense_act_fn") is not None:  # it goes before what feed_forward_proj says

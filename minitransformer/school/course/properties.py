@@ -32,6 +32,8 @@ def remark(got: Answers, expected: list[np.ndarray], scales: list[float]) -> str
         return said
     if abs(factors[0] + 1.0) < 10.0 * TOLERANCE:
         return "It has the wrong sign but is otherwise right."
+    if abs(factors[0]) < TOLERANCE:
+        return "It is zero but for rounding, and must not be."
     return f"It is {factors[0]:.6g} times what it should be."
 
 
@@ -116,6 +118,8 @@ def failing(got: list[Any], right: Values, scales: list[float], arguments: dict[
     """
     if not all(map(_comparable, got, right)):
         return ""
+    if not all(np.isfinite(x).all() for x in [*got, *right]):
+        return _in_finite_rows(got, right)
     wrong = [i for i, scale in enumerate(scales) if not close(got[i], right[i], scale)]
     if right[0].dtype.kind == "b":
         return _hidden_and_allowed(got, right)
@@ -131,9 +135,15 @@ def failing(got: list[Any], right: Values, scales: list[float], arguments: dict[
 
 
 def _comparable(got: Any, right: np.ndarray) -> bool:
-    if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
-        return False
-    return bool(np.isfinite(got).all() and np.isfinite(right).all())
+    return not isinstance(got, str) and got.shape == right.shape and of_one_kind(got, right)
+
+
+def _in_finite_rows(got: Values, right: Values) -> str:
+    """What fails in the rows without NaN and infinity, as where exp overflows in some."""
+    finite = [np.isfinite(a).all(axis=-1) & np.isfinite(b).all(axis=-1) for a, b in _pairs(got, right) if b.ndim > 1]
+    ours, rights = ([x[rows] for x, rows in zip(xs, finite, strict=False) if rows.any()] for xs in (got, right))
+    told = "".join([*_sums(ours, rights, "row"), *_range(ours, rights)][:1]) if ours else ""
+    return told and f"Where it is finite: {told[0].lower()}{told[1:]}"
 
 
 def _hidden_and_allowed(got: Values, right: Values) -> str:
@@ -149,10 +159,10 @@ def _hidden_and_allowed(got: Values, right: Values) -> str:
     return f"Over all inputs it {' and '.join(said)}{only}."
 
 
-def _sums(got: Values, right: Values) -> Iterator[str]:
+def _sums(got: Values, right: Values, only: str = "") -> Iterator[str]:
     """Each row (or column) of the right output has one sum, 0 or 1; these have others."""
     for axis, word in ((-1, "row"), (-2, "column")):
-        if right[0].ndim < -axis:
+        if right[0].ndim < -axis or only not in ("", word):
             return
         if right[0].ndim == 1:
             word = "one"
@@ -191,9 +201,7 @@ def _same_numbers(got: Values, right: Values) -> Iterator[str]:
 def _lengths(got: Values, right: Values, arguments: dict[str, list[Any]]) -> Iterator[str]:
     """Each row of the right output is as long as that of an input, as after a rotation."""
     for name, given in arguments.items():
-        if all(
-            isinstance(x, np.ndarray) and x.ndim > 1 and x.shape == b.shape for x, b in zip(given, right, strict=True)
-        ):
+        if all(np.ndim(x) > 1 and np.shape(x) == b.shape for x, b in zip(given, right, strict=True)):
             ours, rights, wanted = ([np.linalg.norm(x, axis=-1) for x in xs] for xs in (got, right, given))
             if all(np.allclose(a, b, rtol=_ROUNDING) for a, b in zip(rights, wanted, strict=True)):
                 ratio = np.concatenate([(a / b).ravel() for a, b in zip(ours, wanted, strict=True)])
@@ -208,7 +216,7 @@ def _zeros(got: Values, right: Values) -> Iterator[str]:
         (got, right, "It is zero in {} of its {} entries, and must not be in {} of these."),
     ):
         zeros = sum(int((a == 0.0).sum()) for a in one)
-        missed = sum(int(((a == 0.0) & (b != 0.0)).sum()) for a, b in zip(one, other, strict=True))
+        missed = sum(int(((a == 0.0) & (abs(b) > 1e-9 * abs(b).sum())).sum()) for a, b in zip(one, other, strict=True))
         size = sum(x.size for x in right)
         if missed > 0.02 * size and size > 30:
             yield said.format(zeros, size, missed)
@@ -276,12 +284,10 @@ def _one_sided(got: Values, right: Values, scales: list[float]) -> Iterator[str]
             yield f"{what} too {word}, by up to {float((sign * off).max()):.4g}."
             return
     if right[0].ndim:
-        cosines = [
-            float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b) or 1.0))
-            for a, b in zip(got, right, strict=True)
-        ]
+        norm, pairs = np.linalg.norm, _pairs(got, right)
+        cosines = [float((a * b).sum() / (norm(a) * norm(b) or 1.0)) for a, b in pairs]
         if min(cosines) > 0.9:
-            lengths = [np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(got, right, strict=True)]
+            lengths = [norm(a) / norm(b) for a, b in pairs]
             yield (
                 f"It is near: the cosine with what it should be is {min(cosines):.3g} or more, and it is "
                 f"{_span(np.array(lengths))} times as long."

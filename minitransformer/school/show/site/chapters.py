@@ -24,16 +24,17 @@ _THREADS = (
 # What the field calls the subjects of a chapter, where the chapter itself says it otherwise or only in its code.
 _NAMES = {
     1: "gradient check, gradcheck, numerical gradient",
-    2: "VJP, backpropagation, chain rule, keepdims, einsum",
-    5: "NLL, negative log-likelihood, cross-entropy loss",
-    6: "self-attention, scaled dot-product attention, QKV",
+    2: "VJP, backpropagation, autograd, chain rule, keepdims, einsum, transpose, batch",
+    3: "logsumexp, log-sum-exp, log-softmax, overflow, NaN",
+    5: "NLL, negative log-likelihood, cross-entropy loss, logits, perplexity",
+    6: "self-attention, scaled dot-product attention, query key value, attention weights, scaling factor, sqrt(d)",
     8: "causal mask, padding mask, look-ahead mask",
     9: "multi-head attention, MHA, cross-attention",
     10: "layer normalization, RMSNorm, LayerNorm",
     11: "MLP, FFN, skip connection, residual stream, pre-norm, post-norm",
-    12: "positional encoding, positional embedding, sinusoidal encoding, token embedding, BPE, byte-pair encoding",
-    13: "BERT, GPT, T5, Adam, encoder-decoder",
-    14: "KV cache, key-value cache, incremental decoding, inference",
+    12: "positional encoding, positional embedding, sinusoidal encoding, embedding, tokenizer, BPE, byte-pair encoding",
+    13: "BERT, GPT, T5, Adam, encoder-decoder, teacher forcing, masked language model, learning rate, training loop",
+    14: "KV cache, key-value cache, incremental decoding, greedy decoding, beam search, inference",
     15: "FlashAttention, activation checkpointing, gradient checkpointing, FLOPs",
     17: "induction heads, logit lens, mechanistic interpretability",
     18: "ablation, activation patching, causal tracing, attribution",
@@ -57,7 +58,8 @@ def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> N
         used = scripts if chapter.number else ()  # the page of an idea has nothing to run or to answer
         site.page(address, title, "".join(_page(site, chapter, near)), used, text=None)
         texts, code = ([source_of(c) for c in chapter.cells if c["cell_type"] == kind] for kind in ("markdown", "code"))
-        site.index_sections(address, title, texts, _NAMES.get(chapter.number, ""), "\n".join(code))
+        names = _NAMES.get(chapter.number, chapter.stem.replace("_", " "))  # an idea has the name of its folder
+        site.index_sections(address, title, texts, names, "\n".join(code))
 
 
 def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:

@@ -10,7 +10,8 @@
   const NAMED = 5.9; // points of a thing that has exactly this name: after the chapters, before the rest
   const KINDS = { chapters: 1.5, exercises: 1.3, steppers: 1.3 }; // by how much points of titles count more
   const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll(/[_\p{Pd}]/gu, " "); // multi-head is multi head
-  const rows = INDEX.map(([address, title, text, names, code]) => ({
+  const rows = INDEX.map(([address, title, text, names, code], i) => ({
+    kind: address.split("/")[0], first: address.startsWith("chapters/") ? i - INDEX.length : title.length, // if points are equal
     address, title, text, head: norm(`${title} ${names}`), body: norm(text), code: norm(code), last: address.startsWith("teachers/"),
   }));
   const says = (row, word) => row.head.includes(word) || row.body.includes(word) || row.code.includes(word);
@@ -26,14 +27,14 @@
       const rarity = new Map(words.map((word) => [word, Math.log(1 + rows.length / (1 + rows.filter((row) => says(row, word)).length))]));
       const judged = rows.map((row) => {
         const has = words.filter((word) => says(row, word));
-        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word || row.address.endsWith(`#${word}`) ? NAMED : row.head.includes(word) ? 4 * (KINDS[row.address.split("/")[0]] ?? 1) : row.body.includes(word) ? 1 : 0.5), 0);
+        let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word || row.address.endsWith(`#${word}`) ? NAMED : row.head.includes(word) ? 4 * (KINDS[row.kind] ?? 1) : row.body.includes(word) ? 1 : 0.5), 0);
         if (whole && (row.body.includes(whole) || row.head.includes(whole))) points += WHOLE;
         return { row, n: has.length, points, weight: has.reduce((sum, word) => sum + rarity.get(word), 0) };
       });
       const all = judged.filter(({ n }) => words.length && n === words.length);
       const part = judged.filter(({ n }) => n && n >= words.length / 2);
       const found = all.length ? all : part;
-      found.sort((a, b) => a.row.last - b.row.last || (all.length ? b.points - a.points : b.weight - a.weight || b.points - a.points) || a.row.title.length - b.row.title.length);
+      found.sort((a, b) => a.row.last - b.row.last || (all.length ? b.points - a.points : b.weight - a.weight || b.points - a.points) || a.row.first - b.row.first);
       const best = new Map([...found].reverse().map((one) => [one.row.address.split("#")[0], one]));
       const shown = (pages ? found.filter((one) => best.get(one.row.address.split("#")[0]) === one) : found).slice(0, most);
       const told = found.length > shown.length ? `${found.length} found, the best ${shown.length} shown` : `${found.length} found`;

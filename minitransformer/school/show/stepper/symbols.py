@@ -137,6 +137,8 @@ def symbol(name: str, axes: int) -> Element:
         if mark == "^":
             return ml.hat(ml.letter(letter.upper() if axes > 1 else letter))
         return ml.raised(ml.letter(letter), mark)
+    if name in ("dthrough", "dnear"):  # whose arrays have no names of their own
+        return ml.gradient(ml.word(name[1:]))
     if name in _PAIRED:
         return ml.indexed(ml.gradient(symbol("y", axes)), ml.letter(_PAIRED[name]))
     if name == "log_p":

@@ -102,8 +102,7 @@ for _name, _recipe in RECIPES.items():
         _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_recipe)))
         _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_recipe)))
 _enter(
-    "Transformer with relative positions and scaled logits",
-    transformer(T5Config, buckets=6, d_head=3, recompute=True),
+    "Transformer with relative positions and scaled logits", transformer(T5Config, buckets=6, d_head=3, recompute=True)
 )
 _enter(
     "Transformer with learned positions and a logit bias",
@@ -168,8 +167,7 @@ _with_head("Classifier of the mean, with a map before its head", "modernbert", C
 _with_head("Classifier by the first token, with a map before its head", "modernbert", CLASSES)
 _enter("Classifier by the first token", _encoder_of_text(models.Classifier, n_classes=3))
 _enter(
-    "Classifier by the first token, with ReLU",
-    _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0),
+    "Classifier by the first token, with ReLU", _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0)
 )
 _enter("Classifier by the first token, with GELU", _encoder_of_text(models.Classifier, n_classes=3, pooler="gelu"))
 

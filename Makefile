@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo site test test-all check lint parity browser bench notebooks clean
+.PHONY: help demo site test test-all check lint parity browser bench bench-quick notebooks clean
 .NOTPARALLEL: # two installs into one environment would collide
 
 help: ## show this list
@@ -54,6 +54,9 @@ parity: $(VENV)/installed-parity ## install PyTorch (TORCH names the version) an
 browser: $(VENV)/installed-browser $(VENV)/pyodide ## try the pages and the site in Chromium (CHROMIUM names it; default /usr/bin/chromium)
 	$(BIN)/pytest tests/browser -n auto -k 'not tenth_of_a_second'
 	$(BIN)/pytest tests/browser -k tenth_of_a_second # alone: these look at the clock
+
+bench-quick: $(VENV)/installed-parity ## the same in three minutes: five steps of training, and writing with GPT-2
+	$(BIN)/python -m benchmarks gpt- translator classifier gpt2-decode-1 --repetitions 5 --limit 1 --skip textbook --skip compiled
 
 bench: $(VENV)/installed-parity ## compare time and memory with PyTorch, show how cost grows (needs a quiet machine)
 	$(BIN)/python -m benchmarks --out bench --json bench/benchmarks.json

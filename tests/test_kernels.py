@@ -63,11 +63,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-def strided(*shape: int) -> np.ndarray:
-    """Neither contiguous nor in the order of its axes."""
-    return random(*shape[:-1], 2 * shape[-1])[..., ::2].swapaxes(0, -1).copy().swapaxes(0, -1)
-
-
 CALLS = {name: case for name, case in (CASES | LARGE).items() if case.kind == "op" and case.covers in KERNELS}
 FIRST = {case.covers: name for name, case in reversed(CALLS.items())}
 SHARED = LAYOUTS | {"strides of zero": lambda x: np.broadcast_to(x[:1], x.shape) if x.ndim else x}
@@ -144,7 +139,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
             yield "numpy"
 
 
-@pytest.mark.few(9)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -> None:
     for layout in SHARED:
@@ -171,7 +166,7 @@ def test_the_calls_cover_every_kernel() -> None:
 # ---------------------------------------------------------------------------------------------- which form takes a call
 
 
-@pytest.mark.parametrize("name", textbook.__all__)
+@in_one("name", textbook.__all__)
 def test_a_fast_op_has_the_arguments_of_its_textbook_op_and_leads_back_to_it(name: str) -> None:
     fast_form, slow = getattr(ops, name), getattr(textbook, name)
     if name in KERNELS:
@@ -193,7 +188,7 @@ def test_a_kernel_may_decline() -> None:
     np.testing.assert_array_equal(example(lambda x: None)(x)[0], textbook.gelu(x)[0])
 
 
-@pytest.mark.parametrize(("target", "smoothing"), [(-1, 0.0), (3, 0.0), (0, 1.5), (0, -0.5)])
+@in_one("target, smoothing", [(-1, 0.0), (3, 0.0), (0, 1.5), (0, -0.5)])
 def test_the_kernel_of_the_loss_leaves_what_is_wrong_to_its_op(target: int, smoothing: float) -> None:
     logits, targets = random(2, 3), np.array([0, target])
     assert cross_entropy.cross_entropy(logits, targets, label_smoothing=smoothing) is None
@@ -456,9 +451,7 @@ def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
     require_equal(backward(y), expected)
 
 
-@pytest.mark.parametrize(
-    ("scale", "size_q", "size_k"), [(1e-25, 1e16, 1e16), (1e10, 1e-24, 1e15), (1.0, 1e18, 1e19), (1e-3, 1e-3, 1e-3)]
-)
+@in_one("scale, size_q, size_k", [(1e-25, 1e16, 1e16), (1e10, 1e-24, 1e15), (1.0, 1e18, 1e19), (1e-3, 1e-3, 1e-3)])
 def test_attention_on_sizes_at_the_edge_of_float32(scale: float, size_q: float, size_k: float) -> None:
     """Where squares of the numbers, or the scale's, are no float32; and scores as low as -1e38."""
     q, k, v = (np.abs(random(1, 2, 12, 3, seed=seed)).astype(np.float32) for seed in range(3))
@@ -746,6 +739,7 @@ def test_machine_code_is_stamped_with_every_file_that_it_comes_from() -> None:
     assert {(folder / name).resolve() for name in loops.SOURCES} == files | {folder / name for name in compiled_here}
 
 
+@pytest.mark.slow
 def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:
     """As on a machine without the extra `fast`."""
     (tmp_path / "numba.py").write_text("raise ImportError('no numba here')")

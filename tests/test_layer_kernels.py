@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 from kernel_checks import entered, require_equal, require_that_it_waits, twin_of
+from tiers import in_one
 
 from minitransformer.ideas import GatedFeedForward
 from minitransformer.layers import (
@@ -364,7 +365,7 @@ BAD: dict[str, tuple[dict[str, Any], type, str]] = {
 }
 
 
-@pytest.mark.parametrize(("options", "error", "words"), BAD.values(), ids=BAD)
+@in_one("options, error, words", BAD.values(), ids=BAD)
 def test_the_errors_are_those_of_the_ops(options: dict[str, Any], error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         encoder_layer(dropout=0.5, attention_dropout=0.5)(normal(2, 5, WIDTH), **options)

@@ -227,7 +227,7 @@ def test_there_may_be_several_leading_axes() -> None:
         np.testing.assert_allclose(gradient.reshape(flat_gradient.shape), flat_gradient, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("last", [0, 1, 2, 4, 7, 8])
+@in_one("last", [0, 1, 2, 4, 7, 8])
 def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
     x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
     y = layers.SinusoidalPositions(6)(x, positions=at)[0]
@@ -469,7 +469,7 @@ UNFIT: dict[str, tuple[dict[str, np.ndarray], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNFIT)
+@in_one("name", UNFIT)
 def test_a_state_that_does_not_fit_changes_nothing(name: str) -> None:
     state, message = UNFIT[name]
     layer = layers.Linear(3, 2)
@@ -606,37 +606,12 @@ RESIDUAL = layers.Residual(layers.FeedForward(4, 6), layers.LayerNorm(4))
 Bad = tuple[Callable[[], Any], type[Exception], str]
 BAD: dict[str, Bad] = {
     # sizes
-    "Linear of nothing": (lambda: layers.Linear(0, 3), ValueError, r"Linear: d_in must be greater than 0, got 0"),
-    "Linear of a half": (lambda: layers.Linear(4, 2.5), TypeError, r"Linear: d_out must be an integer, got 2\.5"),
-    "Linear of text": (lambda: layers.Linear("4", 3), TypeError, r"Linear: d_in must be an integer, got '4'"),
-    "LayerNorm of a float": (
-        lambda: layers.LayerNorm(4.0), TypeError, r"LayerNorm: width must be an integer, got 4\.0",
-    ),
-    "LayerNorm with ε 0": (lambda: layers.LayerNorm(4, 0.0), ValueError, r"LayerNorm: eps must be greater than 0"),
-    "RMSNorm of nothing": (lambda: layers.RMSNorm(0), ValueError, r"RMSNorm: width must be greater than 0"),
-    "RMSNorm with ε NaN": (lambda: layers.RMSNorm(4, np.nan), ValueError, r"RMSNorm: eps must be finite, got nan"),
-    "an empty vocabulary": (
-        lambda: layers.Embedding(0, 4), ValueError, r"Embedding: vocabulary must be greater than 0",
-    ),
-    "a float vocabulary": (lambda: layers.Embedding(7.0, 4), TypeError, r"Embedding: vocabulary must be an integer"),
-    "a negative deviation": (lambda: layers.Embedding(7, 4, std=-1.0), ValueError, r"Embedding: std must be greater"),
     "positions of odd width": (lambda: layers.SinusoidalPositions(5), ValueError, r"width must be even .* got 5"),
     "positions of base 0": (lambda: layers.SinusoidalPositions(4, 0.0), ValueError, r"base must be greater than 0"),
-    "no positions": (
-        lambda: layers.LearnedPositions(0, 4), ValueError, r"LearnedPositions: max_length must be greater",
-    ),
     "heads that do not divide": (
         lambda: layers.MultiHeadAttention(4, 3), ValueError,
         r"d_model 4 cannot be divided into 3 equal heads; choose another n_heads, or give d_k and d_v",
     ),
-    "heads that do not divide, in a layer": (
-        lambda: layers.EncoderLayer(6, 4, 8), ValueError, r"d_model 6 cannot be divided into 4 equal heads",
-    ),
-    "no heads": (lambda: layers.MultiHeadAttention(4, 0), ValueError, r"MultiHeadAttention: n_heads must be greater"),
-    "half a head": (
-        lambda: layers.MultiHeadAttention(4, 0.5), TypeError, r"MultiHeadAttention: n_heads must be an int",
-    ),
-    "heads of no width": (lambda: layers.MultiHeadAttention(4, 2, d_k=0), ValueError, r"must be greater than 0, got 0"),
     "functions that turn": (
         lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
         r"MultiHeadAttention: turn must be a Turn \(core/layers/sockets\.py\), got <function",
@@ -653,24 +628,8 @@ BAD: dict[str, Bad] = {
         lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5, 4)), mix=ATTENTION.mix),
         ValueError, r"MultiHeadAttention: maps of 2 heads must give each an equal width, got \(4, 4, 5, 4\)",
     ),
-    "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
-    "layers as text": (
-        lambda: layers.Decoder("2", 4, 2, 6), TypeError, r"Decoder: n_layers must be an integer, got '2'",
-    ),
     "a cache of no layers": (lambda: Cache(0), ValueError, r"Cache: n_layers must be greater than 0, got 0"),
     # options
-    "a rate of 1": (
-        lambda: layers.MultiHeadAttention(4, 2, dropout=1.0), ValueError,
-        r"ScaledDotProduct: dropout must be at least 0 and below 1, got 1\.0",
-    ),
-    "a negative rate": (
-        lambda: layers.EncoderLayer(4, 2, 6, dropout=-0.1), ValueError,
-        r"Residual: dropout must be at least 0",
-    ),
-    "a rate as text": (
-        lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, dropout="0.1"), TypeError,
-        r"InputEmbedding: dropout must be a number, got str",
-    ),
     "a scale as text": (
         lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, scale="2"), TypeError, r"scale must be a number, got str",
     ),

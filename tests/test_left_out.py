@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from common import draw
+from tiers import in_one
 
 from minitransformer import ops, verify
 from minitransformer.check.referee.from_pair import from_pair
@@ -174,20 +175,24 @@ def test_a_mistake_that_was_hidden_has_its_name() -> None:
         verify.check_gradients((norm, norm_backward(False)), X, np.ones(4), np.zeros(4))
 
 
-@pytest.mark.parametrize(
-    ("x", "hides"),
+@in_one(
+    "x, hides",
     [
         (np.ones(3), True),
         (np.zeros((2, 2)), True),
         (np.full(4, 0.3, np.float32), True),
         (np.eye(3), True),
         (np.eye(4)[[1, 1, 3]].T, True),  # one-hot columns
+        (np.array(0.0), True),
         (np.array(1.0), True),
+        (np.array(2.0), False),
         (np.array([0.0]), True),
         (np.array([0.25]), False),
         (np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), False),  # a mask
         (np.array([1.0, 2.0]), False),
         (np.full(3, -np.inf), False),
+        (np.full(2, np.nan), False),
+        (np.full((2, 5), 3.0), True),
         (np.ones(3, int), False),
         (np.ones((0, 3)), False),
         ("x", False),
@@ -468,8 +473,8 @@ class ForgetsInOne(BothInOne):
     forgets = True
 
 
-@pytest.mark.parametrize(
-    ("f", "right"),
+@in_one(
+    "f, right",
     [
         ((three, lambda dp, dlog, cache: backward_of_both(dp, dlog, cache)), True),
         ((three, lambda dp, dlog, cache: backward_of_both(dp, None, cache)), False),

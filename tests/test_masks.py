@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import in_one
 
 from minitransformer.core.arrays.masks import causal_mask, local_mask, padding_mask
 
@@ -46,7 +47,7 @@ def test_padding() -> None:
     assert_mask(padding_mask([0], t_k=2), [[[0, 0]]])
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+@in_one("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
 def test_padding_from_any_integers(dtype: str) -> None:
     lengths = np.array([1, 3], dtype=dtype)
     assert_mask(padding_mask(lengths), [[[1, 0, 0]], [[1, 1, 1]]])
@@ -95,8 +96,8 @@ def test_a_cached_step_sees_the_last_rows_of_the_whole(t_q: int, extra: int) -> 
     assert_mask(local_mask(t_q, 2, t_k), local_mask(t_k, 2)[-t_q:])
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
+@in_one(
+    "call, error, message",
     [
         (lambda: causal_mask(0), ValueError, r"causal_mask: t_q must be greater than 0, got 0"),
         (lambda: causal_mask(-3), ValueError, r"causal_mask: t_q must be greater than 0, got -3"),

@@ -19,6 +19,7 @@ def test_the_values_are_those_of_the_formula():
     np.testing.assert_allclose(MixerLayer.of(Residual(attention, norm, "pre"))(x, causal=True)[0], expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_each_mistake_shows_where_it_says():
     assert len(OURS) == 2
     for mistake in OURS:

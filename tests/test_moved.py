@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import printed
+from tiers import in_one
 
 import minitransformer
 from minitransformer import moved
@@ -20,7 +21,7 @@ PACKAGE = Path(minitransformer.__file__).parent
 FACES = sorted(path.stem for path in PACKAGE.glob("*.py") if "as _room" in path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", FACES)
+@in_one("name", FACES)
 def test_a_name_of_the_top_hands_on_its_room(name):
     face = getattr(minitransformer, name)
     room = importlib.import_module(f"minitransformer.{moved.now(name)}")
@@ -29,8 +30,8 @@ def test_a_name_of_the_top_hands_on_its_room(name):
     assert all(hasattr(face, public) for public in face.__all__)
 
 
-@pytest.mark.parametrize(
-    ("place", "told"),
+@in_one(
+    "place, told",
     [
         ("arrays.backend", "what was in minitransformer.arrays is in minitransformer.core.arrays now"),
         ("ops.softmax", "what was in minitransformer.ops is in minitransformer.core.ops now"),

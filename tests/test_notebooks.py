@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from common import code_of
 from matplotlib.figure import Figure
+from tiers import in_one
 
 from minitransformer import course
 from minitransformer.school.show.site import markdown, notebook, slides
@@ -36,12 +37,12 @@ def test_each_notebook_has_a_source_and_the_numbers_run_on() -> None:
     assert [int(name.partition("_")[0]) for name in NAMES] == list(range(1, len(NAMES) + 1))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one("name", NAMES)
 def test_built_notebook_has_the_cells_of_its_source(name: str) -> None:
     assert build.source_differences(build.read_source(name), build.read_built(name)) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one("name", NAMES)
 def test_the_student_file_has_the_same_cells_and_no_output(name: str) -> None:
     student = build.read_built(name, build.STUDENT)
     assert build.student_differences(build.read_source(name), student) == []
@@ -58,19 +59,19 @@ def test_outputs_hold_no_error_no_warning_no_address_and_no_missing_picture(name
     assert any(output for cell in built["cells"] for output in cell.get("outputs", []))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one("name", NAMES)
 def test_pictures_are_modest(name: str) -> None:
     assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < 600_000
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one("name", NAMES)
 def test_begins_with_its_number_and_names_the_device_once(name: str) -> None:
     notebook = build.read_source(name)
     assert notebook["cells"][0]["source"].startswith(f"# {int(name.partition('_')[0])} ")
     assert code_of(build.on_device(notebook, "strict")).count('device = "strict"') == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one("name", NAMES)
 def test_given_code_takes_no_name_of_an_exercise(name: str) -> None:
     """Otherwise the grader would take the given code for the student's."""
     cells = build.read_source(name)["cells"]
@@ -82,7 +83,7 @@ def test_given_code_takes_no_name_of_an_exercise(name: str) -> None:
     assert bound.isdisjoint(course.EXERCISES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one("name", NAMES)
 def test_ends_with_exercises_that_exist(name: str) -> None:
     cells = build.read_source(name)["cells"]
     headings = [i for i, cell in enumerate(cells) if re.match("## Exercises", cell["source"])]
@@ -95,7 +96,7 @@ def test_ends_with_exercises_that_exist(name: str) -> None:
         course.exercise(exercise)  # refuses a name that it does not know
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_marks_make_slides_with_one_idea_each(name: str, tmp_path: Path) -> None:
     chapter = next(chapter for chapter in notebook.read(NOTEBOOKS) if chapter.stem == name)
@@ -243,8 +244,8 @@ def test_only_a_cell_that_varies_may_print_something_else() -> None:
     assert build.output_differences(_notebook(["varies"], "0.1 s\n"), silent)
 
 
-@pytest.mark.parametrize(
-    ("stored", "fresh", "same"),
+@in_one(
+    "stored, fresh, same",
     [
         ("0.1234", "0.1235", True),  # the last of four digits
         ("0.734", "0.7339", True),  # NumPy drops a trailing zero

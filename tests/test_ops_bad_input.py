@@ -121,8 +121,8 @@ def test_mixed_devices(op: str, name: str) -> None:
         call_with(op, name, lambda x: Elsewhere(*x.shape))
 
 
-@pytest.mark.parametrize(
-    ("op", "name", "call"),
+@in_one(
+    "op, name, call",
     [
         ("embedding", "ids", lambda: ops.embedding(Elsewhere(2, 3, dtype="int64"), f(5, 4))),
         ("cross_entropy", "targets", lambda: ops.cross_entropy(f(2, 3, 4), Elsewhere(2, 3, dtype="int64"))),
@@ -237,20 +237,21 @@ def misfits(case: str, op: str) -> Iterator[tuple[str, str, Any, type[Exception]
                 large = np.ones((9,) * x.ndim, x.dtype)
                 yield "of 9", name, large, ValueError, rf"{name} of shape .* does not broadcast to"
                 continue
+            told = rf".*\b{name}\b.*(got|got the shapes \(.*\) and|the shape is) \("  # with the shapes
             if axes:
                 few = np.ones((2,) * (len(axes) - 1), x.dtype)
                 yield "without an axis", name, few, ValueError, rf"{name} must have (at least )?\w+ ax.*got shape"
             for i, axis in enumerate(reversed(axes), 1):
                 if axis in seen:  # one too many, and one that would broadcast
                     one = x.take([0], -i)
-                    yield f"with {axis} longer", name, np.concatenate([x, one], -i), ValueError, rf".*{name}"
+                    yield f"with {axis} longer", name, np.concatenate([x, one], -i), ValueError, told
                     if x.shape[-i] > 1:
-                        yield f"with {axis} = 1", name, one, ValueError, rf".*{name}"
+                        yield f"with {axis} = 1", name, one, ValueError, told
             if "..." in seen and "..." in shape:
-                yield "of other leading axes", name, np.stack([x] * 3), ValueError, rf".*{name}"
+                yield "of other leading axes", name, np.stack([x] * 3), ValueError, told
                 if x.ndim > len(axes) and len(x) > 1:
-                    yield "of a batch of one", name, x[:1], ValueError, rf".*{name}"
-                    yield "of no batch", name, x[0], ValueError, rf".*{name}"
+                    yield "of a batch of one", name, x[:1], ValueError, told
+                    yield "of no batch", name, x[0], ValueError, told
             seen |= {*axes, *(["..."] if "..." in shape else [])}
     for names, sign, bound in RANGES.findall(text):
         for name in names.split(", "):
@@ -281,18 +282,6 @@ def test_what_does_not_fit_the_declaration(misfit: str) -> None:
 # What each op checks besides.
 
 MISTAKES: dict[str, list[Bad]] = {
-    "linear": [
-        Bad("widths differ", lambda: ops.linear(f(2, 3), f(4, 5)), ValueError,
-            r"the axis in must be the same in x \(..., in\) and weight \(.*\), got the shapes \(2, 3\) and \(4, 5\)"),
-        Bad("x without an axis", lambda: ops.linear(np.array(1.0), f(4, 5)), ValueError,
-            r"x must have at least one axis \(..., in\), got shape \(\)"),
-        Bad("weight is a vector", lambda: ops.linear(f(4), f(4)), ValueError,
-            r"weight must have two axes \(in, out\), got shape \(4,\)"),
-    ],
-    "lstm_cell": [
-        Bad("a state without its cell", lambda: ideas.lstm_cell(f(2, 12), f(2, 3), f(3, 12)), ValueError,
-            r"the axis 2 H of state \(..., 2 H\) must be 6, but it is 3; the shape is \(2, 3\)"),
-    ],
     "convolution": [
         Bad("an even kernel has no centre", lambda: ideas.convolution(f(4, 3), f(2, 3, 5), f(5)), ValueError,
             r"a centred window needs an odd kernel, got 2; or set causal=True"),
@@ -308,20 +297,8 @@ MISTAKES: dict[str, list[Bad]] = {
             r"temperature .*got inf"),
     ],
     "attention": [
-        Bad("widths differ", lambda: ops.attention(f(3, 4), f(5, 2), f(5, 6)), ValueError,
-            r"the axis d_k must be the same in q \(.*\) and k \(..., T_k, d_k\), got the shapes \(3, 4\) and \(5, 2\)"),
-        Bad("more keys than values", lambda: ops.attention(f(3, 4), f(5, 4), f(3, 6)), ValueError,
-            r"the axis T_k must be the same in k \(.*\) and v \(..., T_k, d_v\), got the shapes \(5, 4\) and \(3, 6\)"),
-        Bad("batches differ", lambda: ops.attention(f(2, 3, 4), f(3, 5, 4), f(2, 5, 6)), ValueError,
-            r"the leading axes must be the same in q .* and k .*, got the shapes \(2, 3, 4\) and \(3, 5, 4\)"),
-        Bad("a vector", lambda: ops.attention(f(4), f(5, 4), f(5, 6)), ValueError,
-            r"q must have at least two axes \(\.\.\., T_q, d_k\), got shape \(4,\)"),
-        Bad("mask transposed", lambda: ops.attention(*QKV, mask=SEEN.T), ValueError,
-            r"mask of shape \(5, 3\) does not broadcast to \(2, 3, 5\)"),
         Bad("mask would enlarge", lambda: ops.attention(*QKV, mask=np.ones((4, 1, 3, 5), bool)), ValueError,
             r"mask of shape \(4, 1, 3, 5\) does not broadcast to \(2, 3, 5\)"),
-        Bad("integer mask", lambda: ops.attention(*QKV, mask=SEEN.astype(int)), TypeError,
-            r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask.astype\(bool\)"),
         Bad("mask of objects", lambda: ops.attention(*QKV, mask=SEEN.astype(object)), TypeError,
             r"mask must be boolean .* got object"),
         Bad("mask is True", lambda: ops.attention(*QKV, mask=True), TypeError, r"mask must be .* got bool"),

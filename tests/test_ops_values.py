@@ -41,8 +41,7 @@ def test_an_open_forget_gate_keeps_the_cell_and_its_gradient() -> None:
     np.testing.assert_array_equal(backward(np.array([0.0, 1.0]))[1], [0.0, 1.0])
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("radius", [0, 1, 2, 3, 5, 6, 20])
+@in_one("causal, radius", [False, True], [0, 1, 2, 3, 5, 6, 20])
 def test_local_attention_is_attention_under_a_local_mask(radius: int, causal: bool) -> None:
     """Values and gradients, also with padding in the middle, where some queries see nothing."""
     q, k, v, dy = random(2, 7, 3), random(2, 7, 3, seed=1), random(2, 7, 4, seed=2), random(2, 7, 4, seed=3)
@@ -138,8 +137,7 @@ def test_load_balance() -> None:
     np.testing.assert_allclose(ideas.load_balance(np.array([[800.0, 0.0, -800.0]] * 5), 2)[0], 3.0, **EXACT)
 
 
-@pytest.mark.parametrize("k", [0, 1, 7, 100, -3])
-@pytest.mark.parametrize(("width", "base"), [(2, 10.0), (8, 10000.0), (64, 100.0)])
+@in_one("k, width, base", [0, 1, 7, 100, -3], [(2, 10.0), (8, 10000.0), (64, 100.0)])
 def test_a_shift_of_positions_is_a_linear_map(k: int, width: int, base: float) -> None:
     """One matrix for all positions; it is a rotation, and two shifts are one."""
     shift = shift_of_positions(k, width, base)
@@ -154,8 +152,8 @@ def test_a_shift_of_positions_is_a_linear_map(k: int, width: int, base: float) -
         shift_of_positions(1, 5)
 
 
-@pytest.mark.parametrize(
-    ("norm", "epsilon"),
+@in_one(
+    "norm, epsilon",
     [("layer_norm", 1e-5), ("layer_norm_over_axes", 1e-5), ("rms_norm", 1e-6), ("rms_norm_over_axes", 1e-6)],
 )
 def test_epsilon_unless_given_is_that_of_the_docstring(norm: str, epsilon: float) -> None:
@@ -167,7 +165,7 @@ def test_epsilon_unless_given_is_that_of_the_docstring(norm: str, epsilon: float
     np.testing.assert_allclose(y, [[math.sqrt(0.5), -math.sqrt(0.5)]], **EXACT)
 
 
-@pytest.mark.parametrize(("real", "mean"), [([1, 1, 1], 5), ([0, 1, 1], 7), ([0, 1, 0], 6), ([0, 0, 0], 0)])
+@in_one("real, mean", [([1, 1, 1], 5), ([0, 1, 1], 7), ([0, 1, 0], 6), ([0, 0, 0], 0)])
 def test_the_mean_counts_the_real_tokens_also_if_there_is_one_or_none(real: list[int], mean: float) -> None:
     x, mask = np.array([[1.0], [6.0], [8.0]]), np.array(real, dtype=bool)
     assert ops.mean_pool(x, mask)[0] == [mean]
@@ -324,7 +322,7 @@ def test_causal_queries_before_the_first_key_give_zeros() -> None:
 # Who depends on whom: move one input, see which outputs move.
 
 
-@pytest.mark.parametrize(
+@in_one(
     "mask",
     [
         causal_mask(6),

@@ -12,7 +12,7 @@ import pytest
 from all_ops import WRONG as WRONG_OPS
 from common import draw, printed
 from foreign_functions import FUNCTIONS, PAIR, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
-from tiers import first_of_each
+from tiers import first_of_each, in_one
 
 import minitransformer
 from minitransformer import verify
@@ -44,7 +44,7 @@ def test_right_pairs_are_accepted(function: Function) -> None:
     assert not [row for row in report.rows if row.problem]
 
 
-@pytest.mark.few(16)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("function", "wrong"), WRONG, ids=WRONG_NAMES)
 def test_wrong_pairs_are_rejected_at_the_worst_entry(function: Function, wrong: int) -> None:
     assert_rejected_rightly(verify.gradients(pair(function, wrong), *function.inputs()), function, wrong)
@@ -71,7 +71,7 @@ def test_our_ops_as_pairs_are_accepted(case: verify.Case) -> None:
 OF_OURS = [mistake for mistake in WRONG_OPS if mistake.name != "softmax-nan-where-all-is-masked"]
 
 
-@pytest.mark.few(3, slow=30)
+@pytest.mark.few(1, slow=30)
 @pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
 def test_our_ops_with_mistakes_as_pairs_are_rejected(mistake: Mistake) -> None:
     setup = verify.CASES[mistake.cases[0]].build(np.random.default_rng(1))
@@ -331,8 +331,8 @@ class Elsewhere:
     device, shape, dtype = "gpu:1", (3, 4), np.dtype(float)
 
 
-@pytest.mark.parametrize(
-    ("backward", "said"),
+@in_one(
+    "backward, said",
     [
         (lambda dout, cache: 2.0 * dout[:2], r"the gradient has shape \(2, 4\), its array \(3, 4\)"),
         (lambda dout, cache: Elsewhere(), "the gradient is a .*[.]Elsewhere of float64 on gpu:1, not a floating-point"),
@@ -448,7 +448,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
+@in_one("make, message", BAD, ids=[str(i) for i in range(len(BAD))])
 def test_what_cannot_be_checked_says_why(make: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         verify.gradients(make(), X)
@@ -494,6 +494,7 @@ def test_what_cannot_run(check_gradients):
 """
 
 
+@pytest.mark.slow
 def test_test_files_that_know_nothing_else_of_us(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(TEST_FILE.replace("FACTOR", ""))
     right = TEST_FILE.replace("FACTOR", "/ np.sqrt(q.shape[-1])").partition("def test_what_cannot")[0]

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import in_one
 
 import minitransformer
 
@@ -96,6 +97,7 @@ print(*sorted(name for name in sys.modules if name.startswith("minitransformer."
 """
 
 
+@pytest.mark.slow
 def test_every_module_imports_with_the_core_dependencies_alone() -> None:
     extras = {
         "cupy",
@@ -250,7 +252,7 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
     assert "core/arrays/declared.py" in graph["core/ops/softmax.py"]
 
 
-@pytest.mark.parametrize(
+@in_one(
     "back",
     [
         "from ..arrays import late",
@@ -286,7 +288,7 @@ def too_long(text: str) -> list[int]:
 DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
 
 
-@pytest.mark.parametrize("path", [*DOCS, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
+@in_one("path", [*DOCS, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
 def test_lines_of_the_docs_are_short(path: Path) -> None:
     assert too_long(path.read_text(encoding="utf-8")) == []
 

@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import pytest
 from test_gguf import IDS, llama, write_family, write_gguf
+from tiers import in_one
 
 from minitransformer import fast
 from minitransformer.check.verify.catalogue.case import ordinary
@@ -26,7 +27,7 @@ from minitransformer.run.fast.large_cases import drawn_rows
 KINDS = [*packing.KINDS]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one("kind", KINDS)
 def test_every_kind_is_unpacked_as_their_library_does(kind: str) -> None:
     rows = drawn_rows(np.random.default_rng(0), kind, 3, 512)
     expected = gguf.dequantize(rows, gguf.GGMLQuantizationType[kind])
@@ -73,8 +74,7 @@ def gpt2() -> LanguageModel:
     return ordinary(LanguageModel(config), np.random.default_rng(0)).to(dtype="float32")  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("weights", ["int8", "bfloat16"])
-@pytest.mark.parametrize("make", [gpt2, llama, lambda: llama(tie_output=False)])
+@in_one("weights, make", ["int8", "bfloat16"], [gpt2, llama, lambda: llama(tie_output=False)])
 def test_a_packed_model_is_the_model_of_its_unpacked_weights(make: Any, weights: str) -> None:
     model = make()
     packed = pack(copy.deepcopy(model), weights)

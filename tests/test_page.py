@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from all_ops import CALLS, setup_of
+from tiers import in_one
 
 from minitransformer import layers, ops
 from minitransformer.check.trace.values import copied
@@ -60,7 +61,7 @@ class Parser(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.few(34)
+@pytest.mark.few(10)
 @pytest.mark.parametrize("case", [name for name in CALLS if not CASES[name].along_directions])
 def test_every_line_of_every_op_has_a_well_formed_formula(case: str) -> None:
     setup = setup_of(case)
@@ -98,8 +99,8 @@ def text_of(element: ElementTree.Element | None) -> str:
     return (element.text or "") + "".join(parts)
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
+@in_one(
+    "source, text",
     [
         ("scores = (q @ k.swapaxes(-1, -2)) * factor", "scores=q k^T factor"),
         ("dv = kept.swapaxes(-1, -2) @ doutput", "dv=kept^T doutput"),
@@ -132,9 +133,7 @@ def test_formula(source: str, text: str) -> None:
     assert text_of(formula(source, scalars={"factor"})) == text
 
 
-@pytest.mark.parametrize(
-    "source", ["check_floats('f', x=x)", "if x.ndim < 2:", "for a in b:", "raise ValueError(x)", ""]
-)
+@in_one("source", ["check_floats('f', x=x)", "if x.ndim < 2:", "for a in b:", "raise ValueError(x)", ""])
 def test_what_computes_nothing_has_no_formula(source: str) -> None:
     assert formula(source) is None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from benchmarks.ranks import counted
 from minitransformer import ops, parallel
@@ -94,6 +95,7 @@ def test_a_ring_gives_what_the_group_gives():
             np.testing.assert_array_equal(y, y_wanted)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_a_step_sends_the_bytes_of_the_formula(n):
     assert set(counted(n)) == {"data", "data, sharded", "tensor", "pipeline"}
@@ -147,8 +149,8 @@ def test_vocabulary_cross_entropy_is_that_of_all_logits(options):
     np.testing.assert_allclose(np.concatenate([dx for _, dx in ranks], axis=1), backward(2.0), rtol=1e-12, atol=1e-300)
 
 
-@pytest.mark.parametrize(
-    ("collective", "message"),
+@in_one(
+    "collective, message",
     [
         (lambda g: parallel.broadcast(np.ones(2), g, 3), "broadcast: root must be from 0 to 1, got 3"),
         (lambda g: parallel.reduce(np.ones(2), g, -1), "reduce: root must be from 0 to 1, got -1"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.colors import to_hex
+from tiers import in_one
 
 from minitransformer import plots
 from minitransformer.run.machines.curves import learning_curves
@@ -49,8 +50,8 @@ def test_titles_can_be_given():
     assert [axes.get_title() for axes in maps] == list("abcd")
 
 
-@pytest.mark.parametrize(
-    ("weights", "queries", "keys", "titles", "wanted"),
+@in_one(
+    "weights, queries, keys, titles, wanted",
     [
         (WEIGHTS, QUERIES[:1], KEYS, None, "(4, 1, 3)"),
         (WEIGHTS, QUERIES, KEYS[:2], None, "(4, 2, 2)"),
@@ -208,7 +209,7 @@ def test_a_figure_shows_itself_in_a_notebook_that_never_used_pyplot(figure) -> N
     assert len(np.unique(pixels.reshape(-1, 4), axis=0)) > 8
 
 
-@pytest.mark.parametrize("named", [{}, {"x": np.zeros((2, 2, 2))}, {"x": np.zeros((0, 2))}, {"x": np.array(1.0)}])
+@in_one("named", [{}, {"x": np.zeros((2, 2, 2))}, {"x": np.zeros((0, 2))}, {"x": np.array(1.0)}])
 def test_matrices_refuse_what_is_none(named: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match="give matrices or vectors by name"):
         plots.matrices(**named)

@@ -9,6 +9,7 @@ import os
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tiers import in_one
 
 import minitransformer.core.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import ideas, layers, ops
@@ -82,7 +83,7 @@ def assert_rounded_once(got, right):
         np.testing.assert_allclose(x, exact, rtol=0.6 * 2.0**-10, atol=2e-6 * np.abs(exact).max() + 2.0**-24)
 
 
-@pytest.mark.parametrize("name", OPS)
+@in_one("name", OPS)
 def test_an_op_on_float16_computes_in_float32_and_rounds_once(name) -> None:
     op, options, inputs = OPS[name]
     right = outcome(op, options, inputs, "float64", "numpy")
@@ -93,7 +94,7 @@ def test_an_op_on_float16_computes_in_float32_and_rounds_once(name) -> None:
 ROUND_TWICE = ("dropout", "gated", "low_rank_linear")  # two steps, each of which rounds once
 
 
-@pytest.mark.parametrize("name", sorted({case.covers for case in CASES.values() if case.kind == "op"}))
+@in_one("name", sorted({case.covers for case in CASES.values() if case.kind == "op"}))
 def test_so_does_every_op_of_the_catalogue(name) -> None:
     """Without its decorator each op that has one fails here: the numbers of a case show what float16 rounds away."""
 
@@ -133,7 +134,7 @@ def test_a_layer_sums_the_gradients_of_a_batch_in_float32(part) -> None:
         assert (model.logit_bias.grad == 4096.0).all()
 
 
-@pytest.mark.parametrize("name", ON_A_GPU)
+@in_one("name", ON_A_GPU)
 def test_so_it_does_on_a_gpu(name) -> None:
     op, options, inputs = OPS[name]
     right = outcome(op, options, inputs, "float64", "numpy")
@@ -365,6 +366,7 @@ def test_activations_beyond_float16_are_told_of_and_not_taken_for_a_scale_that_i
         made.run()
 
 
+@pytest.mark.slow
 def test_gradients_that_overflow_whatever_the_scale_end_the_run(tmp_path, monkeypatch) -> None:
     made = trainer(tmp_path, steps=100)
     monkeypatch.setattr(made.workers, "gradient_norm", lambda: math.inf)

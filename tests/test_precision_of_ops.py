@@ -22,6 +22,7 @@ import rounding
 from all_ops import CALLS, FIRST, OPS, TABLED, arguments_of, floats, in_dtype, results
 from common import draw
 from rounding import Rounded, constant, inverse, join
+from tiers import in_one
 
 from minitransformer import fast, ideas, ops
 from minitransformer.run.fast.row_blocks import numpy_only
@@ -618,9 +619,7 @@ def test_inputs_of_other_sizes(case: str, dtype: str) -> None:
         hold_case(case, dtype, size)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("offset", [1e2, -1e4, 1e6])
-@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
+@in_one("dtype, offset, op", ["float32", "float64"], [1e2, -1e4, 1e6], ["softmax", "layer_norm", "rms_norm"])
 def test_rows_with_an_offset(op: str, offset: float, dtype: str) -> None:
     """Softmax does not feel it; LayerNorm by the rounding of the mean, as it would by the rounding of x itself."""
     hold_case(FIRST[op], dtype, offset=offset)
@@ -657,8 +656,7 @@ def test_sinusoidal_positions(dtype: str) -> None:
         hold(dtype, table[position], want, 1.0, units)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("start", [0, 7, 900_000])
+@in_one("dtype, start", ["float32", "float64"], [0, 7, 900_000])
 def test_rotary(start: int, dtype: str) -> None:
     """The angle has an error of a few units of float64; cos and sin are rounded, then two products and a sum."""
     x, dy = draw(3, 6).astype(dtype), draw(3, 6, seed=1).astype(dtype)

@@ -255,6 +255,7 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_cannot_be_read_is_said_plainly(folder: Path, what: str) -> None:
     spoil, kind, message = HOSTILE[what]
@@ -286,6 +287,7 @@ def example(name: str, path: Path, **changes: Any) -> None:
 _NO_ROPE = {"no_rope_layers": [1, 0], "use_bias": False, "use_sliding_window": None}  # SmolLM3's, ERNIE 4.5's
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "name, fields, message",
     [

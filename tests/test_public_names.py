@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import importlib
 import os
 import re
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiers import in_one
 from user_scripts import RIGHT, WRONG
 
 import minitransformer
@@ -53,6 +55,7 @@ def shown_in(source: str) -> dict[str, str]:
     }
 
 
+@functools.cache
 def places() -> dict[str, Path]:
     """What `from minitransformer import` gives, but for functions: each name, and its package's or module's file."""
     top = {name: f"minitransformer.{name}" for name in (path.stem for path in PACKAGE.iterdir()) if name[0] != "_"}
@@ -62,6 +65,7 @@ def places() -> dict[str, Path]:
     return {name: path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for name, path in files.items()}
 
 
+@functools.cache
 def has(file: Path, name: str) -> bool:
     """Whether a package or module has a name that one finds without running it."""
     inside = file.parent / name
@@ -106,7 +110,7 @@ def unknown(names: Iterator[tuple[str, str]]) -> set[str]:
     return {f"{room}.{name}" for room, name in names if not has(file(room), name)}
 
 
-@pytest.mark.parametrize("path", [*TEXTS, *CODE], ids=lambda path: path.name)
+@in_one("path", [*TEXTS, *CODE], ids=lambda path: path.name)
 def test_the_names_that_users_are_shown_stand_in_the_files(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert unknown(asked_for(text) if path.suffix == ".py" else mentioned(text)) == set()
@@ -122,7 +126,7 @@ def test_a_name_that_stands_nowhere_is_seen() -> None:
     }
 
 
-@pytest.mark.parametrize("room", PUBLIC)
+@in_one("room", PUBLIC)
 def test_every_public_name_stands_in_its_package_and_works(room: str) -> None:
     module = importlib.import_module(f"minitransformer.{room}")
     file = Path(str(module.__file__))

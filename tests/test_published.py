@@ -14,6 +14,7 @@ import pytest
 import tokenizers
 from exported import TRANSLATORS, translator
 from test_gguf import llama, write_gguf
+from tiers import in_one
 
 from minitransformer.cli import main
 from minitransformer.commands import plot
@@ -319,7 +320,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("what", HOSTILE)
+@in_one("what", HOSTILE)
 def test_a_template_runs_in_a_sandbox(what: str) -> None:
     template, message = HOSTILE[what]
     messages = [{"role": "user", "content": "a"}]

@@ -131,6 +131,7 @@ def test_what_does_not_suit_is_refused(words: str, message: str, tmp_path: Path)
     assert not (tmp_path / "run" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_a_shortened_flag_names_the_recipe_and_resume_refuses_another_and_settings_it_does_not_have(
     tmp_path: Path,
 ) -> None:

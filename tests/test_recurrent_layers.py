@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from common import draw
+from tiers import in_one
 
 from minitransformer import ideas, layers
 from minitransformer.core.arrays.masks import local_mask
@@ -26,7 +27,7 @@ STEPWISE: dict[str, tuple[Callable[[], Any], type, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", STEPWISE)
+@in_one("name", STEPWISE)
 def test_reading_token_by_token_gives_the_same(name: str) -> None:
     """In pieces of 1, 3 and 2 tokens; and each row continues as it would alone, whatever rows are selected."""
     make, kind, options = STEPWISE[name]
@@ -73,22 +74,28 @@ def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
         near(x, mask=local_mask(7, 1))
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
+@in_one(
+    "make, error, message",
     [
         (lambda: ideas.Recurrent(4, 3, "elman"), ValueError, 'cell must be "rnn", "lstm" or "gru", got .elman'),
         (lambda: ideas.Recurrent(4, 0), ValueError, "d_hidden must be greater than 0, got 0"),
         (lambda: ideas.Recurrent(4, 3)(draw(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got shape \(4,\)"),
-        (lambda: ideas.Recurrent(4, 3).to(dtype="float64")(draw(2, 5, 4), draw(2, 3)), ValueError,
-         r"state must have shape \(2, 6\), got \(2, 3\)"),
+        (
+            lambda: ideas.Recurrent(4, 3).to(dtype="float64")(draw(2, 5, 4), draw(2, 3)),
+            ValueError,
+            r"state must have shape \(2, 6\), got \(2, 3\)",
+        ),
         (lambda: ideas.Bidirectional(4, 3), ValueError, "d_hidden must be even, for two directions; got 3"),
         (lambda: ideas.Alignment(4, "dot"), ValueError, 'score must be "additive" or "multiplicative", got .dot'),
-        (lambda: ideas.Convolution(4, 4)(draw(3, 4).astype("float32"), cache=StateCache()), ValueError,
-         "only a causal layer can use a cache; call with causal=True"),
+        (
+            lambda: ideas.Convolution(4, 4)(draw(3, 4).astype("float32"), cache=StateCache()),
+            ValueError,
+            "only a causal layer can use a cache; call with causal=True",
+        ),
         (lambda: StateCache().select(np.array([0])), ValueError, "the cache is empty; no tokens were read yet"),
         (lambda: Cache(2, StateCache).select(np.array([0])), ValueError, "the cache is empty"),
     ],
-)  # fmt: skip
+)
 def test_bad_calls_are_refused(make: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()

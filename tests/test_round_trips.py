@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import ops
 from minitransformer.core.arrays.backend import array_module, to_device
@@ -111,7 +112,7 @@ DOES_NOT_WAIT = {
 }
 
 
-@pytest.mark.parametrize("name", WAITS)
+@in_one("name", WAITS)
 def test_whatever_fetches_a_number_is_heard_once_with_its_place(name) -> None:
     a = strict([1.0, 2.0, 3.0])
     with round_trips() as heard:
@@ -122,7 +123,7 @@ def test_whatever_fetches_a_number_is_heard_once_with_its_place(name) -> None:
     assert len(heard) == 1  # nobody listens any more
 
 
-@pytest.mark.parametrize("name", DOES_NOT_WAIT)
+@in_one("name", DOES_NOT_WAIT)
 def test_what_stays_on_the_device_is_not_heard(name) -> None:
     a = strict([1.0, 2.0, 3.0])
     with round_trips() as heard:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from common import draw
 from raw_units import verdict, verdicts
+from tiers import in_one
 
 from minitransformer import layers, ops, verify
 from minitransformer.check.verify.foreign import rounded_like
@@ -19,8 +20,7 @@ def line(c: float, s: float, factor: float) -> Callable[..., Any]:
     return lambda x: ((c + s * x).astype(np.float64), lambda dy: factor * s * dy)
 
 
-@pytest.mark.parametrize("factor", [-1.0, 0.0, 2.0])
-@pytest.mark.parametrize(("c", "s"), [(1e6, 1e-2), (1e7, 1e-1), (1e3, 1e-5), (1e2, 1e-6), (1e12, 1e-6)])
+@in_one("factor, c, s", [-1.0, 0.0, 2.0], [(1e6, 1e-2), (1e7, 1e-1), (1e3, 1e-5), (1e2, 1e-6), (1e12, 1e-6)])
 def test_rounding_is_no_kink(c: float, s: float, factor: float) -> None:
     assert verdict(verify.gradients(line(c, s, factor), draw(3))) == ("unseen" if c == 1e12 else "wrong")
     assert verdict(verify.gradients(line(c, s, 1.0), draw(3))) == ("unseen" if c == 1e12 else "right")
@@ -32,6 +32,7 @@ def test_a_longer_type_shows_what_float64_hides() -> None:
     assert verdict(verify.gradients(lambda x: (1e10 + 1e-6 * x, lambda dy: -1e-6 * dy), draw(3))) == "wrong"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_no_unit_makes_a_wrong_gradient_right(dtype: str) -> None:
     found, mistaken = verdicts(dtype, ("right", "sign"), every=12)
@@ -49,8 +50,8 @@ def test_a_sweep_over_raw_units(dtype: str, longest: Any, monkeypatch: pytest.Mo
     assert found["right", "right"] > 60 and found["sign", "wrong"] > 90, found
 
 
-@pytest.mark.parametrize(
-    ("f", "slope", "x"),
+@in_one(
+    "f, slope, x",
     [
         (np.log, lambda x: 1.0 / x, [1e-7, 0.5]),
         (np.sqrt, lambda x: 0.5 / np.sqrt(x), [1e-9, 0.5]),
@@ -166,6 +167,7 @@ def network(kept: float = 0.0, factor: float = 1.0) -> Callable[..., Any]:
     return f
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
 def test_a_network_is_right_on_padded_rows(kept: float) -> None:
     """At x = 0 all its units are at their kinks, where ReLU may have any slope from 0 to 1."""
@@ -176,6 +178,7 @@ def test_a_network_is_right_on_padded_rows(kept: float) -> None:
     assert not verify.gradients(network(kept, 1.05), *inputs, intermediates=False).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [17, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (22, 43))])
 def test_kinks_that_lie_close_together_do_not_make_right_code_wrong(seed: int) -> None:
     """Ten rows of zeros, of which each moves its own units alone: a step could cross two of their kinks at once."""
@@ -190,6 +193,7 @@ def test_kinks_that_lie_close_together_do_not_make_right_code_wrong(seed: int) -
     verify.gradients(f, x, intermediates=False, seed=seed).assert_ok()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kept", [-1.0, 2.5])
 def test_a_slope_that_no_unit_can_have_is_wrong_on_padded_rows(kept: float) -> None:
     x = draw(8, 4)
@@ -218,6 +222,7 @@ def test_a_feed_forward_network_is_right_on_padded_tokens(d: int, width: int, se
     verify.gradients(network, x, seed=seed).assert_ok()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(1, 10))])
 def test_one_wrong_entry_beside_kinks_in_a_large_array_is_seen(seed: int) -> None:
     x = draw(72, 60, seed=seed)

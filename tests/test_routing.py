@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from tiers import in_one
 from value_checks import CLOSE, rejects
 
 from minitransformer import course, ideas
@@ -42,7 +43,7 @@ def route_of(**options):
     return route
 
 
-@pytest.mark.parametrize("groups, kept", [(1, 1), (3, 1), (3, 2), (2, 1)])
+@in_one("groups, kept", [(1, 1), (3, 1), (3, 2), (2, 1)])
 def test_the_route_is_that_of_the_formula(groups, kept):
     """The bias helps to choose, and is not in the gates."""
     gates = route_of(groups=groups, kept=kept, factor=2.5)(LOGITS)[0]

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from tiers import in_one
 from value_checks import CLOSE, rejects
 
 from minitransformer import course
@@ -123,7 +124,7 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@in_one("check", CHECKS, ids=lambda check: check.__name__)
 def test_values(check):
     check()
 
@@ -137,7 +138,7 @@ def test_a_part_without_scaling_is_rotary_of_its_own_width():
     np.testing.assert_array_equal(plain(50.0, 8)[0], 50.0 ** (-np.arange(0, 8, 2) / 8))
 
 
-@pytest.mark.parametrize(
+@in_one(
     "scaled, message",
     [
         ({"kind": "mrope"}, "kind must be one of linear, dynamic, yarn, llama3, longrope, got 'mrope'"),

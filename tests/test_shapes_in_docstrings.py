@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from all_ops import OPS as ALL
+from tiers import in_one
 
 from minitransformer.verify import CASES
 
@@ -141,7 +141,7 @@ def first_problem(name: str, doc: str, made: list[Call]) -> str:
 recorded = functools.cache(lambda name: list(calls(name)))
 
 
-@pytest.mark.parametrize("name", OPS)
+@in_one("name", OPS)
 def test_the_shapes_in_the_docstring_are_those_of_the_arrays(name: str) -> None:
     assert recorded(name)
     assert first_problem(name, doc_of(name), recorded(name)) == ""
@@ -164,7 +164,7 @@ def wrong_docstrings(doc: str) -> Iterator[str]:
                     yield doc[: found.start("axes")] + ", ".join(wrong) + doc[found.end("axes") :]
 
 
-@pytest.mark.parametrize("name", OPS)
+@in_one("name", OPS)
 def test_a_wrong_shape_in_the_docstring_is_noticed(name: str) -> None:
     def noticed(doc: str) -> bool:
         try:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from spreadsheet import Spreadsheet
+from tiers import in_one
 
 from minitransformer.cli import main
 from minitransformer.school.show.sheet import workbook
@@ -164,7 +165,7 @@ def test_sheet_prints_on_a4_and_has_no_macros_and_no_array_formulas() -> None:
     assert {"q", "k", "v", "factor", "scores", "weights", "output", "dscores", "dq", "dk", "dv"} <= book.names.keys()
 
 
-@pytest.mark.parametrize("name", ["q", "x1", "dx2", "R", "c", "r1c1", "self.w", "2d", "=cmd", "Δ", "TRUE"])
+@in_one("name", ["q", "x1", "dx2", "R", "c", "r1c1", "self.w", "2d", "=cmd", "Δ", "TRUE"])
 def test_names_of_ranges_are_not_addresses_or_formulas(name: str) -> None:
     made = range_name(name)
     assert re.fullmatch(r"[A-Za-z_]\w*", made, re.ASCII)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-import pytest
+from tiers import in_one
 
 from minitransformer.school.course.exercises import EXERCISES
 from minitransformer.school.show.site import statement
@@ -22,7 +22,7 @@ def shown(name: str) -> tuple[str, list[str]]:
     return re.sub(r"<[^>]*>", "", MATH.sub("", re.sub("<code>.*?</code>", "", text))), formulas
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@in_one("name", EXERCISES)
 def test_no_sign_of_a_formula_is_left_in_the_prose(name: str) -> None:
     prose, formulas = shown(name)
     prose = re.sub(r'"\w+"|^loss = the', "", prose)  # the keys of a dictionary, and a formula in words
@@ -38,8 +38,8 @@ def test_attention_is_set_as_one_writes_it() -> None:
     assert formulas[0] == "output=weightsv" and "Given , return the gradients of ,  and ." in prose
 
 
-@pytest.mark.parametrize(
-    ("text", "tex"),
+@in_one(
+    "text, tex",
     [
         ("(x - mean) / √(variance + ε)", r"(x - \text{mean}) / \sqrt{\text{variance} + ε}"),
         ("base^(2i/D)", r"\text{base}^{2i/D}"),

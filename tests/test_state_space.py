@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiers import in_one
 from value_checks import CLOSE, rejects
 
 from minitransformer import course
@@ -15,7 +16,7 @@ GIVEN = Q, K, V, DECAY, STATE
 LESSON = course.exercise("state_space_backward")
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5, 13, 64])
+@in_one("chunk", [1, 2, 5, 13, 64])
 def test_every_size_of_chunk_is_the_recurrence(chunk):
     wanted, wanted_backward = state_space_recurrent(*GIVEN)
     output, backward = state_space(*GIVEN, chunk=chunk)

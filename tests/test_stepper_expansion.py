@@ -9,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from formula_reading import computed_at
-from tiers import first_of_each
+from tiers import first_of_each, in_one
 
 from minitransformer import layers, ops, step
 from minitransformer.check.verify.mistakes import MISTAKES
@@ -399,8 +399,8 @@ def test_expansions_of_float32_are_near() -> None:
 # ---------------------------------------------------------------------------------------------------------------- terms
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
+@in_one(
+    "number, text",
     [
         (2.0, "2"),
         (-0.70710678, "−0.7071"),
@@ -427,8 +427,8 @@ def n(value):
     return Number(value)
 
 
-@pytest.mark.parametrize(
-    ("term", "text", "python"),
+@in_one(
+    "term, text, python",
     [
         (Operation("+", (n(1.0), Operation("+", (n(-2.0), n(3.0))))), "1 + (−2 + 3)", "1.0 + (-2.0 + 3.0)"),
         (Operation("-", (n(1.0), Operation("-", (n(2.0), n(3.0))))), "1 − (2 − 3)", "1.0 - (2.0 - 3.0)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tiers import in_one
 
 from minitransformer.school.show.stepper.expressions import (  # fmt: skip
     Applied,
@@ -34,7 +35,7 @@ def test_what_a_method_and_a_function_of_a_library_read() -> None:
         assert isinstance(made, Applied) and made.operands == (Name("x"),) and made.options == {"axis": Number(0)}
 
 
-@pytest.mark.parametrize("source", ["if x > 0:", "for a in b:", "def f(x):", "", "no code"])
+@in_one("source", ["if x > 0:", "for a in b:", "def f(x):", "", "no code"])
 def test_the_head_of_a_compound_statement_is_no_statement(source: str) -> None:
     assert read(source).kind == "" and read(source).everything == ()
 

@@ -311,7 +311,7 @@ def test_formulas_of_examples(name: str) -> None:
     assert min(checked(recorded(name))) > 1
 
 
-@pytest.mark.few(24, slow=45)
+@pytest.mark.few(8, slow=45)
 @pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_formulas_of_ops(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
@@ -319,7 +319,7 @@ def test_formulas_of_ops(case) -> None:
     assert min(checked(recording)) > 0 or case.name == "dropout switched off"
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_no_formula_of_a_paper_is_written_as_code(name: str) -> None:
     data = page_of(name)

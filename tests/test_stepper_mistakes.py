@@ -137,6 +137,7 @@ def test_attentions_sentences_name_the_operation() -> None:
     assert "subtracts from `dweights` its mean" in told["dscores"] and "the mean of `dy`, weighted by `y`" in softmax
 
 
+@pytest.mark.slow
 def test_a_mistake_in_softmax_changes_its_formula_in_attention() -> None:
     """The formula of a pullback with its caller's symbols, dS = A ⊙ dA, is that of the wrong code."""
     recording = EXAMPLES["attention"].record()

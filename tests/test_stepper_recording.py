@@ -395,7 +395,7 @@ def attached(recording):
     return set(found)
 
 
-@pytest.mark.few(10, slow=25)
+@pytest.mark.few(4, slow=25)
 @pytest.mark.parametrize("case", first_of_each(OPS, variants=False))
 def test_every_gradient_of_an_op_that_finite_differences_check_shows_its_check(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
@@ -558,6 +558,7 @@ def test_trace_and_profile_functions_stay(traced) -> None:
     assert sys.gettrace() is tracer
 
 
+@pytest.mark.slow
 def test_without_a_tracer_there_is_none_afterwards() -> None:
     printed(
         "import sys, numpy as np, minitransformer as m\nfrom minitransformer import ops\n"
@@ -803,6 +804,7 @@ def test_it_says_what_it_is() -> None:
     assert "dx = dy * passes" in str(recording)
 
 
+@pytest.mark.slow
 def test_the_package_offers_step_and_saved_without_loading_them() -> None:
     printed(
         "import sys, minitransformer as m\n"

@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import layers, ops, step
 from minitransformer.school.show.stepper.examples import EXAMPLES
@@ -24,7 +25,7 @@ CLUMSY = re.compile(
 )
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_step_has_a_sentence_about_its_line(name: str) -> None:
     recording = EXAMPLES[name].record()
@@ -106,7 +107,7 @@ def test_an_inner_call_says_what_its_caller_calls_its_arguments_and_results() ->
     assert outside("attention.q") == outside("softmax.total") == ""
 
 
-@pytest.mark.parametrize("name", ["attention", "worked-example", "encoder-layer", "decoder-layer", "multi-head"])
+@in_one("name", ["attention", "worked-example", "encoder-layer", "decoder-layer", "multi-head"])
 def test_the_first_step_says_what_and_why(name: str) -> None:
     recording = EXAMPLES[name].record()
     told = sentence_of(recording, recording.steps[0])

@@ -41,7 +41,7 @@ def test_attention_stops_at_its_formulas(recordings: dict[str, Recording]) -> No
     assert [bound.name for at in stops for bound in at.bound] == ATTENTION
 
 
-@pytest.mark.few(9)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_stop_shows_something_new(recordings: dict[str, Recording], name: str) -> None:
     recording = recordings[name]

@@ -61,7 +61,7 @@ def test_there_are_the_examples_that_were_promised() -> None:
     assert list(EXAMPLES)[: len(NAMES)] == NAMES  # after them come those that ideas bring
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_is_small_seeded_and_without_kinks(name) -> None:
     example = EXAMPLES[name]
@@ -82,7 +82,7 @@ def test_every_example_is_small_seeded_and_without_kinks(name) -> None:
     assert not any(x.shape == dy.shape and np.array_equal(x, dy) for x in arrays)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "name",
     "softmax attention layer-norm ffn cross-entropy embedding rnn lstm gru convolution local-attention alibi "
@@ -94,7 +94,7 @@ def test_the_gradients_of_small_examples_are_right(name) -> None:
     assert not any(row.kinks for row in report.rows)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_runs_on_a_device(name) -> None:
     host, device = EXAMPLES[name].record(), EXAMPLES[name].record(device="strict")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from tiers import in_one
 
 from minitransformer import ideas, ops
 from minitransformer.check.verify.mistakes import MISTAKES
@@ -141,9 +141,7 @@ def test_all_of_the_table_are_there() -> None:
     assert {function for function, *_ in SURVIVORS} == FUNCTIONS.keys()
 
 
-@pytest.mark.parametrize(
-    ("function", "mistake", "text", "seed", "said"), SURVIVORS, ids=[f"{one[0]}-{one[1]}" for one in SURVIVORS]
-)
+@in_one("function, mistake, text, seed, said", SURVIVORS, ids=[f"{one[0]}-{one[1]}" for one in SURVIVORS])
 def test_a_survivor_is_wrong_where_the_page_says(function: str, mistake: str, text: str, seed: int, said: str) -> None:
     given = eval(text, {"r": np.random.default_rng(seed)})
     inputs = [x.astype(float) if getattr(x, "dtype", None) == np.float32 else x for x in given]

@@ -9,12 +9,14 @@ import io
 import json
 import math
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sacrebleu
+from tiers import in_one
 
 from minitransformer.cli import _options, main
 from minitransformer.commands import generate as generate_command
@@ -389,7 +391,7 @@ def test_help_needs_no_source_code(monkeypatch, capsys):
 PRESETS = [(task, name) for task in TASKS for name in TASKS[task].presets]
 
 
-@pytest.mark.parametrize("task, name", PRESETS)
+@in_one("task, name", PRESETS)
 def test_every_preset_makes_a_run(task, name):
     task, preset = TASKS[task], TASKS[task].presets[name]
     kinds = (task.data, task.config, TrainingSettings)
@@ -715,31 +717,6 @@ def test_texts_come_from_standard_input(translator, run, monkeypatch, end):
     assert run("translate", "--model", translator.folder).splitlines() == expected(translator)
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize(
-    "arguments, status, message",
-    [
-        (["--input", "a.txt", "one"], 2, "give TEXT or --input, not both"),
-        (["--beam", "0", "one"], 2, "--beam must be at least 1, got 0"),
-        (["--length-penalty", "-1", "one"], 2, "--length-penalty must be from 0 to 10, got -1.0"),
-        (["--length-penalty", "nan", "one"], 2, "--length-penalty must be from 0 to 10"),
-        (["--output", "none/a.txt", "one"], 2, "argument --output: there is no folder none"),
-        (["one", ""], 2, "there is nothing to translate: every sentence needs at least one word"),
-        ([], 2, "there is nothing to translate"),
-        (["--input", "none.txt"], 1, "there is no file none.txt"),
-    ],
-)
-def test_what_cannot_be_translated_is_one_complaint(translator, run, tmp_path, monkeypatch, arguments, status, message):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert message in run("translate", "--model", translator.folder, *arguments, status=status)
-
-
-def test_only_a_translator_translates(writer, run):
-    said = run("translate", "--model", writer.folder, "one", status=1)
-    assert "holds a LanguageModel, but only an EncoderDecoder translates" in said
-
-
 # ---- generate ----
 
 
@@ -801,31 +778,6 @@ def test_generate_stops_at_the_end_token(writer, run, tmp_path, monkeypatch):
     for tokens in (4, 5, 7):
         assert run("generate", *flags, tokens) == "7iis\n"
     assert lengths == [4, 4, 4]  # nothing is written behind the end
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize(
-    "arguments, status, message",
-    [
-        (["--tokens", "0"], 2, "--tokens and --samples must be at least 1"),
-        (["--samples", "0"], 2, "--tokens and --samples must be at least 1"),
-        (["--temperature", "-1"], 2, "--temperature must be at least 0, got -1.0"),
-        (["--temperature", "nan"], 2, "--temperature must be at least 0, got nan"),
-        (["--top-k", "0"], 2, "top_k must be greater than 0, got 0"),
-        (["--top-p", "1.5"], 2, "top_p is a probability and must be at most 1, got 1.5"),
-        ([""], 2, "the text to continue is empty"),
-        (["Ω"], 1, "the vocabulary does not hold 'Ω'"),
-        (["--chat"], 1, "this model has no chat template"),
-    ],
-)
-def test_what_cannot_be_generated_is_one_complaint(writer, run, arguments, status, message):
-    assert message in run("generate", "--model", writer.folder, *arguments, status=status)
-
-
-@pytest.mark.slow
-def test_only_a_language_model_writes(translator, run):
-    said = run("generate", "--model", translator.folder, status=1)
-    assert "holds a Transformer, but only a LanguageModel continues a text" in said
 
 
 # ---- evaluate ----
@@ -936,34 +888,6 @@ def test_a_classifier_reads_as_much_of_a_text_as_in_training(run, tmp_path):
     assert "cut off" not in run("evaluate", "--model", trained.folder, "--text", tmp_path / "new.txt")
 
 
-@pytest.mark.few(4)
-@pytest.mark.parametrize(
-    "model, arguments, status, message",
-    [
-        ("translator", "", 2, "a translator is measured on two files: give --source and --target"),
-        ("translator", "--source a.txt", 2, "give --source and --target"),
-        ("translator", "--source a.txt --target b.txt", 1, "a.txt has 2 lines and b.txt has 1"),
-        ("translator", "--source a.txt --target a.txt --beam 0", 2, "--beam must be at least 1"),
-        ("translator", "--source a.txt --target a.txt --tokenize 13b", 2, "argument --tokenize: invalid choice"),
-        ("translator", "--source a.txt --target a.txt --output no/x", 2, "argument --output: there is no folder no"),
-        ("writer", "", 2, "measured on a file: give --text"),
-        ("writer", "--text a.txt --held-out 0", 2, "--held-out must be above 0 and at most 1, got 0.0"),
-        ("writer", "--text c.txt", 1, "the vocabulary does not hold 'Ω'"),
-        ("writer", "--text none.txt", 1, "there is no file none.txt"),
-        ("classifier", "--text a.txt", 1, "every line must be a label, a tab and a text; see lines 1, 2"),
-        ("classifier", "--text d.txt", 1, "labels that the model does not know: prime"),
-    ],
-)
-def test_what_cannot_be_measured_is_one_complaint(
-    request, run, tmp_path, monkeypatch, model, arguments, status, message
-):
-    monkeypatch.chdir(tmp_path)
-    for name, text in {"a": "one\ntwo\n", "b": "one\n", "c": "Ω is\n", "d": "prime\tseven\n"}.items():
-        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
-    path = request.getfixturevalue(model).folder
-    assert message in run("evaluate", "--model", path, *arguments.split(), status=status)
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     "model, command, message",
@@ -1038,27 +962,6 @@ def test_the_picture_shows_the_weights_of_a_layer(request, run, tmp_path, drawn,
     np.testing.assert_allclose(axes.images[0].get_array(), weights[0, 1], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize(
-    "model, arguments, status, message",
-    [
-        ("translator", ["--layer", 0], 2, "--layer must be from 1 to 2, got 0"),
-        ("translator", ["--layer", 3], 2, "--layer must be from 1 to 2, got 3"),
-        ("translator", ["--kind", "encoder", "--layer", 2], 2, "--layer must be from 1 to 1, got 2"),
-        ("translator", ["--head", 0], 2, "--head must be from 1 to 2, got 0"),
-        ("translator", ["--head", 3], 2, "--head must be from 1 to 2, got 3"),
-        ("translator", ["--kind", "encode"], 2, "did you mean 'encoder'?"),
-        ("translator", ["--kind", "x"], 2, "this model has encoder, decoder, cross"),
-        ("writer", ["--kind", "cross"], 2, "this model has self"),
-    ],
-)
-def test_what_cannot_be_drawn_is_one_complaint(request, run, tmp_path, model, arguments, status, message):
-    path, text = request.getfixturevalue(model).folder, READS[model].removesuffix("$")
-    out = tmp_path / "a.png"
-    said = run("plot", "attention", text, "--model", path, "--out", out, *arguments, status=status)
-    assert message in said and not out.exists()
-
-
 @pytest.mark.slow
 def test_tokens_that_look_like_formulas_are_drawn_as_they_are(run, tmp_path):
     texts = {"text": "".join(f"{label}\t$$ \\frac $x^$ {i}\n" for i in range(9) for label in "ab")}
@@ -1084,3 +987,64 @@ def test_every_command_names_a_folder_without_a_model(run, tmp_path):
     for command in (["translate", "a"], ["generate"], ["evaluate"], ["plot", "attention", "a"], ["view", "a"]):
         assert "there is no model folder" in run(*command, "--model", tmp_path / "none", status=1)
         assert "holds no model: config.json is missing" in run(*command, "--model", tmp_path, status=1)
+
+
+# ---- What a command cannot do is one complaint. ----
+
+TRANSLATE, GENERATE, EVALUATE = "translator: translate", "writer: generate", "translator: evaluate"
+BOTH, DRAW = f"{EVALUATE} --source a.txt --target", "translator: plot attention 'seven hundred!' --out a.png"
+COMPLAINTS = {  # a command about a model, its status, and what is said
+    f"{TRANSLATE} --input a.txt one": (2, "give TEXT or --input, not both"),
+    f"{TRANSLATE} --beam 0 one": (2, "--beam must be at least 1, got 0"),
+    f"{TRANSLATE} --length-penalty -1 one": (2, "--length-penalty must be from 0 to 10, got -1.0"),
+    f"{TRANSLATE} --length-penalty nan one": (2, "--length-penalty must be from 0 to 10"),
+    f"{TRANSLATE} --output none/a.txt one": (2, "argument --output: there is no folder none"),
+    f"{TRANSLATE} one ''": (2, "there is nothing to translate: every sentence needs at least one word"),
+    TRANSLATE: (2, "there is nothing to translate"),
+    f"{TRANSLATE} --input none.txt": (1, "there is no file none.txt"),
+    "writer: translate one": (1, "holds a LanguageModel, but only an EncoderDecoder translates"),
+    f"{GENERATE} --tokens 0": (2, "--tokens and --samples must be at least 1"),
+    f"{GENERATE} --samples 0": (2, "--tokens and --samples must be at least 1"),
+    f"{GENERATE} --temperature -1": (2, "--temperature must be at least 0, got -1.0"),
+    f"{GENERATE} --temperature nan": (2, "--temperature must be at least 0, got nan"),
+    f"{GENERATE} --top-k 0": (2, "top_k must be greater than 0, got 0"),
+    f"{GENERATE} --top-p 1.5": (2, "top_p is a probability and must be at most 1, got 1.5"),
+    f"{GENERATE} ''": (2, "the text to continue is empty"),
+    f"{GENERATE} Ω": (1, "the vocabulary does not hold 'Ω'"),
+    f"{GENERATE} --chat": (1, "this model has no chat template"),
+    "translator: generate": (1, "holds a Transformer, but only a LanguageModel continues a text"),
+    EVALUATE: (2, "a translator is measured on two files: give --source and --target"),
+    f"{EVALUATE} --source a.txt": (2, "give --source and --target"),
+    f"{BOTH} b.txt": (1, "a.txt has 2 lines and b.txt has 1"),
+    f"{BOTH} a.txt --beam 0": (2, "--beam must be at least 1"),
+    f"{BOTH} a.txt --tokenize 13b": (2, "argument --tokenize: invalid choice"),
+    f"{BOTH} a.txt --output no/x": (2, "argument --output: there is no folder no"),
+    "writer: evaluate": (2, "measured on a file: give --text"),
+    "writer: evaluate --text a.txt --held-out 0": (2, "--held-out must be above 0 and at most 1, got 0.0"),
+    "writer: evaluate --text c.txt": (1, "the vocabulary does not hold 'Ω'"),
+    "writer: evaluate --text none.txt": (1, "there is no file none.txt"),
+    "classifier: evaluate --text a.txt": (1, "every line must be a label, a tab and a text; see lines 1, 2"),
+    "classifier: evaluate --text d.txt": (1, "labels that the model does not know: prime"),
+    f"{DRAW} --layer 0": (2, "--layer must be from 1 to 2, got 0"),
+    f"{DRAW} --layer 3": (2, "--layer must be from 1 to 2, got 3"),
+    f"{DRAW} --kind encoder --layer 2": (2, "--layer must be from 1 to 1, got 2"),
+    f"{DRAW} --head 0": (2, "--head must be from 1 to 2, got 0"),
+    f"{DRAW} --head 3": (2, "--head must be from 1 to 2, got 3"),
+    f"{DRAW} --kind encode": (2, "did you mean 'encoder'?"),
+    f"{DRAW} --kind x": (2, "this model has encoder, decoder, cross"),
+    "writer: plot attention '7 is' --out a.png --kind cross": (2, "this model has self"),
+}
+
+
+@pytest.mark.few(10)
+@pytest.mark.parametrize("command", COMPLAINTS)
+def test_what_a_command_cannot_do_is_one_complaint(request, run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    for name, text in {"a": "one\ntwo\n", "b": "one\n", "c": "Ω is\n", "d": "prime\tseven\n"}.items():
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    model, _, arguments = command.partition(": ")
+    status, message = COMPLAINTS[command]
+    path = request.getfixturevalue(model).folder
+    assert message in run(*shlex.split(arguments), "--model", path, status=status)
+    assert not (tmp_path / "a.png").exists()

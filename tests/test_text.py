@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from num2words import num2words
+from tiers import in_one
 
 from minitransformer.text import END, PAD, START, NumberTask, Vocabulary, english, german, padded
 
@@ -57,7 +58,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("number", KNOWN)
+@in_one("number", KNOWN)
 def test_known_numerals(number):
     in_german, in_english = KNOWN[number]
     assert german(number) == in_german.split()

@@ -47,3 +47,12 @@ def test_a_case_is_chosen_on_the_command_line() -> None:
         assert f"{name}{chosen or '[all]'}" in found.stdout and "1 test collected" in found.stdout, (
             found.stdout + found.stderr
         )
+
+
+def test_cases_have_the_names_that_are_given_or_those_of_their_values() -> None:
+    def named(values: list[object], **ids: object) -> list[str]:
+        return list(in_one("x", values, **ids)(lambda x: None).cases)
+
+    assert named([1, 2], ids=["one", "two"]) == ["one", "two"]
+    assert named([1, 2], ids=lambda x: f"n{x}") == ["n1", "n2"]
+    assert named([len, "a\n b", 2, 2]) == ["len", "a b", "2", "2 3"]

@@ -16,6 +16,7 @@ import time
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tiers import in_one
 from waiting import wait_until
 
 from minitransformer import training
@@ -377,6 +378,7 @@ def test_blas_threads_are_restored(tmp_path):
 # ---- What can go wrong. ----
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_names_step_and_layer(tmp_path):
     run = trainer(tmp_path)
     run.run(stop_after=5)
@@ -479,7 +481,7 @@ def test_a_checkpoint_that_cannot_grow_is_one_line_and_the_last_one_goes_on_bit_
     assert same(checkpoint.load(folder, 8).optimizer, checkpoint.load(whole, 8).optimizer)
 
 
-@pytest.mark.parametrize(
+@in_one(
     "changes, message",
     [
         ({"optimizer": "adamax"}, "optimizer must be one of adamw, adam, sgd, muon, got 'adamax'"),

@@ -245,6 +245,7 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(tmp_path, value):
     assert all(np.array_equal(before[name], after[name]) for name in before)  # the best model is left alone
 
 
+@pytest.mark.slow
 def test_a_command_says_so_in_one_line(tmp_path, failed, monkeypatch):
     monkeypatch.setattr(Worker, "loss", lambda *_: math.nan)
     said = failed("train", "classify", "--out", tmp_path / "run", *SHORT, status=1)
@@ -263,7 +264,7 @@ def stopped(tmp_path_factory):
     return folder
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize(
     "name, damage, message",
     [
@@ -432,6 +433,7 @@ def test_a_hangup_that_is_ignored_stays_ignored(tmp_path):
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_what_is_said_to_a_terminal_that_is_gone_comes_after_what_is_saved(tmp_path):
     def say(line):
         raise OSError(5, "Input/output error")
@@ -480,7 +482,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.few(15)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name, value", BAD)
 def test_bad_settings_are_refused_before_any_data_are_read(tmp_path, failed, name, value):
     with pytest.raises(ValueError, match=name):

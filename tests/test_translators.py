@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import models
 from minitransformer.cli import main
@@ -54,7 +55,7 @@ def test_the_kind_is_built_saved_and_loaded(kind: str, expected: type, tmp_path:
     assert again.config == model.config
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one("kind", KINDS)
 def test_decoding_token_by_token_gives_the_logits_of_the_whole(kind: str) -> None:
     model, target, mask = made(kind), np.array([[1, 4, 3, 7]] * 3), SOURCE != 0
     whole = model(SOURCE, target, mask)[0]
@@ -66,7 +67,7 @@ def test_decoding_token_by_token_gives_the_logits_of_the_whole(kind: str) -> Non
     np.testing.assert_allclose(prefix.read(target[rows, 3:]), whole[rows][:, 3], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one("kind", KINDS)
 def test_a_translation_does_not_depend_on_its_batch(kind: str) -> None:
     """By beam search, which reorders rows, with padding of other lengths."""
     model = made(kind)
@@ -76,7 +77,7 @@ def test_a_translation_does_not_depend_on_its_batch(kind: str) -> None:
         assert alone[0] == together[row]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one("kind", KINDS)
 def test_the_target_is_read_from_left_to_right(kind: str) -> None:
     model, target = made(kind), np.array([[1, 4, 3, 7]] * 3)
     other = target.copy()

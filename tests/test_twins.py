@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import fast, ops
 from minitransformer.core.arrays.backend import Array, Pullback
@@ -53,7 +54,7 @@ def test_a_twin_has_the_parameters_of_its_original_and_gives_the_same_results() 
 ATTENTION = [case for case in CASES.values() if case.covers == "MultiHeadAttention"]
 
 
-@pytest.mark.parametrize("case", ATTENTION, ids=lambda case: case.name)
+@in_one("case", ATTENTION, ids=lambda case: case.name)
 def test_a_twin_does_what_its_attention_does(case: Case) -> None:
     """Forward, backward and with a cache; one layer is used twice, as in ALBERT."""
     attention: Any = case.build(np.random.default_rng(0)).module
@@ -112,7 +113,7 @@ def test_a_layer_of_another_class_keeps_its_own_call() -> None:
     assert fast.accelerate(network)(x)[0].min() > 90.0
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in OPTIMIZERS.values()])
+@in_one("kind", [kind for kind, _ in OPTIMIZERS.values()])
 def test_an_optimiser_and_its_twin_take_the_same_steps(kind: Any) -> None:
     values = []
     for accelerate in (lambda optimizer: optimizer, fast.accelerate):

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from common import draw as normal
+from tiers import in_one
 
 from minitransformer import ideas, layers, ops, verify
-from minitransformer.check.verify.anew import drawn, hides
 from minitransformer.check.verify.arguments import reading
 from minitransformer.core.arrays.backend import to_device
 from minitransformer.ideas.published.bart import BartConfig
@@ -302,8 +302,8 @@ def test_tolerances_can_be_set() -> None:
     assert not verify.gradients(f, x, upstream=one, atol=0.009, rtol=0.0).ok
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
+@in_one(
+    "change, problem",
     [
         (lambda dx, dw: (dx.T, dw), r"the gradient has shape \(4, 3\), its array \(3, 4\)"),
         (lambda dx, dw: (dx.sum(axis=0, keepdims=True), dw), r"the gradient has shape \(1, 4\), its array \(3, 4\)"),
@@ -325,8 +325,8 @@ def test_a_gradient_of_the_wrong_form_is_rejected(change: Callable[..., Any], pr
     assert re.fullmatch(problem, row.problem)
 
 
-@pytest.mark.parametrize(
-    ("change", "n"),
+@in_one(
+    "change, n",
     [
         (lambda dx, dw: None, 0),
         (lambda dx, dw: dx, 1),
@@ -387,7 +387,7 @@ def add_twice(parameter: Parameter, gradient: np.ndarray) -> None:
     parameter.grad += 2.0 * gradient
 
 
-@pytest.mark.parametrize("keep", [overwrite, overwrite_in_place, forget, add_twice])
+@in_one("keep", [overwrite, overwrite_in_place, forget, add_twice])
 def test_a_gradient_that_is_not_added_once_to_grad_is_rejected(keep: Callable[..., None]) -> None:
     report = verify.gradients(BadScale(keep), normal(2, 3))
     assert not report["gain"].ok
@@ -633,7 +633,7 @@ def leaky(slope_at_zero: float) -> Callable[..., Any]:
     return f
 
 
-@pytest.mark.parametrize("slope", [-0.5, 0.0, 0.25, 0.8, 1.0])
+@in_one("slope", [-0.5, 0.0, 0.25, 0.8, 1.0])
 def test_at_a_kink_any_slope_between_both_sides_is_accepted_and_counted(slope: float) -> None:
     report = verify.gradients(leaky(slope), np.array([0.0, 1.0, 0.0, -1.0]), upstream=np.array([1.0, 1.0, -2.0, 1.0]))
     report.assert_ok()
@@ -641,7 +641,7 @@ def test_at_a_kink_any_slope_between_both_sides_is_accepted_and_counted(slope: f
     assert "(2 at a kink)" in str(report)
 
 
-@pytest.mark.parametrize("slope", [-0.51, -1.0, 1.01, 3.0])
+@in_one("slope", [-0.51, -1.0, 1.01, 3.0])
 def test_at_a_kink_another_slope_is_rejected(slope: float) -> None:
     report = verify.gradients(leaky(slope), np.array([1.0, 0.0]), upstream=np.array([1.0, 1.0]))
     row = report["x"]
@@ -649,7 +649,7 @@ def test_at_a_kink_another_slope_is_rejected(slope: float) -> None:
     assert row.numerical == pytest.approx(-0.5 if slope < 0.0 else 1.0, rel=1e-6)  # the nearest that would be right
 
 
-@pytest.mark.parametrize("beside", [1e-7, -1e-7, 3e-6, -9e-6])
+@in_one("beside", [1e-7, -1e-7, 3e-6, -9e-6])
 def test_a_kink_beside_the_point_is_recognised(beside: float) -> None:
     report = verify.gradients(leaky(0.0), np.array([beside, 1.0]))
     report.assert_ok()
@@ -676,6 +676,7 @@ def test_strong_curvature_is_no_kink() -> None:
     assert report["x"].kinks == 0
 
 
+@pytest.mark.slow
 def test_kinks_in_a_large_array_are_recognised() -> None:
     """Along a direction several kinks blend, so then the entries are looked at one by one."""
     x = np.concatenate([np.zeros(3), normal(200)])
@@ -804,7 +805,7 @@ AT_KINKS: dict[str, tuple[Callable[..., Any], list[np.ndarray], bool]] = {
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.few(18)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", AT_KINKS)
 def test_at_a_kink_of_several_entries_the_gradient_must_be_possible_as_a_whole(name: str, seed: int) -> None:
     """Each entry's slope may be right though no gradient has these entries: those of max must add up to 1."""
@@ -949,7 +950,7 @@ def with_nan(module: Module, name: str) -> Module:
     return module
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@in_one("name", REFUSED)
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 def test_what_cannot_be_checked_is_refused(name: str) -> None:
     run, error, message = REFUSED[name]
@@ -1015,7 +1016,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("when", FAILURES)
+@in_one("when", FAILURES)
 def test_parameters_and_trace_function_are_restored(when: str) -> None:
     module, x = Scale(), normal(2, 3)
     module.gain.grad[...] = [1.0, 2.0, 3.0]
@@ -1277,56 +1278,6 @@ def test_a_wrong_slope_elsewhere_is_found_though_some_entries_lie_at_a_kink() ->
         assert not verify.gradients(relu, x, seed=seed).ok
 
 
-class Remembers:
-    """Keeps its input on itself, where the next call overwrites it."""
-
-    def __call__(self, x: np.ndarray) -> Any:
-        self.x = x
-        return x * x, lambda dy: 2.0 * self.x * dy
-
-
-def test_a_pullback_may_not_depend_on_later_calls() -> None:
-    assert not verify.gradients(Remembers(), normal(3)).ok
-
-
-def counts_calls(x: np.ndarray) -> Any:
-    calls = []
-
-    def backward(dy: np.ndarray) -> np.ndarray:
-        calls.append(1)
-        return 2.0 * x * dy * len(calls)
-
-    return x * x, backward
-
-
-def test_a_pullback_gives_the_same_each_time() -> None:
-    report = verify.gradients(counts_calls, normal(3))
-    assert report["x"].problem.startswith("backward gives a different gradient when called again; it keeps state")
-    assert not report["x"].ok
-
-
-def settles(calls: int) -> float:
-    return 1.0 if calls == 1 else 2.0
-
-
-def alternates(calls: int) -> float:
-    return 1.0 + calls % 2
-
-
-@pytest.mark.parametrize("factor", [settles, alternates], ids=lambda factor: factor.__name__)
-def test_state_is_not_taken_for_random_numbers(factor: Callable[[int], float]) -> None:
-    def f(x: np.ndarray) -> Any:
-        calls: list[int] = []
-
-        def backward(dy: np.ndarray) -> np.ndarray:
-            calls.append(1)
-            return dy * factor(len(calls))
-
-        return x, backward
-
-    assert "; it keeps state from call to call" in verify.gradients(f, normal(3))["x"].problem
-
-
 DRAWS: dict[str, Callable[..., np.ndarray]] = {
     "numpy": lambda shape: np.random.normal(size=shape),  # noqa: NPY002
     "a new generator": lambda shape: np.random.default_rng().normal(size=shape),
@@ -1374,8 +1325,8 @@ def test_output_and_masks_may_not_be_changed_in_place() -> None:
     assert "mask" in [row.name for row in report.rows if not row.ok]
 
 
-@pytest.mark.parametrize(
-    ("setting", "error"),
+@in_one(
+    "setting, error",
     [
         ({"directions": 0}, ValueError),
         ({"step": 0.0}, ValueError),
@@ -1439,6 +1390,29 @@ def one_buffer_for_a_pullback(x: np.ndarray) -> Any:
     return x * x, lambda dy: np.multiply(2.0 * x, dy, out=buffer)
 
 
+class Remembers:
+    """Keeps its input on itself, where the next call overwrites it."""
+
+    def __call__(self, x: np.ndarray) -> Any:
+        self.x = x
+        return x * x, lambda dy: 2.0 * self.x * dy
+
+
+def counting(factor: Callable[[int], float]) -> Callable[..., Any]:
+    """x, whose pullback returns dy times factor(how often it was called)."""
+
+    def f(x: np.ndarray) -> Any:
+        calls: list[int] = []
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            calls.append(1)
+            return dy * factor(len(calls))
+
+        return x * 1.0, backward
+
+    return f
+
+
 def tripled(change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
     """3 x, whose pullback is change(dy)."""
     return lambda x: (3.0 * x, change)
@@ -1468,8 +1442,16 @@ def takes_contiguous_inputs(x: np.ndarray) -> Any:
 
 NOT_LINEAR = "backward is not linear in its argument, but a derivative is"
 OVERWRITTEN = "a later backward wrote into this gradient; return a new array"
+STATE = (
+    "backward gives a different gradient when called again; it keeps state from call to call, as a generator does: it "
+    "may only read what forward kept"
+)
 LAYOUT = "it differs when arrays are transposed or have gaps in memory"
 ACCEPTED_BEFORE = {
+    "remembers the last x": (Remembers(), None),
+    "counts its calls": (counting(float), STATE),
+    "settles": (counting(lambda calls: 1.0 if calls == 1 else 2.0), STATE),
+    "alternates": (counting(lambda calls: 1.0 + calls % 2), STATE),
     "remembers the first x": (remembers_the_first, None),
     "remembers the first x in backward": (remembers_the_first_in_backward, None),
     "one buffer for all": (one_buffer_for_all, OVERWRITTEN),
@@ -1485,8 +1467,7 @@ ACCEPTED_BEFORE = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ACCEPTED_BEFORE)
+@in_one("dtype, name", ["float32", "float64"], ACCEPTED_BEFORE)
 def test_what_was_accepted_is_rejected(name: str, dtype: str) -> None:
     MEMO.clear()
     f, problem = ACCEPTED_BEFORE[name]
@@ -1557,7 +1538,7 @@ HIDING: dict[str, tuple[Callable[[Parameter], Any], Callable[[Any], Parameter]]]
 }
 
 
-@pytest.mark.parametrize("place", HIDING)
+@in_one("place", HIDING)
 def test_a_module_that_hides_a_parameter_is_refused(place: str) -> None:
     module = Hides(*HIDING[place])
     with pytest.raises(TypeError, match=r"Hides reads Parameter\(shape=\(3,\).*\(\) does not list; keep each"):
@@ -1754,15 +1735,14 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@in_one("name", RIGHT)
 def test_right_gradients_where_differences_are_hard_are_accepted(name: str) -> None:
     f, slope, x = RIGHT[name]
     verify.gradients(elementwise(f, slope), np.array(x)).assert_ok()
     assert not verify.gradients(elementwise(f, lambda x: 1.001 * slope(x) + 1e-3), np.array(x)).ok
 
 
-@pytest.mark.parametrize("size", [1e-7, 1e-9, 1e-12, 1e-20])
-@pytest.mark.parametrize("n", [3, 100])
+@in_one("size, n", [1e-7, 1e-9, 1e-12, 1e-20], [3, 100])
 def test_the_gradient_of_something_small_is_judged_by_its_own_size(size: float, n: int) -> None:
     def of_small(factor: float) -> Callable[..., Any]:
         return elementwise(lambda x: size * np.sin(x), lambda x: factor * size * np.cos(x))
@@ -1802,18 +1782,3 @@ def test_what_a_layer_learns_and_how_an_embedding_is_scaled() -> None:
         model = BartConfig(7, 7, n_positions=8, scale_embedding=scaled, **sizes).build()
         found = {part.scale for _, part in model.modules() if isinstance(part, layers.InputEmbedding)}
         assert found == {expected}
-
-
-@pytest.mark.parametrize(
-    ("x", "hiding"),
-    [(0.0, True), (1.0, True), (2.0, False), ([2.0, 2.0], True), ([2.0, 3.0], False), ([np.nan] * 2, False)],
-)
-def test_what_hides_terms(x: Any, hiding: bool) -> None:
-    assert hides(np.array(x)) is hiding
-
-
-def test_what_is_drawn_anew_keeps_the_sums_of_its_rows() -> None:
-    """Targets stay distributions."""
-    rng = np.random.default_rng(0)
-    np.testing.assert_allclose(drawn(np.eye(4)[[2, 0, 1]], rng).sum(axis=-1), 1.0, rtol=1e-14)
-    np.testing.assert_allclose(drawn(np.full((2, 5), 3.0), rng).sum(axis=-1), 15.0, rtol=1e-14)

@@ -12,6 +12,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import inspect
 from minitransformer.check.trace.recorder import Recorder
@@ -203,7 +204,7 @@ def test_a_large_model_gets_fewer_choices_and_a_page_of_moderate_size():
         view(language_model(n_layers=25, d_model=24, n_heads=12), ids)
 
 
-@pytest.mark.parametrize(
+@in_one(
     "model, ids, options, error, message",
     [
         (lambda x: x, (SOURCE,), {}, TypeError, "MaskedLanguageModel or Classifier, got function"),
@@ -337,6 +338,7 @@ def gpt_oss():
     return config.build(np.random.default_rng(0)).to(dtype="float64")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [language_model, pytest.param(gpt_oss, marks=pytest.mark.slow)])
 def test_view_and_plot_show_where_a_language_model_looks(make, tmp_path, capsys):
     model = make()

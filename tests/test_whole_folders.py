@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiers import in_one
 
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.cli import main
@@ -74,10 +75,17 @@ def test_layers_that_serve_training_alone_are_left_out(tmp_path: Path, capsys: p
 
 
 # Of Micikevicius et al. 2022, table 1: the largest number, the smallest normal one, the largest and smallest below it.
-@pytest.mark.parametrize("bits, number", [
-    (0b0_1111_110, 448.0), (0b0_0001_000, 2.0**-6), (0b0_0000_111, 0.875 * 2.0**-6), (0b1_0000_001, -(2.0**-9)),
-    (0b0_0000_000, 0.0), (0b1_0111_100, -1.5),
-])  # fmt: skip
+@in_one(
+    "bits, number",
+    [
+        (0b0_1111_110, 448.0),
+        (0b0_0001_000, 2.0**-6),
+        (0b0_0000_111, 0.875 * 2.0**-6),
+        (0b1_0000_001, -(2.0**-9)),
+        (0b0_0000_000, 0.0),
+        (0b1_0111_100, -1.5),
+    ],
+)
 def test_numbers_of_8_bits(bits: int, number: float) -> None:
     assert _NUMBERS[bits] == number
     assert np.isnan(_NUMBERS[[0x7F, 0xFF]]).all() and np.isfinite(_NUMBERS).sum() == 254

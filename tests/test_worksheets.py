@@ -1,6 +1,7 @@
 """Worksheets: the answers are right and easy to write for hundreds of seeds, and marks follow from an early slip."""
 
 import csv
+import functools
 import io
 import json
 import random
@@ -8,6 +9,7 @@ import re
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import ops, verify
 from minitransformer.cli import main
@@ -23,29 +25,17 @@ SEEDS = 60
 ROUNDED = {"losses", "loss"}  # logarithms; all else is exact
 
 
-def of_every_kind(seeds):
-    """Sheets of these seeds for every kind, over all its sizes."""
-    return {
-        kind: [make(kind, seed, about.sizes[seed % len(about.sizes)]) for seed in seeds]
-        for kind, about in KINDS.items()
-    }
-
-
-@pytest.fixture(scope="module")
-def sheets():
-    return of_every_kind(range(12))
-
-
-@pytest.fixture(scope="module")
-def many_sheets(sheets):
-    more = of_every_kind(range(12, SEEDS))
-    return {kind: [*sheets[kind], *more[kind]] for kind in KINDS}
+@functools.cache
+def sheets_of(kind, seeds=12):
+    """Its sheets of the first seeds, over all its sizes."""
+    sizes = KINDS[kind].sizes
+    return [make(kind, seed, sizes[seed % len(sizes)]) for seed in range(seeds)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_differences(many_sheets, kind):
-    for sheet in many_sheets[kind]:
+def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_differences(kind):
+    for sheet in sheets_of(kind, SEEDS):
         found = list(worksheet_differences.errors(sheet))
         by_formula = {name for name, by, _ in found if by == "formula"}
         by_difference = {name for name, by, _ in found if by == "difference"}
@@ -57,9 +47,9 @@ def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_dif
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_answer_would_be_seen(sheets, kind, which):
+def test_a_wrong_answer_would_be_seen(kind, which):
     """Each answer in turn is changed a little, and the check names it, or the first step that is computed from it."""
-    sheet = sheets[kind][which]
+    sheet = sheets_of(kind)[which]
     right = dict(sheet.answers)
     for step in sheet.task.steps:
         for place in np.ndindex(right[step.name].shape):
@@ -88,10 +78,10 @@ CALLS = {
 
 @pytest.mark.few(0, slow=1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_project_s_own_checker_accepts_the_numbers(sheets, kind):
+def test_the_project_s_own_checker_accepts_the_numbers(kind):
     """The sheet's numbers go through the library and its own checker of every named intermediate."""
     f, arguments, options = CALLS[kind]
-    for sheet in sheets[kind][:5]:
+    for sheet in sheets_of(kind)[:5]:
         inputs = [sheet.given[name] for name in arguments.split()]
         inputs = [x.ravel() if x.dtype.kind == "i" else x for x in inputs]  # targets stand in a column
         upstream = sheet.given.get("d" + sheet.task.output)
@@ -100,8 +90,8 @@ def test_the_project_s_own_checker_accepts_the_numbers(sheets, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_are_humane(many_sheets, kind):
-    for sheet in many_sheets[kind]:
+def test_numbers_are_humane(kind):
+    for sheet in sheets_of(kind, SEEDS):
         for given in sheet.task.given:
             boxes = sheet.boxes(given.name)
             boxes = boxes[boxes != given.ignored] if given.ignored is not None else boxes
@@ -119,8 +109,8 @@ def test_numbers_are_humane(many_sheets, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_sizes_are_unequal_and_sheets_differ(many_sheets, kind):
-    texts = {to_markdown(sheet) for sheet in many_sheets[kind]}
+def test_sizes_are_unequal_and_sheets_differ(kind):
+    texts = {to_markdown(sheet) for sheet in sheets_of(kind, SEEDS)}
     assert len(texts) == SEEDS
     first = make(kind).task.given[0].value
     assert first.ndim == 1 or first.shape[0] != first.shape[1]
@@ -138,8 +128,8 @@ def test_known_answers():
         assert sheet.boxes("dx")[i].tolist() == pytest.approx(wanted)
 
 
-def test_the_embedding_has_a_token_twice_and_one_that_does_not_come(sheets):
-    for sheet in sheets["embedding-backward"]:
+def test_the_embedding_has_a_token_twice_and_one_that_does_not_come():
+    for sheet in sheets_of("embedding-backward"):
         ids = sheet.given["ids"].tolist()
         assert len(set(ids)) < len(ids) and len(set(ids)) < len(sheet.given["table"])
         assert (sheet.boxes("dtable")[[n for n in range(len(sheet.given["table"])) if n not in ids]] == 0).all()
@@ -151,7 +141,7 @@ def test_the_same_sheet_on_every_machine():
     assert make("attention-backward", 7).boxes("v").tolist() == [[-2, 2], [-3, -3], [-2, -4]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one("kind", KINDS)
 def test_a_student_s_sheet_is_their_own(kind):
     sheets = [make(kind, 7, student=name) for name in ("Ada", "Alan", "", "Ada")]
     texts = [to_markdown(sheet).replace("Ada", "").replace("Alan", "").replace("_" * 30, "") for sheet in sheets]
@@ -238,8 +228,8 @@ def marked(sheet, values):
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_key_gets_full_marks_and_an_empty_form_none(sheets, kind):
-    for sheet in sheets[kind]:
+def test_the_key_gets_full_marks_and_an_empty_form_none(kind):
+    for sheet in sheets_of(kind):
         full, empty = mark(read_form(to_form(sheet, filled=True))), mark(read_form(to_form(sheet)))
         assert full.score == 1.0 and all(step.verdict == "right" for step in full.steps)
         assert empty.right == 0 and all(step.verdict == "not answered" for step in empty.steps)
@@ -248,10 +238,10 @@ def test_the_key_gets_full_marks_and_an_empty_form_none(sheets, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slip_costs_its_own_marks_alone(sheets, kind):
+def test_a_slip_costs_its_own_marks_alone(kind):
     """At every step in turn: some entries are wrong there, and all that comes after is computed from them."""
     chance = random.Random(kind)
-    for sheet in sheets[kind][:12]:
+    for sheet in sheets_of(kind)[:12]:
         for k, slipped in enumerate(sheet.task.steps):
             values = dict(sheet.given)
             for i, step in enumerate(sheet.task.steps):
@@ -325,17 +315,15 @@ def test_expected_numbers_are_those_after_the_slip():
     assert f"expected there: {number(sheet.answers['dW'][1, 2])}" in marks.table(expected=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("3", 3), ("-0.25", -0.25), ("−0.25", -0.25), ("1/3", 1 / 3), (".5", 0.5), ("+2.", 2)]
-)
+@in_one("text, value", [("3", 3), ("-0.25", -0.25), ("−0.25", -0.25), ("1/3", 1 / 3), (".5", 0.5), ("+2.", 2)])
 def test_numbers_that_a_form_may_hold(text, value):
     sheet = make("softmax-backward", 7)
     form = to_form(sheet).replace("  _  _  _", f"{text}, _ _  # a remark", 1)
     assert read_form(form).values["E"][0, 0] == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
+@in_one(
+    "old, new, message",
     [
         ("worksheet: softmax-backward", "worksheet: nothing", "there is no worksheet 'nothing'"),
         ("worksheet: softmax-backward", "", "its line `worksheet: ...` is missing"),
@@ -511,6 +499,7 @@ def test_bad_usage(capsys, arguments, message):
     assert (status, out) == (2, "") and message in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_progress_bar_is_closed_before_a_failure_is_told(tmp_path, capsys, monkeypatch):
     class Bar(list):
         closed = False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from tiers import in_one
 import minitransformer
 from minitransformer import generation, ideas, layers, models, ops, text, training, verify, viewer
 from minitransformer.cli import main
+from minitransformer.core.arrays.declared import Declaration
 from minitransformer.ideas.before.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.layers import Linear
 from minitransformer.text import CharacterTokenizer
@@ -77,7 +80,7 @@ def test_wrong_arguments_are_refused_in_words(call, name):
     assert refused >= 3
 
 
-@pytest.mark.parametrize(
+@in_one(
     "call, message",
     [
         (
@@ -95,6 +98,43 @@ def test_wrong_arguments_are_refused_in_words(call, name):
 def test_each_says_what_was_expected(call, message):
     with pytest.raises(TypeError, match=message):
         call()
+
+
+# ---- Every range that a constructor or a function declares. ----
+
+RANGE = re.compile(r"(?:(\d) <= )?([\w, ]+) (>|>=|<|<=) (\d)")
+
+
+def out_of_range():
+    """For each declared number: what to call, its name, a value, and what the error says."""
+    for room in (layers, ideas, training, ops):
+        for found in (getattr(room, name) for name in dir(room)):
+            function = found.__init__ if inspect.isclass(found) else found
+            check = inspect.getclosurevars(function).nonlocals.get("check") if inspect.isfunction(function) else None
+            if not isinstance(check, Declaration):
+                continue
+            for rule in filter(None, (RANGE.fullmatch(part.strip()) for part in check.text.split(";"))):
+                least, names, sign, bound = rule.groups()
+                words = {">": "greater than", ">=": "at least"}.get(sign, f"at least {least} and below")
+                for name in names.split(", ") if not check.floats and sign != "<=" else ():
+                    value = int(bound) - (sign == ">=")
+                    yield found, name, value, f"must be {words} {bound}, got {value}"
+                    yield found, name, -1, f"must be {words} {bound}, got -1"
+                    yield found, name, "1", r"must be (an integer, got '1'|a number, got str)"
+                    yield found, name, math.nan, "must be (finite|an integer), got nan"
+
+
+@in_one("function, name, value, message", list(out_of_range()))
+def test_what_is_out_of_its_declared_range_is_refused(function, name, value, message):
+    """The other arguments are 2."""
+    parameters = inspect.signature(function).parameters.values()
+    given = {each.name: 2 for each in parameters if each.default is each.empty and each.kind != each.VAR_KEYWORD}
+    with pytest.raises((ValueError, TypeError), match=f"^{function.__name__}: {name} {message}"):
+        function(**given | {name: value})
+
+
+def test_declared_ranges_are_many():
+    assert len({(function, name) for function, name, *_ in out_of_range()}) > 60
 
 
 X = np.random.default_rng(0).normal(size=(2, 4, 6))

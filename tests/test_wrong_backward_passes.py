@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from common import draw
+from tiers import in_one
 
 from minitransformer import verify
 
@@ -231,7 +232,7 @@ NO_MISTAKE = {("softmax", "the mean"), ("softmax", "dy and a bit")}
 NO_MISTAKE |= {("rows", "remembers the first"), ("rows", "remembers the last")}
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@in_one("name", RIGHT)
 def test_the_right_function_passes(name: str) -> None:
     f, inputs = RIGHT[name]
     verify.gradients(f, *inputs).assert_ok()

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from tiers import in_one
 from value_checks import CLOSE, VALUE_CHECKS, Check, rejects
 
 from minitransformer import ideas, layers, models, ops
@@ -80,6 +81,7 @@ def rejected(variant: Mistake, run: Callable[[], Report]) -> bool:
 # ----------------------------------------------------------------------------------------- there are enough of them
 
 
+@functools.cache
 def backward_passes(source: str) -> dict[str, str]:
     """Every function called `backward` in a source: the name of the function around it, and its lines."""
     found, lines = {}, source.splitlines()
@@ -116,6 +118,7 @@ def modules() -> Iterator[tuple[str, str]]:
             yield ".".join(path.relative_to(PACKAGE).with_suffix("").parts), path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_every_backward_pass_has_at_least_two_wrong_variants() -> None:
     assert sum(len(backward_passes(source)) for _, source in modules()) >= 44
     assert not {module: few for module, source in modules() if (few := too_few_variants(module, source))}
@@ -194,7 +197,7 @@ def test_errors_seen_in_public_code_are_among_them() -> None:
 # ---------------------------------------------------------------------------------------------- each one is rejected
 
 
-@pytest.mark.few(110, slow=400)
+@pytest.mark.few(70, slow=606)
 @pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
 def test_checker_rejects(variant: Mistake) -> None:
     """In its first case, by inputs and parameters alone."""
@@ -836,12 +839,12 @@ def test_every_variant_that_only_values_catch_has_a_check_of_values() -> None:
     assert VALUE_CHECKS.keys() == {variant.name for variant in BY_VALUES}
 
 
-@pytest.mark.parametrize("check", dict.fromkeys(VALUE_CHECKS.values()), ids=lambda check: check.__name__)
+@in_one("check", dict.fromkeys(VALUE_CHECKS.values()), ids=lambda check: check.__name__)
 def test_right_code_has_the_right_values(check: Check) -> None:
     check()
 
 
-@pytest.mark.parametrize("variant", BY_VALUES, ids=lambda variant: variant.name)
+@in_one("variant", BY_VALUES, ids=lambda variant: variant.name)
 def test_values_reject(variant: Mistake) -> None:
     with variant.applied(), np.errstate(over="ignore", invalid="ignore"), pytest.raises(AssertionError):
         VALUE_CHECKS[variant.name]()
@@ -956,8 +959,8 @@ def test_a_traceback_shows_the_wrong_line() -> None:
     assert "dx = nothing_known * (dy" in text and "softmax.py [stub]" in text
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@in_one(
+    "change, message",
     [
         (
             {"edits": (("no such snippet", ""),)},

@@ -31,17 +31,22 @@ def first_of_each(cases: Iterable[Case], *kinds: str, variants: bool = True) -> 
     return chosen
 
 
-def in_one(names: str, *values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def in_one(
+    names: str, *values: Iterable[Any], ids: Iterable[str] | Callable[[Any], str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """As `parametrize`, with every combination of the values, but all in one item, whose error names each that failed.
+    ids: the names of all cases, or a function of the first value of each.
 
     For cases by the hundred that take a millisecond: pytest and its workers need two for each item. A case that is
     named, `pytest "tests/test_x.py::test_y[case]"`, is an item of its own and fails with its own error (conftest.py).
     """
     keys = names.split(", ")
     cases: dict[str, dict[str, Any]] = {}
+    named = iter(() if callable(ids) else ids)
     for case in itertools.product(*values):
         given = [part for one in case for part in (one if isinstance(one, tuple) else (one,))]
-        label = ", ".join(x if isinstance(x, str) else repr(x) for x in given)
+        told = [x if isinstance(x, str) else getattr(x, "__name__", None) or repr(x) for x in given]
+        label = ids(given[0]) if callable(ids) else next(named, ", ".join(told))
         label = " ".join(label.split())
         cases[f"{label} {len(cases)}" if label in cases else label] = dict(zip(keys, given, strict=True))
 

@@ -268,6 +268,7 @@ for name, logits in zip(
 # ⟦The next cells open SmolLM2, 30 layers of 9 heads, if it is installed; otherwise they go on with our small model.⟧ All the
 # functions above work on both, and on BERT, ALBERT, T5, BART and the others.
 
+
 # %% tags=["samples"]
 def package(name):
     """The folder of an installed package, or None."""
@@ -375,6 +376,66 @@ else:
         order = np.argsort(-score, axis=None)[:5]
         shown = "  ".join(f"{int(i) // 12 + 1}.{int(i) % 12 + 1} {score.ravel()[i]:.2f}" for i in order)
         print(f"{name:16s} mean {score.mean():.2f}; highest {shown}")
+
+# %% [markdown]
+# ## 17.7 What a weight is worth
+#
+# ⟦To write a token is to read every weight once, so half the bytes are twice the tokens per second.⟧ The simplest way to
+# fewer bytes: take 32 weights that stand side by side, and store one scale for all of them and a whole number of $b$ bits
+# for each.
+#
+# ⟦$$s = \frac{\max_i |w_i|}{2^{b-1} - 1}, \qquad w_i \approx s \cdot \mathrm{round}(w_i / s)$$⟧
+#
+# With $b = 8$ these are the weights that `minitransformer generate --weights int8` reads, and the blocks that files call
+# Q8_0.
+#
+# > ⟦**Predict first.** Perplexity is $e^{\text{loss}}$. Round every matrix of the model to 8 bits, to 4, to 3. By what factor
+# > does the perplexity rise each time?⟧
+#: 8 bits: less than 1.1 times | more than 1.1 times; 3 bits: more than 1.5 times | less than 1.5 times
+
+
+# %%
+def rounded(w, bits, block=32):
+    """Each block of weights as whole numbers of so many bits, times the block's scale."""
+    blocks = w.reshape(-1, block)
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
+    scale[scale == 0.0] = 1.0
+    return (scale * np.rint(blocks / scale)).reshape(w.shape).astype(w.dtype)
+
+
+if tokenizer is None:
+    ids, wanted = texts(64)
+else:
+    story = """The baker opens her shop at six. By then the ovens have been hot for two hours, and the first loaves lie
+on the shelves. People come in on their way to work, buy what is still warm, and tell her about the weather, their
+children and the price of coffee. At noon she closes the door, sweeps the floor and counts the coins."""
+    ids = np.array([tokenizer.encode(story)])
+    ids, wanted = ids[:, :-1], ids[:, 1:]
+
+
+def perplexity():
+    return float(np.exp(show(real.loss(on_device(ids), on_device(wanted))[0])))
+
+
+# %% tags=["samples", "slide"]
+matrices = [parameter for _, parameter in real.parameters() if parameter.value.ndim == 2]
+as_they_were = [parameter.value for parameter in matrices]
+before = perplexity()
+print(f"{called}, {ids.size} tokens, as it is: perplexity {before:.2f}")
+for bits in (8, 4, 3):
+    for parameter, value in zip(matrices, as_they_were, strict=True):
+        parameter.value = on_device(rounded(show(value), bits))
+    after = perplexity()
+    print(f"{bits} bits and a share of a scale: {after:8.2f}, times {after / before:.2f}")
+for parameter, value in zip(matrices, as_they_were, strict=True):
+    parameter.value = value
+
+# %% [markdown]
+# ⟦SmolLM2 does not notice 8 bits. At 4 it does, and at 3 it can hardly speak.⟧ Its file has about 4 bits for a weight
+# already, but each block has a least value beside its scale, and the weights that matter most have more bits. That is
+# what the names of such files say: Q4_1, Q4_K, Q6_K. The small model of 17.1 bears more: its task is easier.
+#
+# A hundred tokens say little about a model: [docs/models.md](../docs/models.md) has the figures of 20,000 characters.
 
 # %% [markdown]
 # ## Exercises

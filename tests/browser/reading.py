@@ -99,28 +99,6 @@ def go(page: Page, number: int) -> None:
     assert current(page) == number
 
 
-def figures_at(page: Page, steps: list[int]) -> list[list[dict[str, object]]]:
-    """FIGURES at each of these steps, in one visit to the browser: asking it anew for each step takes far longer."""
-    return page.evaluate(
-        f"""async (steps) => {{
-          const found = [];
-          for (const step of steps) {{
-            const there = `#step=${{step}}`;
-            if (location.hash !== there) {{
-              const moved = new Promise((done) => addEventListener("hashchange", done, {{ once: true }}));
-              location.hash = there;
-              await moved;
-            }}
-            const shown = document.querySelector("#counter").textContent.split(" ")[0];
-            if (shown !== String(step)) throw new Error(`${{shown}} is shown in place of ${{step}}`);
-            found.push(({FIGURES})());
-          }}
-          return found;
-        }}""",
-        steps,
-    )
-
-
 # Press a key so many times: how long the page takes each time, in milliseconds.
 KEYS = """
 async ([key, count]) => {

@@ -8,9 +8,26 @@ import pytest
 import torch
 
 from minitransformer.fast import accelerate
+from minitransformer.models import from_pretrained
 
 TOLERANCE = 1e-9
 torch.set_num_threads(1)  # as many processes run the tests as there are cores; more threads would wait for each other
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a pair runs for each of the CASES of its file."""
+    cases = getattr(metafunc.module, "CASES", None)
+    if "pair" in metafunc.fixturenames and cases:
+        metafunc.parametrize("pair", cases, ids=[case.name for case in cases], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
+    """A case, a model of theirs with random weights, and what we open of the folder that they wrote."""
+    case, folder = request.param, tmp_path_factory.mktemp("theirs")
+    theirs = request.module.theirs_of(case)
+    theirs.save_pretrained(folder)
+    return case, theirs, from_pretrained(folder)
 
 
 @pytest.fixture(params=[False, True], ids=["as written", "fast"])

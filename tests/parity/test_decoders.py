@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer.models import from_pretrained
-
 from .test_pretrained import (  # noqa: F401  # the tests, and a fixture
     Case,
     in_float64,
@@ -60,10 +58,4 @@ def drawn(name: str, seed: int) -> Case:
     return Case(f"{name} {seed}", STEMS[name] + end, config)
 
 
-@pytest.fixture(params=[f"{name} {seed}" for name in STEMS for seed in range(4)], scope="module")
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Any, Any]:
-    name, seed = request.param.split()
-    case, folder = drawn(name, int(seed)), tmp_path_factory.mktemp("theirs")
-    theirs = theirs_of(case)
-    theirs.save_pretrained(folder)
-    return case, theirs, from_pretrained(folder)
+CASES = [drawn(name, seed) for name in STEMS for seed in range(4)]

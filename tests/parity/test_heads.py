@@ -21,7 +21,7 @@ from minitransformer.ideas.published.heads import ANSWERS, HEADS, REPLACED, TOKE
 from minitransformer.models import Classifier, from_pretrained, save_pretrained
 
 from . import test_pretrained as published
-from .test_pretrained import Case, in_float64, t  # noqa: F401  # a fixture
+from .test_pretrained import Case, in_float64, t, theirs_of  # noqa: F401  # a fixture, and what pairs are made with
 
 pytestmark = pytest.mark.parity
 
@@ -48,12 +48,7 @@ def _cases() -> list[Case]:
     return found
 
 
-@pytest.fixture(params=_cases(), ids=lambda case: case.name, scope="module")
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Any, Any]:
-    case, folder = request.param, tmp_path_factory.mktemp("theirs")
-    theirs = published.theirs_of(case)
-    theirs.save_pretrained(folder)
-    return case, theirs, from_pretrained(folder)
+CASES = _cases()
 
 
 def logits_of(found: Any) -> Any:
@@ -157,6 +152,6 @@ def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path
 
 
 def test_the_cases_have_every_head() -> None:
-    heads = {case.name.split()[1] for case in _cases()}
-    assert heads >= {CLASSES, ENCODER, *HEADS} and len(_cases()) > 30
+    heads = {case.name.split()[1] for case in CASES}
+    assert heads >= {CLASSES, ENCODER, *HEADS} and len(CASES) > 30
     assert set(ENCODERS.values()) >= {TOKENS, ANSWERS}

@@ -74,14 +74,6 @@ def theirs_of(case: Case) -> Any:
     return model
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name, scope="module")
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Any, Any]:
-    case, folder = request.param, tmp_path_factory.mktemp("theirs")
-    theirs = theirs_of(case)
-    theirs.save_pretrained(folder)
-    return case, theirs, from_pretrained(folder)
-
-
 def inputs(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """What a model of this case reads, under their names."""
     if case.model_type == "whisper":

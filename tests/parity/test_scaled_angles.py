@@ -77,14 +77,6 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name, scope="module")
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Any, Any]:
-    case, folder = request.param, tmp_path_factory.mktemp("theirs")
-    theirs = theirs_of(case)
-    theirs.save_pretrained(folder)
-    return case, theirs, from_pretrained(folder)
-
-
 @pytest.mark.parametrize("theta", [300.0, 1e4, 1e6])
 @pytest.mark.parametrize(
     "turn", [LINEAR, DYNAMIC, YARN, GPT_OSS, DEEPSEEK, LLAMA_3, LONG], ids=lambda turn: turn["rope_type"]

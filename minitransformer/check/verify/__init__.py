@@ -6,12 +6,4 @@ from .catalogue import CASES, Case
 from .gradients import gradients
 from .report import Report, Row
 
-__all__ = [
-    "CASES",
-    "Case",
-    "Report",
-    "Row",
-    "gradients",
-    "strict",
-    "values_inside",
-]
+__all__ = ["CASES", "Case", "Report", "Row", "gradients", "strict", "values_inside"]

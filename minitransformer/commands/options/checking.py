@@ -24,10 +24,7 @@ def check(command: ArgumentParser) -> None:
     command.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     command.add_argument(
-        "--model",
-        type=Path,
-        metavar="DIR",
-        help="check a model, of a folder or a .gguf file, in place of the cases",
+        "--model", type=Path, metavar="DIR", help="check a model, of a folder or a .gguf file, in place of the cases"
     )
     command.add_argument(
         "--layer", type=int, metavar="N", help="the layer of that model to check inside (default: the last)"

@@ -63,10 +63,7 @@ def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
         rounded = _results(case, seed, device, "float32", as_written, moved)
         errors += [_distance(x, y) / (size or 1.0) for (_, x), (_, y), size in zip(exact, rounded, sizes, strict=True)]
     relative = 4.0 * max(errors) + 8.0 * EPS
-    bounds = {
-        "float64": [1e-11 * max(1.0, size) for size in sizes],
-        "float32": [relative * size for size in sizes],
-    }
+    bounds = {"float64": [1e-11 * max(1.0, size) for size in sizes], "float32": [relative * size for size in sizes]}
     return [
         _run(case, seed, device, dtype, way, exact, bounds[dtype], taker) for dtype, way, taker in _ways(case, device)
     ]

@@ -52,7 +52,7 @@ def _classifier(r: Random) -> Setup:
 
 
 _UNTIED: dict[str, Any] = {"target": 8, "share_embeddings": False, "tie_output": False}
-_enter("Transformer with one table for source, target and output", transformer())
+_enter("Transformer with one table for source, target and output", transformer(n_decoder_layers=1))
 _enter(
     "Transformer in pre-norm order, three tables",
     transformer(norm_order="pre", activation="gelu", n_decoder_layers=1, **_UNTIED),

@@ -340,14 +340,6 @@ def test_picture_has_bars_for_cases_and_curves_for_attention():
     assert len(report.picture(lengths).axes) == len(report.picture([result()]).axes) == 2
 
 
-def test_document_is_json_with_all_times():
-    document = json.loads(json.dumps(report.document([result()], {"rates": RATES})))
-    (row,) = document["results"]
-    assert row["seconds"]["eager"] == [2.0, 2.0, 2.0]
-    assert row["agrees"] is True
-    assert row["ratio"]["of_medians"] == pytest.approx(0.55)
-
-
 # Growth.
 
 

@@ -18,7 +18,7 @@ from minitransformer.layers import Module
 # ---------------------------------------------------------------------------------------- arguments that are no arrays
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "other", [3, 2.5, True, None, "same", np.random.default_rng(0), {"k": 3.0}, (1, 2), [np.ones(2), np.ones(3)]]
 )

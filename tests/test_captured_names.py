@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from tiers import in_one
 
 PACKAGE = Path(__file__).parent.parent / "minitransformer"
 SOURCES = {
@@ -380,12 +381,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", SOUND)
+@in_one("case", SOUND)
 def test_checker_accepts(case: str) -> None:
     assert violations(textwrap.dedent(SOUND[case])) == []
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@in_one("case", BROKEN)
 def test_checker_rejects(case: str) -> None:
     name, body = BROKEN[case]
     found = violations("def f(x, t):\n" + textwrap.indent(body, "    "))

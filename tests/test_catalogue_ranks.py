@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from all_ops import OPS
+from tiers import in_one
 
 from minitransformer.check.verify.catalogue import Case, Setup
 from minitransformer.check.verify.mistakes import Mistake
@@ -76,7 +77,7 @@ OF_NO_BATCH = ("learned_positions", "RelativeBias")
 INPUTS_OF_A_BATCH = {name: cases for name, cases in of_kind("op", "layer").items() if name not in OF_NO_BATCH}
 
 
-@pytest.mark.parametrize("name", INPUTS_OF_A_BATCH)
+@in_one("name", INPUTS_OF_A_BATCH)
 def test_every_rank_that_is_accepted_has_a_case(name: str) -> None:
     cases = INPUTS_OF_A_BATCH[name]
     accepted = set().union(*(accepted_ranks(case) for case in cases))
@@ -98,9 +99,7 @@ def masks_of(setup: Setup) -> Iterator[tuple[str | int, np.ndarray]]:
     yield from ((place, x) for place, x in given if isinstance(x, np.ndarray) and x.dtype == np.bool_)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, cases in of_kind("op").items() if any(dict(masks_of(build(c))) for c in cases)]
-)
+@in_one("name", [name for name, cases in of_kind("op").items() if any(dict(masks_of(build(c))) for c in cases)])
 def test_every_rank_of_mask_that_is_accepted_has_a_case(name: str) -> None:
     accepted, covered = set(), set()
     for case in of_kind("op")[name]:
@@ -182,7 +181,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "option", "default"), OPTIONS, ids=lambda part: str(part)[:20])
+@in_one("name, option, default", OPTIONS)
 def test_every_sort_of_value_that_an_option_accepts_has_a_case(name: str, option: str, default: Any) -> None:
     values = [bound[option] for case in of_kind("op")[name] if option in (bound := bound_options(case))]
     assert values

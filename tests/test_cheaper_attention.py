@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 from variants import attention
 
 from minitransformer import ideas, models
@@ -165,7 +166,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", BAD)
+@in_one("what", BAD)
 def test_what_is_refused(what: str) -> None:
     call, error, message = BAD[what]
     with pytest.raises(error, match=message):

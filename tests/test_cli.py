@@ -127,11 +127,10 @@ def test_names_and_kinds_choose_cases(run, only_pretend, names, wanted):
     assert kinds == sorted(kinds, key=list(KINDS.values()).index)
 
 
-def test_every_public_op_and_layer_can_be_named(run, only_pretend):
+def test_every_public_op_can_be_named():
     for name in OPS:
         if name != "sinusoidal_positions":  # a table; nothing flows back into it
-            status, out, err = run("check", name)
-            assert (status, err) == (0, ""), out
+            assert {case.covers for case in check_command._select([name])} == {name}
 
 
 @pytest.mark.parametrize(
@@ -189,13 +188,6 @@ def test_another_seed_checks_other_numbers(run):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-@pytest.mark.slow
-def test_on_the_strict_device(run):
-    status, out, err = run("check", "softmax", "Linear", "--device", "strict")
-    assert (status, err) == (0, "")
-    assert "all ok" in out
-
-
 def test_the_environment_chooses_the_device_and_the_option_overrules_it(run, monkeypatch):
     monkeypatch.setenv("MINITRANSFORMER_DEVICE", "strict")
     assert json.loads(run("check", "RMSNorm", "--json")[1])["device"] == "strict"
@@ -212,29 +204,6 @@ def parsed(text):
         raise AssertionError(f"{token} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
-
-
-@pytest.mark.sweep  # test_checks.py runs the same cases, several at a time
-def test_json_of_everything(run):
-    """The promise of the project: nothing is left out, and no error exceeds 1e-6."""
-    status, out, err = run("check", "--json")
-    assert (status, err) == (0, "")
-    document = parsed(out)
-    assert document["ok"] is True
-    assert (document["device"], document["seed"], document["version"]) == ("numpy", 0, minitransformer.__version__)
-    assert {case["name"]: case["kind"] for case in document["cases"]} == {c.name: c.kind for c in CASES.values()}
-    assert len(document["cases"]) == len(CASES)
-    errors = {"input": [], "parameter": [], "intermediate": []}
-    for case in document["cases"]:
-        assert case["ok"] is True and case["rows"], case["name"]
-        for row in case["rows"]:
-            assert row["ok"] is True and row["checked"], (case["name"], row["name"])
-            assert row["error"] == abs(row["hand"] - row["numerical"]) / (1 + abs(row["numerical"])) <= 1e-6
-            errors[row["kind"]].append(row["error"])
-        assert case["max_error"] == max(row["error"] for row in case["rows"])
-    assert document["max_error"] == {kind: max(of_kind) for kind, of_kind in errors.items()}
-    assert document["gradients"] == sum(map(len, errors.values()))
-    assert all(len(of_kind) > 50 for of_kind in errors.values())
 
 
 def test_json_is_all_that_is_printed(run):
@@ -290,6 +259,13 @@ def test_a_wrong_backward_fails_the_check(run, monkeypatch, silu):
     assert re.search(r"^relu +2 +\S+  ok$", out, re.M)  # the others are checked all the same
     assert "WRONG" in out.splitlines()[-2]
     assert re.search(r"^silu: \d+ of \d+ gradients are wrong: ", out, re.M)  # and what is wrong is told in full
+    status, out, err = run("check", "silu", "relu", "--json")
+    document = parsed(out)
+    assert status == 1 and document["ok"] is False and "silu: " in err
+    verdicts = {case["name"]: case["ok"] for case in document["cases"]}
+    assert verdicts == dict.fromkeys(CASES_OF["silu"], False) | dict.fromkeys(CASES_OF["relu"], True)
+    error = document["max_error"]["input"]
+    assert error > 1e-6 if silu is slightly_wrong else error is None
 
 
 def test_a_gradient_that_rounding_hides_is_not_called_wrong(run, monkeypatch):
@@ -302,23 +278,6 @@ def test_a_gradient_that_rounding_hides_is_not_called_wrong(run, monkeypatch):
     assert (status, err) == (1, "")
     assert re.search(r"^silu +\d+ +\S+  CANNOT BE SEEN$", out, re.M) and "WRONG" not in out.splitlines()[-2]
     assert out.splitlines()[-2].endswith("not all of them ok: CANNOT BE SEEN; largest error of")
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("silu", WRONG)
-def test_a_wrong_backward_fails_the_check_in_json(run, monkeypatch, silu):
-    monkeypatch.setattr(ops, "silu", silu)
-    status, out, err = run("check", "silu", "relu", "--json")
-    assert status == 1
-    document = parsed(out)
-    assert document["ok"] is False
-    verdicts = {case["name"]: case["ok"] for case in document["cases"]}
-    assert verdicts == dict.fromkeys(CASES_OF["silu"], False) | dict.fromkeys(CASES_OF["relu"], True)
-    finite = silu is slightly_wrong
-    assert (document["max_error"]["input"] is not None) == finite
-    if finite:
-        assert document["max_error"]["input"] > 1e-6
-    assert "silu: " in err
 
 
 @pytest.mark.few(1)
@@ -639,13 +598,6 @@ def test_the_module_and_the_command_are_the_same_program():
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert_one_line_error(done.stderr, "did you mean 'gelu'?")
-
-
-@pytest.mark.slow
-def test_json_as_a_program_reads_it():
-    status, out, err = run_program("check", "softmax", "--json")
-    assert (status, err) == (0, "")
-    assert [case["name"] for case in parsed(out)["cases"]] == CASES_OF["softmax"]
 
 
 def test_a_crash_would_be_seen(monkeypatch, run):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import ideas, ops, verify
 from minitransformer.check.verify.pattern import apart, pattern
@@ -112,7 +113,7 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("sentence", CASES)
+@in_one("sentence", CASES)
 def test_a_convention_is_read_and_named(sentence: str) -> None:
     op, f, inputs = CASES[sentence]
     assert sentence in verify.check_gradients(f, *inputs, op=op).note
@@ -209,7 +210,7 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize("said", PATTERNS)
+@in_one("said", PATTERNS)
 def test_a_pattern_in_a_sentence(said: str) -> None:
     assert pattern("dx", PATTERNS[said], RIGHT).startswith(said)
 
@@ -220,10 +221,3 @@ def test_no_pattern_is_no_sentence() -> None:
     heads = np.stack([RIGHT, RIGHT + 1.0, RIGHT])
     assert pattern("dx", heads, np.stack([RIGHT] * 3)) == "dx is wrong only in index of axis 0 1: [1, :, :]."
     assert apart("it", RIGHT[0], RIGHT).startswith("it has the shape (6,); expected: (4, 6)")
-
-
-def test_arguments_in_another_order_are_told_in_an_exercise() -> None:
-    from minitransformer import course
-
-    found = str(course.check("softmax_backward", lambda dy, y: y * (dy - (dy * y).sum(-1, keepdims=True))))
-    assert "It is right with y and dy exchanged: the order is y, dy." in found

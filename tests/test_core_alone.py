@@ -1,6 +1,5 @@
 """The core is complete in itself: without any other room it trains, checks and writes, and it imports none of them."""
 
-import ast
 import functools
 import re
 import shutil
@@ -9,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_packaging import SOURCES, imports
 
 import minitransformer
 from minitransformer import ideas
@@ -93,30 +93,19 @@ def test_there_are_three_tasks():
     assert sorted(TASKS) == ["classify", "lm", "translate"]
 
 
-def other_rooms(source: str, file: Path) -> set[str]:
+def other_rooms(name: str, source: str) -> set[str]:
     """What a file of the package imports from outside of the core, wherever in the file it does so."""
-    found = set()
-    folder = (PACKAGE.name, *file.parts[:-1])
-    for node in ast.walk(ast.parse(source)):
-        paths: list[tuple[str, ...]] = []
-        if isinstance(node, ast.Import):
-            paths = [tuple(alias.name.split(".")) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = folder[: len(folder) - node.level + 1] if node.level else ()
-            paths = [(*above, *(node.module or "").split("."), alias.name) for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            paths = [tuple(n.value.split(".")) for n in ast.walk(node) if isinstance(getattr(n, "value", None), str)]
-        plain = [tuple(filter(None, path)) for path in paths]
-        found |= {".".join(path[1:]) for path in plain if path[:1] == (PACKAGE.name,) and len(path) > 1}
+    by_name = re.findall(r"import_module\(['\"]([\w.]+)", source)
+    paths = [*imports(name, source), *(tuple(path.split(".")) for path in by_name)]
+    found = {".".join(path[1:]) for path in paths if path[0] == PACKAGE.name and len(path) > 1}
     own = tuple(f"{room.replace('/', '.')}." for room in (*CORE, "moved"))
     return {path for path in found - {"__version__"} if not f"{path}.".startswith(own)}
 
 
 @pytest.mark.parametrize("room", CORE)
 def test_the_core_imports_no_other_room(room):
-    for path in (PACKAGE / room).rglob("*.py"):
-        file = path.relative_to(PACKAGE)
-        assert other_rooms(path.read_text(encoding="utf-8"), file) == set(), file
+    for name in (name for name in SOURCES if name.startswith(f"{room}/")):
+        assert other_rooms(name, SOURCES[name]) == set(), name
 
 
 @pytest.mark.parametrize(
@@ -129,7 +118,7 @@ def test_the_core_imports_no_other_room(room):
     ],
 )
 def test_an_import_of_another_room_is_seen(source):
-    assert {path.split(".")[0] for path in other_rooms(source, Path("core/ops/softmax.py"))} == {"ideas"}
+    assert {path.split(".")[0] for path in other_rooms("core/ops/softmax.py", source)} == {"ideas"}
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import in_one
 
 from minitransformer import course
 from minitransformer.course import EXERCISES, check, collect, judge
@@ -106,52 +107,64 @@ def test_partial_credit() -> None:
     assert result.score == 0.5 and result["da"].right and not result["db"].right
 
 
-@pytest.mark.parametrize(
-    ("f", "words"),
-    [
-        (lambda y, dy: None, "Your function returned None; is a `return` missing?"),
-        (lambda y, dy: (softmax_backward(y, dy),), "a tuple of 1; it must return only dx; is there an extra comma"),
-        (lambda y, dy: (y, dy), "Your function returned a tuple of 2; it must return only dx"),
-        (lambda y, dy: softmax_backward(y, dy).tolist(), "dx: it is a list; make it an array: np.array(...)"),
-        (lambda y, dy: "dx", "dx: it is a str, but must be an array"),
-        (lambda y, dy: np.zeros(y.shape, dtype=int), "it holds integers (int64), so every fraction was cut off"),
-        (lambda y, dy: y > 0, "it holds bool; compute in float64 (or float32)"),
-        (lambda y, dy: y.astype(np.float16), "it holds float16; compute in float64 (or float32)"),
-        (lambda y, dy: y.astype(complex), "it holds complex128; compute in float64 (or float32)"),
-        (lambda y, dy: np.array([y, "x"], dtype=object), "array of Python objects; are its rows of unequal length?"),
-        (lambda y, dy: softmax_backward(y, dy).T, "the transpose of the expected"),
-        (lambda y, dy: softmax_backward(y, dy)[:, :1], "it has the shape"),
-        (lambda y, dy: softmax_backward(y, dy) + np.nan, "it holds NaN, first at [0, 0]"),
-        (lambda y, dy: 0.0, "it has the shape (), but"),
-        (lambda y: y, "Your function is called with (y, dy), but it takes (y)."),
-    ],
-)
-def test_an_answer_that_is_no_array_of_the_right_kind(f: Callable[..., Any], words: str) -> None:
-    result = check("softmax_backward", f)
-    assert not result.right and result.score == 0.0 and result.mistake is None
-    assert words in str(result)
+SOFTMAX = [
+    (lambda y, dy: None, "Your function returned None; is a `return` missing?"),
+    (lambda y, dy: (softmax_backward(y, dy),), "a tuple of 1; it must return only dx; is there an extra comma"),
+    (lambda y, dy: (y, dy), "Your function returned a tuple of 2; it must return only dx"),
+    (lambda y, dy: softmax_backward(y, dy).tolist(), "dx: it is a list; make it an array: np.array(...)"),
+    (lambda y, dy: "dx", "dx: it is a str, but must be an array"),
+    (lambda y, dy: np.zeros(y.shape, dtype=int), "it holds integers (int64), so every fraction was cut off"),
+    (lambda y, dy: y > 0, "it holds bool; compute in float64 (or float32)"),
+    (lambda y, dy: y.astype(np.float16), "it holds float16; compute in float64 (or float32)"),
+    (lambda y, dy: y.astype(complex), "it holds complex128; compute in float64 (or float32)"),
+    (lambda y, dy: np.array([y, "x"], dtype=object), "array of Python objects; are its rows of unequal length?"),
+    (lambda y, dy: softmax_backward(y, dy).T, "the transpose of the expected"),
+    (lambda y, dy: softmax_backward(y, dy)[:, :1], "it has the shape"),
+    (lambda y, dy: softmax_backward(y, dy) + np.nan, "it holds NaN, first at [0, 0]"),
+    (lambda y, dy: 0.0, "it has the shape (), but"),
+    (lambda y: y, "Your function is called with (y, dy), but it takes (y)."),
+]
+MATMUL = [
+    (lambda a, b, dc: dc @ b.T, "one array of shape"),
+    (lambda a, b, dc: (dc @ b.T,), "Your function returned 1 value; it must return the 2 values da, db"),
+    (lambda a, b, dc: (a, b, dc), "Your function returned 3 values; it must return the 2 values da, db"),
+    (lambda a, b, dc: 1.0, "Your function returned one float; it must return the 2 values da, db"),
+    (lambda a, b, dc: None, "Your function returned None"),
+    (lambda a, b, dc: (dc @ b.T, None), "db: it is None"),
+]
+CHANGED = [  # the right answer, with a change to each of its outputs
+    ("softmax_backward", lambda x: 0.1 + x, "It is 0.1 too large everywhere."),
+    ("cross_entropy_forward", lambda x: x - 2.0, "It is 2 too small."),
+    ("cross_entropy_forward", lambda x: 3.0 * x, "It is 3 times what it should be."),
+    ("cross_entropy_forward", lambda x: 0.0, "It is zero for all inputs."),
+    ("cross_entropy_forward", lambda x: 1, "It is 1 for all inputs."),
+    ("causal_mask", np.ones_like, "All its entries are True."),
+    ("softmax_backward", lambda x: x * 1.0005, "It is 1.0005 times what it should be."),
+    ("gelu_backward", lambda x: -x, "It has the wrong sign but is otherwise right."),
+    ("attention_backward", lambda x: 1.01 * x, "dq, dk and dv: It is 1.01 times what it should be."),
+    ("attention_backward", lambda x: 0.0 * x, "dq, dk and dv: All its entries are zero."),
+    ("attention_backward", lambda x: -x, "dq, dk and dv: It has the wrong sign but is otherwise right."),
+]
 
 
-@pytest.mark.parametrize(
-    ("f", "words"),
-    [
-        (lambda a, b, dc: dc @ b.T, "one array of shape"),
-        (lambda a, b, dc: (dc @ b.T,), "Your function returned 1 value; it must return the 2 values da, db"),
-        (lambda a, b, dc: (a, b, dc), "Your function returned 3 values; it must return the 2 values da, db"),
-        (lambda a, b, dc: 1.0, "Your function returned one float; it must return the 2 values da, db"),
-        (lambda a, b, dc: None, "Your function returned None"),
-        (lambda a, b, dc: (dc @ b.T, None), "db: it is None"),
-    ],
-)
-def test_a_wrong_number_of_outputs(f: Callable[..., Any], words: str) -> None:
-    result = check("matmul_backward", f)
-    assert not result.right and words in str(result)
+def changed(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+    def f(*inputs: Any) -> Any:
+        outputs = EXERCISES[name].reference(*inputs)
+        return tuple(map(change, outputs)) if isinstance(outputs, tuple) else change(outputs)
+
+    return f
+
+
+PLAIN = [("softmax_backward", *row) for row in SOFTMAX] + [("matmul_backward", *row) for row in MATMUL]
+PLAIN += [(name, changed(name, change), words) for name, change, words in CHANGED]
+
+
+@in_one("name, f, words", PLAIN)
+def test_what_is_plain_to_see_is_said(name: str, f: Callable[..., Any], words: str) -> None:
+    result = check(name, f)
+    assert not result.right and result.mistake is None and words in " ".join(str(result).split())
+    assert "unknown" not in str(result) and " 1 times" not in str(result)
     assert result.score == (0.5 if words.startswith("db") else 0.0)
-
-
-def test_structural_problems_are_not_called_unknown_mistakes() -> None:
-    assert "unknown" not in str(check("softmax_backward", lambda y, dy: [1.0]))
-    assert "unknown" not in str(check("softmax_backward", lambda y, dy: np.zeros(y.shape, dtype=int)))
 
 
 def test_a_list_of_outputs_will_do() -> None:
@@ -173,20 +186,6 @@ def test_a_scalar_may_be_a_python_float() -> None:
     assert check("cross_entropy_forward", loss).right
     result = check("cross_entropy_forward", lambda *inputs: -loss(*inputs))
     assert result.mistake == "wrong-sign" and "loss: wrong\n" in str(result)
-
-
-@pytest.mark.parametrize(
-    ("factor", "words"),
-    [
-        (1.01, "It is 1.01 times what it should be."),
-        (0.0, "All its entries are zero."),
-        (-1.0, "It has the wrong sign but is otherwise right."),
-    ],
-)
-def test_what_can_be_seen_in_an_unknown_answer_is_said(factor: float, words: str) -> None:
-    result = check("attention_backward", lambda *inputs: tuple(factor * d for d in attention(*inputs)))
-    assert result.mistake is None and f"dq, dk and dv: {words}" in result.sentences
-    assert "unknown mistake" not in str(result)
 
 
 def test_two_unknown_outputs_beside_a_known_one() -> None:
@@ -240,25 +239,6 @@ def test_a_transpose_too_few_in_a_batch() -> None:
 attention = EXERCISES["attention_backward"].reference
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "words"),
-    [
-        ("softmax_backward", lambda x: 0.1 + x, "It is 0.1 too large everywhere."),
-        ("cross_entropy_forward", lambda x: x - 2.0, "It is 2 too small."),
-        ("cross_entropy_forward", lambda x: 3.0 * x, "It is 3 times what it should be."),
-        ("cross_entropy_forward", lambda x: 0.0, "It is zero for all inputs."),
-        ("cross_entropy_forward", lambda x: 1, "It is 1 for all inputs."),
-        ("causal_mask", np.ones_like, "All its entries are True."),
-        ("softmax_backward", lambda x: x * 1.0005, "It is 1.0005 times what it should be."),
-        ("gelu_backward", lambda x: -x, "It has the wrong sign but is otherwise right."),
-    ],
-)
-def test_what_is_plain_to_see_is_said_with_its_number(name: str, change: Callable[..., Any], words: str) -> None:
-    result = check(name, lambda *inputs: change(EXERCISES[name].reference(*inputs)))
-    assert words in str(result) and "unknown" not in str(result) and result.mistake is None
-    assert "1 times" not in str(result)
-
-
 def test_an_input_that_is_returned_is_said_to_be_one() -> None:
     result = check("attention_backward", lambda q, k, v, weights, doutput: (q, k, v))
     assert all(f"It is the input {name}, unchanged." in str(result) for name in "qkv") and "unknown" not in str(result)
@@ -306,14 +286,6 @@ def test_a_changed_input_is_named() -> None:
     assert not result.right and result.mistake == "changes-input" and result.score == 0.5
     assert result.changed == ("dy",) and result["dx"].right
     assert "the values are right, but you changed your input dy" in str(result)
-
-
-def test_an_input_written_over_and_returned_is_named() -> None:
-    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        y *= dy - (dy * y).sum(axis=-1, keepdims=True)
-        return y
-
-    assert check("softmax_backward", f).changed == ("y",)
 
 
 def test_a_changed_array_in_a_dictionary_is_noticed() -> None:
@@ -499,23 +471,6 @@ def test_answers_to_other_trials_are_not_right() -> None:
 
 
 # Properties.
-
-
-@settings(max_examples=40)
-@given(factor=st.floats(-3.0, 3.0).filter(lambda c: abs(c - 1.0) > 1e-4), seed=st.integers(0, 2**32))
-def test_no_multiple_of_the_right_answer_is_right(factor: float, seed: int) -> None:
-    result = check("softmax_backward", lambda y, dy: factor * softmax_backward(y, dy), seed)
-    assert not result.right and (result.mistake is None or abs(factor) > 0.1)
-
-
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), name=st.sampled_from(list(EXERCISES)), data=st.data())
-def test_any_seed_and_any_mistake(seed: int, name: str, data: st.DataObject) -> None:
-    exercise = EXERCISES[name]
-    assert check(name, exercise.reference, seed).right
-    mistake = data.draw(st.sampled_from(exercise.mistakes))
-    assert check(name, exercise.mistaken(mistake), seed).mistake == mistake.name
 
 
 # In the trial of large numbers dx is near 30: there 1e-3 is thirty times what rounds in float32.

@@ -1,4 +1,7 @@
-"""How far right answers and wrong ones lie apart in the checker of the course, and that every argument counts."""
+"""How far right answers and wrong ones lie apart in the checker of the course, and that every argument counts.
+
+An argument that were the same in all trials could be hard-coded, so the first test shows that each varies as well.
+"""
 
 from __future__ import annotations
 
@@ -46,20 +49,6 @@ def outputs(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[np.ndarray]:
 SEEDS = pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2, 3, 4], marks=pytest.mark.slow)], ids=["1", "4 more"])
 
 
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return all(same(a[key], b[key]) for key in a)
-    return a is b if callable(a) else np.array_equal(a, b)
-
-
-@each_exercise
-def test_every_argument_varies(exercise: Exercise) -> None:
-    for seed in range(20):
-        first, *others = exercise.trials(seed)
-        for i, name in enumerate(exercise.arguments):
-            assert not all(same(first[i], other[i]) for other in others), f"{name} is the same in all trials"
-
-
 @each_exercise
 @SEEDS
 def test_an_answer_that_hard_codes_an_argument_is_wrong(exercise: Exercise, seeds: list[int]) -> None:
@@ -91,7 +80,7 @@ def distance(exercise: Exercise, f: Callable[..., Any], seed: int, change: Calla
     return worst
 
 
-@pytest.mark.few(34)
+@pytest.mark.few(6)
 @each_exercise
 @SEEDS
 def test_rounding_is_far_below_the_tolerance_and_mistakes_are_far_above(exercise: Exercise, seeds: list[int]) -> None:
@@ -101,16 +90,21 @@ def test_rounding_is_far_below_the_tolerance_and_mistakes_are_far_above(exercise
             assert distance(exercise, exercise.mistaken(mistake), seed) > 200.0 * TOLERANCE, mistake.name
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 @each_exercise
-def test_the_reference_is_right_for_inputs_in_float32_whatever_it_promotes_to(exercise: Exercise) -> None:
-    def f(*inputs: Any) -> Any:
+def test_a_right_answer_in_float32_passes_and_so_does_what_it_promotes_to(exercise: Exercise) -> None:
+    def promoted(*inputs: Any) -> Any:
         return exercise.reference(*map(singles, inputs))
 
-    with_signature(f, exercise)
-    for seed in range(20):
-        result = verdict(exercise, f, seed)
-        assert result.right, str(result)
+    def rounded(*inputs: Any) -> Any:
+        found = tuple(map(singles, outputs(promoted, inputs)))
+        return found if len(found) > 1 else found[0]
+
+    for f in (promoted, rounded):
+        with_signature(f, exercise)
+        for seed in range(5):
+            result = verdict(exercise, f, seed)
+            assert result.right, str(result)
 
 
 # Wrong answers that were once accepted, and others that are almost right.
@@ -132,7 +126,7 @@ adam = EXERCISES["adam_step"].reference
 local_mask = EXERCISES["local_mask"].reference
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     ("name", "f"),
     [
@@ -155,7 +149,7 @@ local_mask = EXERCISES["local_mask"].reference
 )
 def test_a_wrong_answer_that_is_almost_right_is_rejected(name: str, f: Callable[..., Any]) -> None:
     with_signature(f, EXERCISES[name])
-    for seed in range(20):
+    for seed in range(5):
         assert not verdict(EXERCISES[name], f, seed).right, f"seed {seed}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import course
 from minitransformer.course import EXERCISES, Exercise, Result
@@ -63,8 +64,8 @@ GRADIENT = "dw = doutput @ v.swapaxes(1, 2); ds = weights * (dw - (dw * weights)
 PAIRS = "y[:, ::2], y[:, 1::2] = a * np.cos(w) - b * np.sin(w), a * np.sin(w) + b * np.cos(w); return y"
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "words"),
+@in_one(
+    "name, body, words",
     [
         (
             "softmax_forward",
@@ -234,8 +235,8 @@ def test_odd_answers_are_judged(name: str) -> None:
 # Errors.
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
+@in_one(
+    "error, words",
     [
         ("ValueError: operands could not be broadcast together with shapes (5,4,7) (5,4) ", "it is (5,4,1)"),
         ("ValueError: operands could not be broadcast together with shapes (5,7) (4,7) ", "For a product of matrices"),

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from common import printed
 from kernel_checks import heads, random, require_equal
+from tiers import in_one
 
 from minitransformer import ops as textbook
 from minitransformer.core.arrays import strict
@@ -378,7 +379,7 @@ def declined() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     }
 
 
-@pytest.mark.parametrize("call", declined())
+@in_one("call", declined())
 def test_what_a_kernel_was_not_made_for_is_left_to_the_textbook(call: str, device: None) -> None:
     given, options = declined()[call]
     assert not KERNELS[call.partition(",")[0]](*given, **options)
@@ -463,7 +464,7 @@ def test_each_kind_of_array_has_its_kernels() -> None:
         without(cupy_array, cupy_array)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - {"adam"}))
 def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     _, given, options, dy = arguments(name, np.float32)

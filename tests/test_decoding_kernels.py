@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 from kernel_checks import entered, require_rounded_alike, require_that_it_waits, twin_of
+from tiers import in_one
 from waiting import wait_until
 
 from minitransformer.ideas import GatedFeedForward
@@ -154,8 +155,7 @@ def test_large_scores_overflow_nowhere(n_threads: int, taken: list[Any]) -> None
     assert all(y is not None for y in taken if y is not taken[0])
 
 
-@pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 37, 11), (3, 8, 1), (8, 5, 130), (2, 1, 3), (1, 4, 4)])
-@pytest.mark.parametrize("transposed", [False, True])
+@in_one("n_rows, d_in, d_out, transposed", [(1, 37, 11), (3, 8, 1), (8, 5, 130), (2, 1, 3), (1, 4, 4)], [False, True])
 def test_products_of_few_rows(n_rows: int, d_in: int, d_out: int, transposed: bool, n_threads: int) -> None:
     rng = np.random.default_rng(0)
     x, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((n_rows, d_in), (d_out,)))
@@ -166,7 +166,7 @@ def test_products_of_few_rows(n_rows: int, d_in: int, d_out: int, transposed: bo
     np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
+@in_one("activation", ["relu", "gelu", "gelu_tanh"])
 def test_the_feed_forward_network_of_few_rows(activation: str, n_threads: int) -> None:
     layer = FeedForward(7, 13, activation, rng=np.random.default_rng(0))
     layer.inner.bias.value[...] = np.random.default_rng(1).normal(size=13)
@@ -644,8 +644,7 @@ def test_a_weight_that_is_a_view_is_read_as_it_lies(taken: list[Any]) -> None:
 NAMES = [name for name, _ in encoder_layer().parameters()]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", [(5, 12), (12, 9), (7,), (1,), (12, 12, 1)])
+@in_one("name, shape", NAMES, [((5, 12),), ((12, 9),), ((7,),), ((1,),), ((12, 12, 1),)])
 def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tuple[int, ...], taken: list[Any]) -> None:
     """Compiled loops read past the end of what is too short, so no wrong shape may come to them."""
     layer = encoder_layer()

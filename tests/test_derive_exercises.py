@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tiers import in_one
 
 from minitransformer import course
 from minitransformer.cli import main
@@ -54,7 +55,7 @@ NOT_DERIVED = {  # an answer to derive_softmax that does not reach the finish: a
 }
 
 
-@pytest.mark.parametrize("text", NOT_DERIVED)
+@in_one("text", NOT_DERIVED)
 def test_what_is_not_derived_does_not_count(text):
     marked = course.check_derivation("derive_softmax", text)
     assert not marked.right and marked.score < 1 and NOT_DERIVED[text] in str(marked), str(marked)

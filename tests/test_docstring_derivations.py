@@ -14,12 +14,9 @@ from minitransformer.core.arrays.backend import Array, Pullback
 from minitransformer.core.arrays.declared import op
 
 QUICK = ("core.ops.attention", "core.ops.softmax", "core.ops.linear", "core.ops.embedding")
-OPS = [name for name in checking.modules() if name.startswith("core.ops.")]
 
 
-@pytest.mark.parametrize(
-    "module", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in OPS]
-)
+@pytest.mark.parametrize("module", QUICK)  # the next test has them all
 def test_the_derivation_of_an_op_is_right(module: str) -> None:
     passages = checking.check_one(module)
     assert all(passage.ok for passage in passages), "\n\n".join(map(str, passages))

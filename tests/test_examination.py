@@ -9,9 +9,8 @@ import pytest
 from examination_answers import ANSWERS
 from tiers import in_one
 
-from minitransformer import ideas, layers, ops
+from minitransformer import ops
 from minitransformer.cli import main
-from minitransformer.ops import sinusoidal_positions
 from minitransformer.school.course.examination import (
     CONCEPTS,
     QUESTIONS,
@@ -22,7 +21,6 @@ from minitransformer.school.course.examination import (
     to_html,
 )
 from minitransformer.school.course.examination.question import as_written, block, n
-from minitransformer.training import AdamW
 
 SEEDS = range(5)
 
@@ -219,124 +217,6 @@ def normal(*shape):
 def test_the_key_is_what_a_computation_gives(start):
     (concept,) = [concept for concept in CONCEPTS if concept.text.startswith(start)]
     assert concept.right == COMPUTED[start]()
-
-
-def test_what_can_be_tried_of_the_concepts_is_so():
-    """The right answers, by experiment."""
-    rng = np.random.default_rng(0)
-    x, dy = rng.normal(size=5), rng.normal(size=5)
-    y, backward = ops.softmax(x)
-    assert np.allclose(backward(np.ones(5)), 0.0) and not np.allclose(backward(dy), 0.0)  # 1: all ones is one direction
-    doubled = ops.softmax(2 * x)[0]
-    assert np.allclose(doubled[0] / doubled[1], (y[0] / y[1]) ** 2)  # 5
-    assert abs(backward(dy).sum()) < 1e-12  # 6: one rises only if others fall
-    tokens, order = rng.normal(size=(4, 3)), [2, 0, 3, 1]
-    out = ops.attention(tokens, tokens, tokens)[0]
-    assert np.allclose(ops.attention(tokens[order], tokens[order], tokens[order])[0], out[order])  # 8
-    sharp = np.array([30.0, 0.0, 0.0])
-    assert abs(ops.softmax(sharp)[1](rng.normal(size=3))).max() < 1e-10  # 10 and 11: a saturated softmax
-    causal = ops.softmax(rng.normal(size=(3, 3)))[0] * np.tri(3)
-    assert causal.sum(axis=1)[0] < 0.99  # 13: masked after the softmax, they no longer sum to one
-    _, look_back = ops.embedding(np.array([1, 1, 1]), rng.normal(size=(3, 2)))
-    assert np.allclose(look_back(np.ones((3, 2)))[1], 3.0)  # 16
-
-
-def test_more_that_can_be_tried():
-    rng = np.random.default_rng(0)
-    x, dy = rng.normal(size=6), rng.normal(size=6)
-    assert np.allclose(ops.softmax(x + 10)[0], ops.softmax(x)[0])  # 3: a shift changes nothing
-    assert np.allclose(ops.softmax(x / 1e-3)[0], x == x.max())  # 3: a low temperature
-    exponentials = np.exp(np.array([[0.0, -1.0], [-1000.0, -999.0]]))  # 3: the array's largest score is subtracted
-    assert exponentials[0].sum() > 1 and exponentials[1].sum() == 0
-    probabilities = np.eye(3)[:1]  # 5: taken for logits, at best
-    assert ops.cross_entropy(probabilities, np.array([0]))[0] > 0.5
-    q, keys = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0], [0.0, 0.0]])
-    first, second, third = ops.softmax(q @ keys.T)[0][0]
-    assert first == third < second  # 6
-    nothing, back = ops.attention(q, keys, keys, mask=np.zeros((1, 3), bool))
-    assert not nothing.any() and not any(gradient.any() for gradient in back(np.ones_like(nothing)))  # 8
-    token_of = np.repeat(np.arange(6), 2)  # 9: T = 6, D = 2, H = 2
-    assert set(token_of.reshape(2, 6, 1)[0].ravel()) == {0, 1, 2}
-
-    def norm(x):
-        return ops.layer_norm(x, np.ones(6), np.zeros(6), eps=1e-12)
-
-    assert np.allclose(norm(10 * x)[0], norm(x)[0]) and np.allclose(norm(10 * x)[1](dy)[0], norm(x)[1](dy)[0] / 10)
-    jacobian = np.array([norm(x)[1](row)[0] for row in np.eye(6)])
-    assert np.linalg.matrix_rank(jacobian, tol=1e-6) == 6 - 2  # 10
-    table = sinusoidal_positions(40, 8)
-    turn = np.linalg.lstsq(table[:-3], table[3:], rcond=None)[0]
-    assert np.allclose(table[:-3] @ turn, table[3:]) and np.allclose(turn @ turn.T, np.eye(8))  # 12: one rotation
-    assert not ops.softmax(np.array([1.7]))[1](np.array([3.0])).any()  # 22: the gate of one chosen expert
-    assert np.isclose(x.reshape(3, 2).mean(axis=1).mean(), x.mean())  # 23: equal shares of a batch
-
-
-def test_of_steps_gradients_and_losses():
-    rng = np.random.default_rng(0)
-    far, near, nearest = (abs((np.exp(h) - np.exp(-h)) / (2 * h) - 1) for h in (1e-1, 1e-5, 1e-14))
-    assert far > near < nearest  # 1: with a smaller step the error falls, then grows
-    at, h = Fraction(7, 5), Fraction(1, 3)
-    assert ((at + h) ** 2 - (at - h) ** 2) / (2 * h) == 2 * at  # 1
-    dy = rng.normal(size=(10, 4))
-    dx, _, dbias = ops.linear(rng.normal(size=(10, 3)), weight := rng.normal(size=(3, 4)), np.zeros(4))[1](dy)
-    assert np.allclose(dx, dy @ weight.T) and np.allclose(dbias, dy.sum(axis=0))  # 2
-    target = np.array([[0.9 + 0.1 / 4, *[0.1 / 4] * 3]])
-
-    def smoothed(logits):
-        return ops.cross_entropy(logits, np.array([0]), label_smoothing=0.1)[0]
-
-    entropy = -(target * np.log(target)).sum()
-    assert np.isclose(smoothed(np.log(target)), entropy)  # 5: no loss is less
-    assert all(smoothed(logits) > entropy > 0.1 for logits in rng.normal(size=(9, 1, 4)))
-    logits = rng.normal(size=(5, 3))
-    dlogits = ops.cross_entropy(logits, np.array([1, -100, 2, -100, 0]))[1](1.0)
-    assert np.isclose(dlogits[0, 1], (ops.softmax(logits[0])[0][1] - 1) / 3)  # 5: three tokens count
-    first = [steps_of_adam(gradient, 1) for gradient in (1000.0, 0.001)]
-    assert np.isclose(*first)  # 13: of one size
-    assert np.isclose(*(steps_of_adam(gradient, 9) for gradient in (3.0, 3.0 / 8)))  # 16: N twice is hidden
-
-
-def steps_of_adam(gradient, n):
-    parameter = layers.Parameter(np.zeros(1))
-    optimizer = AdamW([("x", parameter)], 0.1, weight_decay=0.0, eps=1e-12)
-    for _ in range(n):
-        parameter.grad[:] = gradient
-        optimizer.step()
-    return parameter.value[0]
-
-
-def test_of_attention_and_its_layers():
-    rng = np.random.default_rng(0)
-    q, k, v, doutput = rng.normal(size=(4, 5, 8))
-    few, many = ((rng.normal(size=(999, d)) * rng.normal(size=(999, d))).sum(axis=1).std() for d in (16, 256))
-    assert 3.5 < many / few < 4.5  # 6: the spread of a dot product grows with the root of its length
-    weights, softmax_backward = ops.softmax(q @ k.T / 8**0.5)
-    dscores = softmax_backward(doutput @ v.T)
-    for found, right in zip(
-        ops.attention(q, k, v)[1](doutput),
-        (dscores @ k / 8**0.5, dscores.T @ q / 8**0.5, weights.T @ doutput),  # 7: the factor in dq and in dk; dv
-        strict=True,
-    ):
-        np.testing.assert_allclose(found, right, atol=1e-12)
-    up, down = (ops.attention(x, x, x)[0] for x in (q + 1e-5 * k, q - 1e-5 * k))
-    dx = sum(ops.attention(q, q, q)[1](doutput))
-    assert np.isclose(((up - down) * doutput).sum() / 2e-5, (dx * k).sum())  # 7: three ways
-    assert {*ops.dropout(np.ones(99), 0.25, rng)[0]} == {0.0, 1 / (1 - 0.25)}  # 8
-    one, eight = (layers.MultiHeadAttention(64, heads).parameters() for heads in (1, 8))
-    assert len({sum(p.value.size for _, p in each) for each in (one, eight)}) == 1  # 9
-    _, backward = ops.attention(queries := rng.normal(size=(10, 8)), k[:4], v[:4])
-    assert all(backward(np.eye(10)[:, [i]] * np.ones_like(queries))[2][0].all() for i in range(10))  # 9
-    network = layers.FeedForward(8, 6, rng=rng).to(dtype="float64")
-    assert np.allclose(network(q)[0][0], network(np.concatenate([q[:1], k]))[0][0])  # 11: that token alone
-    table = layers.Embedding(7, 8, rng=rng).to(dtype="float64")
-    assert np.allclose(table(np.array([2]))[0], np.eye(7)[[2]] @ table.table.value)  # 12
-    table.unembed(q)[1](rng.normal(size=(5, 7)))
-    assert table.table.grad.any(axis=1).all()  # 12: the logits use every row
-    score, same = (ideas.rotary(q[:1], 5 + p)[0] @ ideas.rotary(k[:1], 2 + p)[0].T for p in (0, 9))
-    assert np.allclose(score, same)  # 20: p − r alone
-    assert np.allclose(ideas.flash_attention(q, k, v, tile=2)[0], ops.attention(q, k, v)[0])  # 21
-    nearest = ops.softmax(-np.array([[0.1], [2.0]]) * np.arange(9))[0]
-    assert (nearest[0] @ np.arange(9)) > (nearest[1] @ np.arange(9))  # 20: the smallest slope looks farthest
 
 
 def test_formulas_are_typeset():

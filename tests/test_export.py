@@ -82,6 +82,7 @@ def test_a_tokenizer_reads_and_writes_alike_when_it_is_written_for_others(kind: 
     assert refused == {"characters": 3, "words": 7, "bpe": 0}[kind]
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.text(), min_size=1), st.text())
 def test_any_words_and_characters_read_alike(tmp_path_factory: Any, known: list[str], other: str) -> None:

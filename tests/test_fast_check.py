@@ -30,7 +30,7 @@ def names(case: Case) -> set[str]:
     return {form.name for form in forms(case)}
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_case_passes_in_every_form(name: str) -> None:
     found = forms(LARGE[name])
@@ -39,7 +39,7 @@ def test_a_large_case_passes_in_every_form(name: str) -> None:
     assert any(form.name == "compiled" for form in found) != name.startswith("cross_entropy")  # which has no loop
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["attention with heads", "EncoderLayer", "Transformer recomputed", "Classifier"])
 def test_rounding_is_no_mistake(name: str, seed: int) -> None:
@@ -60,6 +60,7 @@ def test_a_kernel_that_declines_does_not_count(monkeypatch: pytest.MonkeyPatch) 
     assert names(LARGE["attention in tiles"]) == {"as written"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "kernel, case",
     [
@@ -115,7 +116,7 @@ WRONG = {  # where, the name of a loop, which argument it spoils, and the case t
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_loop_is_found(wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module, name, place, case = WRONG[wrong]

@@ -13,6 +13,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiers import in_one
 
 from minitransformer.cli import main
 from minitransformer.core.arrays import files
@@ -65,16 +66,17 @@ def classifier():
     return Classifier(ClassifierConfig(7, 3, n_layers=2, **SIZES), np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+OURS = {"transformer": (transformer, 2), "language model": (language_model, 1), "classifier": (classifier, 1)}
+MAKERS = OURS | {kind.__name__: (functools.partial(encoder, kind), 1) for kind in (MaskedLanguageModel, TextEncoder)}
+for name, recipe in families.RECIPES.items():
+    MAKERS[name] = functools.partial(small_of, recipe), 1 if hasattr(recipe, "n_layers") else 2
+
+
 @pytest.mark.parametrize(
-    "make, inputs",
-    [
-        *[(transformer, 2), (language_model, 1), (classifier, 1)],
-        *[(functools.partial(encoder, kind), 1) for kind in (MaskedLanguageModel, TextEncoder)],
-        *[(functools.partial(small_of, r), 1 if hasattr(r, "n_layers") else 2) for r in families.RECIPES.values()],
-    ],
+    ("name", "dtype"), [*((name, "float32") for name in MAKERS), *((name, "float64") for name in OURS)]
 )
-def test_a_loaded_model_computes_what_the_saved_one_did(make, inputs, dtype, tmp_path):
+def test_a_loaded_model_computes_what_the_saved_one_did(name, dtype, tmp_path):
+    make, inputs = MAKERS[name]
     model = make().to(dtype=dtype)
     save(model, tmp_path / "new" / "model")
     loaded = load(tmp_path / "new" / "model")
@@ -84,7 +86,7 @@ def test_a_loaded_model_computes_what_the_saved_one_did(make, inputs, dtype, tmp
     np.testing.assert_array_equal(output, model(*[IDS] * inputs)[0])
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@in_one("recipe", RECIPES)
 def test_saved_names_do_not_hang_on_the_order_of_attributes(recipe):
     """A table that several parts share has one name, in whatever order a constructor sets its attributes."""
     config = RECIPES[recipe]
@@ -292,7 +294,7 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         (tmp_path / "aside").rename(tmp_path / name)
 
 
-@pytest.mark.parametrize(
+@in_one(
     "change, message",
     [
         ({"format": 2}, '"format": 1'),

@@ -27,14 +27,6 @@ def test_the_layer_is_what_its_formula_says():
         np.testing.assert_allclose(layer(X)[0][0, t], expected, rtol=1e-11)
 
 
-def test_the_cache_holds_what_its_formula_says_however_long_the_text():
-    layer = drawn(kernel=4)
-    cache = layer.new_cache()
-    for length in (1, 7, 40):
-        layer(RNG.normal(size=(2, length, 4)), cache=cache)
-        assert cache.state.shape == (2, 4 - 1, 4) and cache.length in (1, 8, 48)
-
-
 def test_padding_on_the_left_learns_nothing():
     layer, mask = drawn(), np.array([[False, False, True, True, True, True, True]] * 2)
     layer.gate_in.bias.value[:] = 0.0  # a gate without a bias is shut where a token counts as 0

@@ -12,6 +12,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.ideas.after.scaled_angles.angles import llama3, plain
@@ -303,7 +304,7 @@ BYTES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", BYTES)
+@in_one("what", BYTES)
 def test_what_is_no_whole_file_is_said_plainly(tmp_path: Path, what: str) -> None:
     content, message = BYTES[what]
     (tmp_path / "model.gguf").write_bytes(content)
@@ -350,7 +351,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", METADATA)
+@in_one("what", METADATA)
 def test_what_is_no_llama_is_said_plainly(tmp_path: Path, what: str) -> None:
     options, message = METADATA[what]
     path = write_gguf(tmp_path / "model.gguf", llama(), **options)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import models, saved
 from minitransformer.cli import main
@@ -122,8 +123,8 @@ def test_a_text_without_its_end_is_refused():
     np.testing.assert_allclose(one, two, rtol=1e-12)  # nothing after the end is read
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "message"),
+@in_one(
+    "name, fields, message",
     [
         ("vit", {"image_size": [3, 4, 5]}, "image_size must be a size in pixels, or two of them"),
         ("vit", {"image_size": 2, "patch_size": 3}, "a patch of 3 × 3 must fit into an image of 2 × 2"),

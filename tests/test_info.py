@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 from minitransformer import models
 from minitransformer.cli import main
@@ -161,8 +162,8 @@ def test_the_table_fits_a_terminal_of_100_columns(config, options) -> None:
         assert f"{part.parameters:,}" in line and ("×" in line) == (part.copies > 1)
 
 
-@pytest.mark.parametrize(
-    ("config", "options", "error", "message"),
+@in_one(
+    "config, options, error, message",
     [
         (
             {},
@@ -180,11 +181,6 @@ def test_the_table_fits_a_terminal_of_100_columns(config, options) -> None:
             ValueError,
             "MultiHeadAttention: d_model 10 cannot be divided into 3 equal heads",
         ),
-        (ClassifierConfig(10, 2, d_model=9, n_heads=3), {}, ValueError, "sinusoidal_positions: width must be even"),
-        (ClassifierConfig(10, 2, n_layers=0), {}, ValueError, "Classifier: n_layers must be greater than 0"),
-        (ClassifierConfig(10, 2, activation="step"), {}, ValueError, 'FeedForward: activation must be "relu"'),
-        (ClassifierConfig(10, 2, norm_order="mid"), {}, ValueError, 'Residual: order must be "pre" or "post"'),
-        (ClassifierConfig(10, 2, dropout=1.5), {}, ValueError, "Residual: dropout must be"),
         (TransformerConfig(7, 8), {}, ValueError, "Transformer: share_embeddings needs one vocabulary, got 7"),
     ],
 )

@@ -197,6 +197,7 @@ def check_patch_with_its_own(model: Any) -> None:
     np.testing.assert_array_equal(logits, model(*inputs)[0])
 
 
+@pytest.mark.few(8)
 def test_a_patch_with_its_own_output_changes_nothing(model: Any) -> None:
     check_patch_with_its_own(model)
 
@@ -236,6 +237,7 @@ def hidden_of(model: Any, *inputs: np.ndarray) -> np.ndarray:
     return model(*inputs)[0]
 
 
+@pytest.mark.few(12)
 def test_all_heads_of_another_text_give_what_it_gives(model: Any) -> None:
     check_patch_from_another_text(model)
 
@@ -371,6 +373,7 @@ def check_lens(model: Any) -> None:
     assert min(abs(a - b).max() for a, b in itertools.pairwise(found)) > 1e-3
 
 
+@pytest.mark.few(12)
 def test_logit_lens_is_a_model_that_ends_earlier(model: Any) -> None:
     check_lens(model)
 

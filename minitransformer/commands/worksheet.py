@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
+import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.arrays.files import write
 from ..school.course.derive import Derivation, tasks
+from ..school.course.marks import table
 from ..school.course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, ruled, to_form
 from ..school.course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
 from . import UsageError
@@ -53,19 +53,8 @@ def main(options: argparse.Namespace) -> int:
 def _print(options: argparse.Namespace) -> int:
     sheet = make(options.kind, options.seed, options.size, tidy_name(options.student))
     document = [(sheet, False), *([(sheet, True)] if options.answers else [])]
-    written = [(path, FORMATS[name](document)) for name in FORMATS if (path := getattr(options, name))]
-    if options.form:
-        written.append((options.form, to_form(sheet)))
-    for path, content in written:
-        write(path, content)
-    if options.json:
-        print(json.dumps(_as_dict(sheet, options.answers), indent=1, ensure_ascii=False, allow_nan=False))
-    elif written:
-        for path, _ in written:
-            print(f"wrote {path}")
-    else:
-        print(FORMATS["md"](document), end="")
-    return 0
+    formats = {name: functools.partial(written, document) for name, written in FORMATS.items()}
+    return _give(options, {**formats, "form": lambda: to_form(sheet)}, lambda: _as_dict(sheet, options.answers))
 
 
 def _derivation(exercise: Derivation, options: argparse.Namespace) -> int:
@@ -77,20 +66,23 @@ def _derivation(exercise: Derivation, options: argparse.Namespace) -> int:
         if wrong:
             raise UsageError(f"{exercise.name}: {message}")
     about = (exercise, tidy_name(options.student), options.answers)
-    formats: dict[str, Callable[..., str | bytes]] = {
-        "html": ruled.to_html,
-        "pdf": ruled.to_pdf,
-        "md": ruled.to_markdown,
-    }
-    written = [(path, make_page(*about)) for name, make_page in formats.items() if (path := getattr(options, name))]
+    formats = {name: functools.partial(written, *about) for name, written in ruled.FORMATS.items()}
+    return _give(options, formats, lambda: ruled.as_dict(exercise, options.answers))
+
+
+def _give(
+    options: argparse.Namespace, formats: Mapping[str, Callable[[], str | bytes]], as_dict: Callable[[], dict[str, Any]]
+) -> int:
+    """Write the files that the options name; print JSON instead of their names, or the text if there are none."""
+    written = [(path, make_it()) for name, make_it in formats.items() if (path := getattr(options, name))]
     for path, content in written:
         write(path, content)
     if options.json:
-        print(json.dumps(ruled.as_dict(exercise, options.answers), indent=1, ensure_ascii=False))
+        print(json.dumps(as_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     elif written:
         print(*(f"wrote {path}" for path, _ in written), sep="\n")
     else:
-        print(ruled.to_markdown(*about), end="")
+        print(formats["md"](), end="")
     return 0
 
 
@@ -144,26 +136,17 @@ def _misplaced(sheet: Sheet, options: argparse.Namespace, students: Sequence[str
 
 
 def _table(found: list[tuple[Path, Marks | None, str]]) -> str:
-    target = io.StringIO()
-    table = csv.writer(target, lineterminator="\n")
-    table.writerow(["file", "student", "worksheet", "right", "of", "score", "follows", "error"])
+    rows = [["file", "student", "worksheet", "right", "of", "score", "follows", "error"]]
     for path, marks, problem in found:
         if marks is None:
-            table.writerow([_cell(str(path)), "", "", "", "", "", "", _cell(problem)])
+            rows.append([str(path), *[""] * 6, problem])
         else:
-            follows = sum(step.follows for step in marks.steps)
-            names_ = [_cell(str(path)), _cell(marks.sheet.student), marks.sheet.label]
-            table.writerow([*names_, marks.right, marks.blanks, f"{marks.score:.4f}", follows, ""])
-    return target.getvalue()
-
-
-def _cell(text: str) -> str:
-    """The text, changed so that a spreadsheet shows it: a text that begins with =, +, - or @ would be a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text else text
+            numbers = [marks.right, marks.blanks, f"{marks.score:.4f}", sum(step.follows for step in marks.steps)]
+            rows.append([str(path), marks.sheet.student, marks.sheet.label, *map(str, numbers), ""])
+    return table(rows)
 
 
 def _as_dict(sheet: Sheet, answers: bool) -> dict[str, Any]:
-    head = {"worksheet": sheet.kind, "seed": sheet.seed, "size": sheet.size, "student": sheet.student}
     given = [
         {"name": given.name, "unit": given.unit, "numbers": _numbers(sheet, given.name)} for given in sheet.task.given
     ]
@@ -178,7 +161,7 @@ def _as_dict(sheet: Sheet, answers: bool) -> dict[str, Any]:
         | ({"answers": _numbers(sheet, step.name)} if answers else {})
         for step in sheet.task.steps
     ]
-    return head | {"title": sheet.task.title, "notes": list(sheet.task.notes), "given": given, "steps": steps}
+    return sheet.head | {"title": sheet.task.title, "notes": list(sheet.task.notes), "given": given, "steps": steps}
 
 
 def _numbers(sheet: Sheet, name: str) -> list[list[float]]:

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from .changes import Scope, changes, is_atom
+from .changes import Scope, changes, copied, is_atom
 from .exercise import EXERCISES, Exercise
-from .operations import copied
 
 _SIZE = re.compile(r"len\(\w+\)|\w+\.shape\[-?\d\]")
 

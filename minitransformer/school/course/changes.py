@@ -8,12 +8,15 @@ is named here. `altered.py` tries all of them.
 from __future__ import annotations
 
 import ast
+import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .operations import Found, binary, call, copied, expression, operations, written
-
+Found = Iterator[tuple[str, ast.expr] | tuple[str, ast.expr, str]]  # the third as in Alternative
+_LONGEST = 44  # characters of a formula in a sentence
+_COMPARED: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _SUMS = {"sum": "sum", "mean": "mean", "max": "maximum", "min": "minimum"}
 _OFTEN = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 0.5, 0.9, 0.98, 0.999, 1.0, 2.0, 10000.0)  # what one writes for an argument
 _AXES: dict[Any, str] = {
@@ -70,15 +73,31 @@ def is_atom(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
 
+def written(node: ast.AST) -> str:
+    """A formula as one reads it, or what it is in words if it is too long."""
+    text = ast.unparse(node).replace("np.", "").replace(", keepdims=True", "")
+    return text if len(text) <= _LONGEST else ""
+
+
+def copied(node: Any) -> Any:
+    """A copy of a syntax tree, whose parts can be changed. (copy.deepcopy takes four times as long.)"""
+    if isinstance(node, list):
+        return [copied(one) for one in node]
+    if not isinstance(node, ast.AST) or isinstance(node, ast.expr_context | ast.operator | ast.cmpop | ast.unaryop):
+        return node
+    return type(node)(**{name: copied(value) for name, value in ast.iter_fields(node)})
+
+
+def expression(text: str) -> ast.expr:
+    """The expression that a text writes."""
+    return ast.parse(text, mode="eval").body
+
+
 def changes(node: ast.expr, scope: Scope) -> Iterator[Alternative]:
     """All that may stand in place of this node by mistake, with what is then wrong in words."""
-    for family in (_reduction, _function, _operation, _order, _size, _name, _divided, _index):
+    for family in (_reduction, _function, _slip, _comparison, _order, _size, _name, _divided, _index):
         for said, other, *everywhere in family(node, scope):
             yield Alternative(said, other, "".join(everywhere), family not in (_size, _name, _divided, _index))
-
-
-def _operation(node: ast.expr, _: Scope) -> Found:
-    return operations(node)
 
 
 def _size(node: ast.expr, scope: Scope) -> Found:
@@ -172,36 +191,6 @@ def _function(node: ast.expr, _: Scope) -> Found:
         inner = arguments[0] if arguments else node.func.value  # type: ignore[attr-defined]
         of = f" of {written(inner)}" if written(inner) else ""
         yield f"{_LEFT_OUT[name]}{of} is not taken", copied(inner)
-    if name == "sqrt":
-        yield (
-            f"{written(node) or 'the root'} is a square, not a root",
-            binary(arguments[0], ast.Pow(), ast.Constant(2)),
-        )
-    if name == "exp":
-        yield f"{written(node)} is taken with the other sign", call("np.exp", ast.UnaryOp(ast.USub(), arguments[0]))
-    if name == "where" and len(arguments) == 3:
-        condition, a, b = arguments
-        said = written(condition) or "the condition"
-        yield f"where {said} holds and where it does not are exchanged", call("np.where", condition, b, a)
-        yield f"{said} is not asked: {written(a) or 'the first case'} stands everywhere", copied(a)
-        for value in (0.0, 1.0, -1.0):
-            yield f"where {said} does not hold, {value:g} stands", call("np.where", condition, a, ast.Constant(value))
-        yield f"where {said} does not hold, 1 stands", call("np.where", condition, a, ast.Constant(1.0))
-        added = binary(a, ast.Add(), condition)
-        yield f"{said} is added as 0 and 1; it must decide what is hidden", added
-        yield f"the entries are multiplied by {said}, as 0 and 1", binary(a, ast.Mult(), condition)
-    if name == "arange":
-        for first, word in ((1, "counted from 1, not from 0"), (0, "counted from 0, not from 1"), (2, "one too high")):
-            if len(arguments) == 1 and first:
-                stop = binary(arguments[0], ast.Add(), ast.Constant(first))
-                yield f"{written(node)} is {word}", call("np.arange", ast.Constant(first), stop)
-            elif len(arguments) == 2 and not first:
-                stop = binary(arguments[1], ast.Sub(), arguments[0])
-                yield f"{written(node)} is {word}", call("np.arange", stop)
-        if len(arguments) == 3:
-            start, stop, step = arguments
-            counted = binary(call("np.arange", start, stop, step), ast.FloorDiv(), step)
-            yield f"{written(node)} counts 0, 1, 2, ... in place of 0, 2, 4, ...", counted
 
 
 def _named(node: ast.Call) -> str:
@@ -214,7 +203,7 @@ def _divided(node: ast.expr, scope: Scope) -> Found:
     if summed or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)):
         for size in scope.sizes:
             said = f"{written(node) or 'a sum'} is divided by {size}, which does not belong there"
-            yield said, binary(node, ast.Div(), expression(f"__sizes[{size!r}]"))
+            yield said, ast.BinOp(copied(node), ast.Div(), expression(f"__sizes[{size!r}]"))
 
 
 def _index(node: ast.expr, _: Scope) -> Found:
@@ -245,3 +234,137 @@ def _order(node: ast.expr, _: Scope) -> Found:
             text = [ast.unparse(x.value) for x in (a, b)]  # type: ignore[attr-defined]
             pairs = expression(f"({text[0]}[..., ::2], {text[1]}[..., 1::2])")
             yield "neighbours are taken as a pair, where the halves are meant", pairs
+
+
+# What is written | what stands there by mistake | what is then wrong. a, b, c: any formula; ±: + or -. In a sentence
+# {a} is this formula, {a:words} are the words instead where it is too long, and {.:words} is the whole.
+_SLIPS = """
+a ± b | a | the term {b} is missing
+a + b | b | the term {a} is missing
+a + b | a - b | {b} is subtracted; it must be added
+a + b | b - a | {a} is subtracted; it must be added
+a + b | a * b | {a} and {b} are multiplied; they must be added
+a + b | np.maximum(a, b) | the larger of {a} and {b} is taken, not their sum
+a - b | -b | the term {a} is missing
+a - b | a + b | {b} is added; it must be subtracted
+a - b | b - a | the difference {a} - {b} is taken the other way round
+a - b | a / b | {a} is divided by {b}, which must be subtracted
+a ± b | a * 2.0 ± b | {a} counts twice beside {b}
+a ± b | a ± b * 2.0 | {b} counts twice beside {a}
+a * b | a | the factor {b} is missing
+a * b | b | the factor {a} is missing
+a * b | a / b | {a} is divided by {b}, where it must be multiplied by it
+a * b | a * b * b | {b} is applied twice
+a * b | a * np.sqrt(b) | {b} stands under a root
+a * b | a + b | {a} and {b} are added; they must be multiplied
+a * b | a @ b | {a} and {b} are multiplied as matrices, with @, not entry by entry
+(a ± b) * c | a * c ± b | the factor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
+(a ± b) * c | a ± b * c | the factor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
+c * (a ± b) | a * c ± b | the factor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
+c * (a ± b) | a ± b * c | the factor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
+a / b | a | the division by {b} is missing
+a / b | 1.0 / b | the factor {a} is missing
+a / b | a * b | {a} is multiplied by {b}, where it must be divided by it
+a / b | a / b / b | {b} is applied twice
+a / b | a / np.sqrt(b) | {b} stands under a root
+a / b | a + b | {a} and {b} are added; they must be divided
+a / b | b / a | the quotient {a} / {b} is the other way round
+(a ± b) / c | a / c ± b | the divisor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
+(a ± b) / c | a ± b / c | the divisor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
+a / (d := b * c) | a / b * c | only {b:the first factor} divides: brackets around {d:it} are missing
+a / (d := b / c) | a / b / c | only {b:the first factor} divides: brackets around {d:it} are missing
+a @ b | a.swapaxes(-1, -2) @ b | {a} is transposed once too often, or once too little, in {a} @ {b}
+a @ b | a @ b.swapaxes(-1, -2) | {b} is transposed once too often, or once too little, in {a} @ {b}
+a @ b | b @ a | {b} and {a} are in the wrong order in their product
+a @ b | a * b | {a} and {b} are multiplied entry by entry, with *, not with @
+a @ b | a | the product with {b} is missing
+a ** b | a | the power {b} of {a} is missing
+a ** b | a * b | {a} is multiplied by {b}; it must be taken to that power
+a ** b | a ** -b | the power {b} of {a} has the other sign
+a ** b | a ** (0.5 * b) | the power {b} of {a} is half of what it must be
+a ** b | a ** (2.0 * b) | the power {b} of {a} is doubled
+a // b | a % b | % stands where // belongs in {a} // {b}
+a % b | a | % {b} is missing
+-a | a | the minus before {a:it} is missing
+np.sqrt(a) | a ** 2 | {.:the root} is a square, not a root
+np.exp(a) | np.exp(-a) | {.:} is taken with the other sign
+np.where(a, b, c) | np.where(a, c, b) | where {a:the condition} holds and where it does not are exchanged
+np.where(a, b, c) | b | {a:the condition} is not asked: {b:the first case} stands everywhere
+np.where(a, b, c) | np.where(a, b, 0.0) | where {a:the condition} does not hold, 0 stands
+np.where(a, b, c) | np.where(a, b, 1.0) | where {a:the condition} does not hold, 1 stands
+np.where(a, b, c) | np.where(a, b, -1.0) | where {a:the condition} does not hold, -1 stands
+np.where(a, b, c) | b + a | {a:the condition} is added as 0 and 1; it must decide what is hidden
+np.where(a, b, c) | b * a | the entries are multiplied by {a:the condition}, as 0 and 1
+np.arange(a) | np.arange(1, a + 1) | {.:} is counted from 1, not from 0
+np.arange(a) | np.arange(2, a + 2) | {.:} is one too high
+np.arange(a, b) | np.arange(b - a) | {.:} is counted from 0, not from 1
+np.arange(a, b, c) | np.arange(a, b, c) // c | {.:} counts 0, 1, 2, ... in place of 0, 2, 4, ...
+"""
+
+
+@functools.cache
+def _slips() -> dict[str, list[tuple[ast.expr, ast.expr, str]]]:
+    """The table, by what stands at the top of the formula."""
+    slips: dict[str, list[tuple[ast.expr, ast.expr, str]]] = {}
+    for line in _SLIPS.strip().splitlines():
+        for sign in "+-" if "±" in line else "+":
+            pattern, instead, said = line.replace("±", sign).split(" | ")
+            slips.setdefault(_head(expression(pattern)), []).append((expression(pattern), expression(instead), said))
+    return slips
+
+
+def _slip(node: ast.expr, _: Scope) -> Found:
+    """A term or a factor, a sign, a bracket, the order of a product, a function: the table above."""
+    for pattern, instead, said in _slips().get(_head(node), ()):
+        found: dict[str, ast.expr] = {".": node}
+        if _fits(pattern, node, found) and not (said.startswith("the minus") and isinstance(found["a"], ast.Constant)):
+            words = {"a": "the first part", "b": "the second part"} | dict(re.findall(r"\{(.):(.*?)\}", said))
+            read = {letter: written(part) or words.get(letter, "") for letter, part in found.items()}
+            sentence = re.sub(r"(\{.):.*?\}", r"\1}", said).replace("{.}", "{0}").format(read.pop("."), **read)
+            yield sentence, _filled(copied(instead), found)
+
+
+def _head(node: ast.AST) -> str:
+    """The operator, or the name of the function and how many arguments it has."""
+    return (
+        f"{_named(node)} {len(node.args)}" if isinstance(node, ast.Call) else type(getattr(node, "op", node)).__name__
+    )
+
+
+def _fits(pattern: ast.expr, node: ast.expr, found: dict[str, ast.expr]) -> bool:
+    """Whether a formula has this form; found: what its letters stand for."""
+    if isinstance(pattern, ast.Name):
+        found[pattern.id] = node
+        return True
+    if isinstance(pattern, ast.NamedExpr):
+        return _fits(pattern.target, node, found) and _fits(pattern.value, node, found)
+    parts = [one.args if isinstance(one, ast.Call) else list(ast.iter_child_nodes(one)) for one in (pattern, node)]
+    ours, theirs = ([part for part in each if isinstance(part, ast.expr)] for each in parts)
+    return _head(pattern) == _head(node) and all(_fits(a, b, found) for a, b in zip(ours, theirs, strict=True))
+
+
+def _filled(tree: Any, found: dict[str, ast.expr]) -> Any:
+    """The tree with these formulas in the place of its letters."""
+    if isinstance(tree, ast.Name) and tree.id in found:
+        return copied(found[tree.id])
+    for name, value in ast.iter_fields(tree):
+        if isinstance(value, ast.expr):
+            setattr(tree, name, _filled(value, found))
+        elif isinstance(value, list):
+            setattr(tree, name, [_filled(part, found) for part in value])
+    return tree
+
+
+def _comparison(node: ast.expr, _: Scope) -> Found:
+    if not (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED):
+        return
+    mark = _COMPARED[type(node.ops[0])]
+    for op, other in _COMPARED.items():
+        if other != mark:
+            new = copied(node)
+            new.ops = [op()]
+            yield f"{other} stands where {mark} belongs in {written(node) or 'the comparison'}", new
+    for off in (1, -1):
+        new = copied(node)
+        new.comparators = [ast.BinOp(copied(node.comparators[0]), ast.Add(), ast.Constant(off))]
+        yield f"the limit of {written(node) or 'the comparison'} is off by one", new

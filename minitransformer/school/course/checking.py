@@ -6,6 +6,7 @@ code of the student runs here.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,13 +18,11 @@ from ...check.verify.mistakes import Mistake
 from ...core.arrays.backend import to_numpy
 from .advice import advice
 from .collecting import Answer, collect, described
-from .compared import Compared, run
-from .comparison import close, differing, of_one_kind, unchanged
+from .comparison import Compared, differing, of_one_kind, run, unchanged
 from .exercise import Exercise
 from .formulas import off_by_multiples
-from .properties import failing
-from .recognition import recognised
-from .remarks import changing_factor, remark
+from .properties import changing_factor, failing, remark
+from .recognition import Outputs, best, recognised
 from .result import Entry, Output, Result
 
 _SHOWN_ENTRIES = 4
@@ -167,46 +166,27 @@ def _said(compared: Compared, wrong: list[int], explained: dict[int, tuple[Mista
 
 
 def _explain(compared: Compared, wrong: list[int], count: int) -> dict[int, tuple[Mistake, ...]]:
-    """For each wrong output the `count` mistakes that reproduce it together on every trial.
-
-    If several do, choose those that explain most of the wrong outputs and contradict fewest outputs.
-    """
-    explained: dict[int, tuple[Mistake, ...]] = {}
-    found = []
-    for mistakes, f in _mistaken(compared.exercise, count) if wrong else ():
-        alike = _reproduced(f, compared, set(wrong))
-        if alike & set(wrong):
-            found.append((len(alike & set(wrong)), len(alike), alike & set(wrong), mistakes))
-    for _, _, outputs, mistakes in sorted(found, key=lambda one: one[:2], reverse=True):
-        for i in outputs:
-            explained.setdefault(i, mistakes)
-    return explained
+    """For each wrong output the `count` mistakes that reproduce it together on every trial."""
+    found = best(compared, set(wrong), _mistaken(compared, count))
+    return {i: mistakes for i, (mistakes, holds) in found.items() if holds}
 
 
-def _reproduced(f: Callable[..., Any], compared: Compared, left: set[int]) -> set[int]:
-    """The outputs that f, a mistaken reference, shares with the answers; empty if it shares none of `left`."""
-    try:
-        first = run(f, compared.trials[:1])
-        if not any(close(compared.got[i][0], first[i][0], compared.scales[i][0]) for i in left):
-            return set()
-        values = run(f, compared.trials)
-    except Exception:  # some mistakes, and many pairs of them, fail on some shapes
-        return set()
-    return {i for i in range(len(values)) if compared.equals(i, values[i])}
-
-
-def _mistaken(exercise: Exercise, count: int) -> Iterator[tuple[tuple[Mistake, ...], Callable[..., Any]]]:
-    """The reference with `count` mistakes in it, for all that do not overlap."""
-    for mistakes in itertools.combinations(exercise.mistakes, count):
+def _mistaken(compared: Compared, count: int) -> Iterator[tuple[tuple[Mistake, ...], Outputs]]:
+    """`count` mistakes that do not overlap, and what the reference with them in it returns."""
+    for mistakes in itertools.combinations(compared.exercise.mistakes, count):
         for order in itertools.permutations(mistakes):
             try:
-                f = exercise.mistaken(*order)
+                f = compared.exercise.mistaken(*order)
             except (ValueError, SyntaxError):
                 if count == 1:  # only edits of two mistakes may overlap
                     raise
                 continue
-            yield mistakes, f
+            yield mistakes, functools.partial(_returned, f, compared)
             break
+
+
+def _returned(f: Callable[..., Any], compared: Compared, trial: int) -> list[Any]:
+    return [x for (x,) in run(f, [compared.trials[trial]])]
 
 
 def _order(compared: Compared, wrong: list[int]) -> dict[int, int]:

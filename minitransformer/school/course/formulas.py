@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from .altered import altered
-from .compared import Compared
-from .comparison import close
+from .comparison import Compared, close
 
 _ROUNDING = 1e-9
 _RIGHT = "what it should be"

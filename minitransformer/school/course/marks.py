@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .grading import Grades, one_line
 
@@ -62,7 +61,7 @@ def spreadsheet(graded: dict[str, Grades], exercises: list[str], seed: int) -> s
         percent = 100.0 * total / len(exercises) if exercises else 0.0
         head = [student, one_line(grades.file), f"{total:.4f}", str(len(exercises)), f"{percent:.1f}"]
         rows.append([*head, *(f"{score:.4f}" for score in scores), str(seed), grades.note])
-    return _table(rows)
+    return table(rows)
 
 
 def moodle(graded: dict[str, Grades], exercises: list[str]) -> str:
@@ -78,7 +77,7 @@ def moodle(graded: dict[str, Grades], exercises: list[str]) -> str:
         scores = _scores(grades, exercises)
         said = html.escape(grades.text()).replace("\n", "<br>")  # Moodle shows it as HTML
         rows.append([student, *(f"{score:.4f}" for score in scores), f"{sum(scores):.4f}", said])
-    return _table(rows)
+    return table(rows)
 
 
 def canvas(graded: dict[str, Grades], exercises: list[str], title: str) -> str:
@@ -91,7 +90,7 @@ def canvas(graded: dict[str, Grades], exercises: list[str], title: str) -> str:
     rows.append(["Points Possible", "", "", "", "", str(len(exercises))])
     for student, grades in graded.items():
         rows.append([student, "", "", student, "", f"{sum(_scores(grades, exercises)):.4f}"])
-    return _table(rows)
+    return table(rows)
 
 
 def feedback_files(students: Sequence[str]) -> dict[str, str]:
@@ -118,7 +117,8 @@ def _scores(grades: Grades, exercises: list[str]) -> list[float]:
     return [found.get(name, 0.0) for name in exercises]
 
 
-def _table(rows: list[list[Any]]) -> str:
+def table(rows: list[list[str]]) -> str:
+    """The rows as CSV that a spreadsheet shows as it is."""
     target = io.StringIO()
     csv.writer(target, lineterminator="\n").writerows([[_cell(text) for text in row] for row in rows])
     return target.getvalue()

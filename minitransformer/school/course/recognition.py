@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .altered import Change, altered
-from .compared import Compared
+from .comparison import Compared
 from .formulas import combined, related
 
 _PAIRS = 60  # changes of a solution; with more, two at once are not tried
@@ -22,6 +22,7 @@ _ONE = "One change in the solution gives these numbers:"
 _TWO = "Two changes in the solution give these numbers:"
 Outputs = Callable[[int], list[Any]]  # from the number of a trial
 Candidate = tuple[str, Outputs]  # what it is, in words
+What = TypeVar("What")
 
 
 def recognised(compared: Compared, wrong: list[int], twice: bool = False) -> dict[int, str]:
@@ -35,7 +36,7 @@ def recognised(compared: Compared, wrong: list[int], twice: bool = False) -> dic
 
     def look(candidates: Iterator[Candidate], for_all: bool = False) -> None:
         left = {i for i in wrong if i not in said}
-        found = _best(compared, everything if for_all else left, candidates) if left else {}
+        found = _sentences(best(compared, everything if for_all else left, candidates)) if left else {}
         if not for_all or found.keys() == everything:
             said.update(found)
 
@@ -47,7 +48,7 @@ def recognised(compared: Compared, wrong: list[int], twice: bool = False) -> dic
         look(_changed_together(compared, set(said.values())))
         look(_arranged(compared))
         for i in [i for i in wrong if i not in said]:
-            said |= _best(compared, {i}, _followed(compared, i))
+            said |= _sentences(best(compared, {i}, _followed(compared, i)))
     for i in wrong:
         if i not in said and (formula := (combined if twice else related)(compared, i)):
             said[i] = formula
@@ -61,15 +62,16 @@ def _tells(compared: Compared, i: int) -> bool:
     )
 
 
-def _best(compared: Compared, left: set[int], candidates: Iterator[Candidate]) -> dict[int, str]:
-    """The sentence of the candidate that explains most of these outputs and contradicts fewest of the others.
-
-    One that holds in all trials goes before one that fails in the last, whose numbers are extreme.
+def best(
+    compared: Compared, left: set[int], candidates: Iterator[tuple[What, Outputs]]
+) -> dict[int, tuple[What, bool]]:
+    """By output: the candidate that explains most of these outputs and contradicts fewest of the others, and whether it
+    holds in the last trial, too, whose numbers are extreme. One that does goes before one that does not.
     """
     found = []
-    first = min(compared.places(i)[0] for i in left if compared.places(i))
+    first = min((compared.places(i)[0] for i in left if compared.places(i)), default=0)
     usual = [first, *(j for j in range(compared.last) if j != first)]
-    for said, outputs in candidates:
+    for what, outputs in candidates if left else ():
         alike = set(range(len(compared.got)))
         for trial in usual:
             alike &= _alike(compared, trial, outputs)
@@ -77,14 +79,21 @@ def _best(compared: Compared, left: set[int], candidates: Iterator[Candidate]) -
                 break
         if explained := alike & left:
             everywhere = explained & _alike(compared, compared.last, outputs)
-            found.append((len(everywhere), len(alike), everywhere, said))
+            found.append((len(everywhere), len(alike), everywhere, (what, True)))
             if first != compared.last:
-                found.append((0, len(alike), explained, f"For all inputs but the last: {said[:1].lower()}{said[1:]}"))
-    said_of: dict[int, str] = {}
-    for _, _, explained, said in sorted(found, key=lambda one: one[:2], reverse=True):
+                found.append((0, len(alike), explained, (what, False)))
+    chosen: dict[int, tuple[What, bool]] = {}
+    for _, _, explained, told in sorted(found, key=lambda one: one[:2], reverse=True):
         for i in explained:
-            said_of.setdefault(i, said)
-    return said_of
+            chosen.setdefault(i, told)
+    return chosen
+
+
+def _sentences(found: dict[int, tuple[str, bool]]) -> dict[int, str]:
+    return {
+        i: said if holds else f"For all inputs but the last: {said[:1].lower()}{said[1:]}"
+        for i, (said, holds) in found.items()
+    }
 
 
 def _alike(compared: Compared, trial: int, outputs: Outputs) -> set[int]:

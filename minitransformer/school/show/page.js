@@ -1,21 +1,6 @@
-// The tools of every page: its data, functions that make elements, switches, large text, dark or light, list of keys.
+// The tools of every page with numbers: its data, switches, large text, dark or light, list of keys.
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const byId = (id) => document.getElementById(id);
-
-// An element with attributes and children. A string among the children becomes text, never markup.
-function make(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
-}
-
-function filled(element, attributes, children) {
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(key, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(key, value);
-  }
-  element.append(...children);
-  return element;
-}
+const data = JSON.parse(byId("data").textContent);
 
 // Little-endian numbers of 4 or 8 bytes, in base64. Every machine with a browser has this byte order.
 function floats(text, Kind = Float32Array) {
@@ -45,30 +30,11 @@ const switches = {
 };
 
 // Text size and colours as the reader chose them on any page of this origin; an address with &large or &dark comes first.
-const kept = {
-  get(id) {
-    if (new URLSearchParams(location.hash.slice(1)).has(id === "theme" ? "dark" : id)) return true;
-    const text = this.text(id);
-    return text && (text === "dark" || text === "large");
-  },
-  set(id, on) {
-    this.write(id, id === "theme" ? (on ? "dark" : "light") : on ? "large" : "normal");
-  },
-  text(id) {
-    try {
-      return localStorage.getItem(`minitransformer:${id}`);
-    } catch {
-      return null; // the browser keeps nothing, as in some private windows
-    }
-  },
-  write(id, text) {
-    try {
-      localStorage.setItem(`minitransformer:${id}`, text);
-    } catch {
-      /* as above */
-    }
-  },
-};
+function chosen(id) {
+  if (new URLSearchParams(location.hash.slice(1)).has(id === "theme" ? "dark" : id)) return true;
+  const text = kept.get(id);
+  return text && (text === "dark" || text === "large");
+}
 
 function setPressed(id, on) {
   byId(id).setAttribute("aria-pressed", String(on));
@@ -86,11 +52,11 @@ function addTools(own, redraw) {
   setPressed("theme", matchMedia("(prefers-color-scheme: dark)").matches);
   for (const id of ["large", "theme"]) {
     const change = switches[id];
-    const before = kept.get(id);
+    const before = chosen(id);
     if (typeof before === "boolean") change(setPressed(id, before));
     switches[id] = (on) => {
       change(on);
-      kept.set(id, on);
+      kept.set(id, id === "theme" ? (on ? "dark" : "light") : on ? "large" : "normal");
       redraw();
     };
   }

@@ -1,8 +1,8 @@
 """One self-contained page: it needs no network, no server and no Python, and opens from a file.
 
-page.html is the frame of every page, page.css its style and page.js its tools. A package with a page has files of the
-same names for its own parts: the HTML, in three parts, the style sheet and the scripts. No data can become markup: the
-scripts write every text as text, and the JSON contains no "<".
+page.html is the frame of every page, page.css its style, elements.js and page.js its tools. A package with a page has
+files of the same names for its own parts: the HTML, in three parts, the style sheet and the scripts. No data can become
+markup: the scripts write every text as text, and the JSON contains no "<".
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 from ...core.arrays.files import write
 from . import colours
 
-_ROOM = "minitransformer.school.show"
 _PART = "<!-- part -->\n"  # in a package's page.html, between its tools, its body and its list of keys
 
 
@@ -41,10 +40,10 @@ def build(
     title says after the name, such as "step by step". style: rules for the style sheet besides those in files. links:
     (address, text) of pages of the site that has this page.
     """
-    tools, body, keys = _read(room, "page.html").split(_PART)
+    tools, body, keys = text_of("page.html", room).split(_PART)
     ways = "".join(f'<a href="{html.escape(to, quote=True)}">{html.escape(text)}</a>' for to, text in links)
-    code = [_read(_ROOM, "page.js"), *(_read(room, name) for name in (*scripts, "page.js"))]
-    styles = (style, colours.STYLE, _read(_ROOM, "page.css"), _read(room, "page.css"))
+    code = [*map(text_of, ("elements.js", "page.js")), *(text_of(name, room) for name in (*scripts, "page.js"))]
+    styles = (style, colours.STYLE, text_of("page.css"), text_of("page.css", room))
     parts = {
         "title": f"{html.escape(title)} · {kind}",
         "style": re.sub(r"^ +", "", "".join(styles), flags=re.M),
@@ -55,7 +54,7 @@ def build(
         "data": as_script_data({"title": title} | data),
         "script": re.sub(r"^ *//.*\n", "", "\n".join(code), flags=re.M),  # without comments
     }
-    page = filled(_read(_ROOM, "page.html"), parts)
+    page = filled(text_of("page.html"), parts)
     if path is not None:
         write(path, page)
     return page
@@ -83,5 +82,6 @@ def packed(array: np.ndarray, dtype: str = "<f4") -> str:
     return base64.b64encode(array.astype(dtype).tobytes()).decode()
 
 
-def _read(room: str, name: str) -> str:
+def text_of(name: str, room: str = __package__) -> str:
+    """A file of a package, by default of this one."""
     return resources.files(room).joinpath(name).read_text(encoding="utf-8")

@@ -39,10 +39,7 @@ class Form:
 def to_form(sheet: Sheet, filled: bool = False) -> str:
     """The form of a sheet, empty or filled in with the answers."""
     lines = [
-        f"worksheet: {sheet.kind}",
-        f"seed: {sheet.seed}",
-        f"size: {sheet.size}",
-        f"student: {sheet.student}",
+        *(f"{name}: {value}" for name, value in sheet.head.items()),
         "",
         "# Replace each _ by a number, such as 3, -0.25 or 1/3. Lines like this one are not read.",
     ]

@@ -75,8 +75,6 @@ class Marks:
 
     def as_dict(self, expected: bool = False) -> dict[str, Any]:
         """The marks as JSON types; with `expected` also the right answers."""
-        sheet = self.sheet
-        head = {"worksheet": sheet.kind, "seed": sheet.seed, "size": sheet.size, "student": sheet.student}
         steps = [
             {
                 "name": step.name,
@@ -90,7 +88,7 @@ class Marks:
             | ({"expected": list(step.expected)} if expected else {})
             for step in self.steps
         ]
-        return head | {"right": self.right, "of": self.blanks, "score": self.score, "steps": steps}
+        return self.sheet.head | {"right": self.right, "of": self.blanks, "score": self.score, "steps": steps}
 
     def table(self, expected: bool = False) -> str:
         """A line for each step; with `expected` also the right answers."""

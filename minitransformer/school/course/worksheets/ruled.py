@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -58,6 +59,9 @@ def to_pdf(exercise: Derivation, student: str = "", answers: bool = False) -> by
     from . import pdf  # here, because it imports matplotlib
 
     return pdf.written((student, _drawn(pdf, exercise, student, key)) for key in (False, True)[: 1 + answers])
+
+
+FORMATS: dict[str, Callable[..., str | bytes]] = {"html": to_html, "pdf": to_pdf, "md": to_markdown}
 
 
 def as_dict(exercise: Derivation, answers: bool = False) -> dict[str, Any]:

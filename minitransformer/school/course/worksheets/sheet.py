@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -98,6 +99,11 @@ class Sheet:
     size: int
     student: str
     task: Task
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """What determines the numbers, as a form and JSON call it."""
+        return {"worksheet": self.kind, "seed": self.seed, "size": self.size, "student": self.student}
 
     @property
     def label(self) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from ....check.verify.arguments import parameters_of
 from ....core.layers import Parameter
-from ..stepper.page_edits import entry_of
+from ..stepper.page_edits import entry_of, with_inputs
 from ..stepper.steps import Steps, is_float
 
 Numbers = Mapping[str, np.ndarray]
@@ -26,16 +25,8 @@ def given_numbers(recording: Steps) -> dict[str, np.ndarray]:
 
 def again(recording: Steps, numbers: Numbers) -> Steps:
     """Record the same call with other numbers, by the names of `given_numbers`."""
-    assert isinstance(recording.again, functools.partial)
-    f, *given = recording.again.args
-    names = inspect.signature(f).parameters
-    named = dict(zip(names, given, strict=False)) | recording.again.keywords
-    named |= {name: x if np.ndim(x) else float(x) for name, x in numbers.items() if name in names}
-    upstream = entry_of(recording).bound[0].name
-    if upstream in numbers:
-        named["upstream"] = numbers[upstream]
     with _set_to(_parameters(recording), numbers):
-        return recording.again.func(f, **named)
+        return with_inputs(recording, numbers)
 
 
 def parameter_gradients(recording: Steps) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ import html
 
 from ...course.derive import Derivation, tasks
 from ...course.derive.marking import start_formulas
-from .exercises import FILES, SCRIPTS
+from .exercises import FILES, SCRIPTS, folded
 from .frame import Site, template
 from .notebook import Chapter
 from .places import Place
@@ -35,13 +35,7 @@ def write_derivations(site: Site, chapters: list[Chapter], found: list[Place]) -
 
 def _page(exercise: Derivation, chapter: str, near: str, site: Site) -> str:
     given = [line for line in exercise.start.splitlines() if line.startswith("given ")]
-    hints = "".join(
-        f'<details class="hint"><summary>Hint for step {n}</summary><p>{html.escape(hint)}</p></details>\n'
-        for n, (_, hint) in enumerate(exercise.model, 1)
-    )
-    if site.instructor:
-        solution = html.escape(exercise.solution())
-        hints += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
+    hints = {f"Hint for step {n}": f"<p>{html.escape(hint)}</p>" for n, (_, hint) in enumerate(exercise.model, 1)}
     keys = "".join(
         f'<button type="button" data-key="{key}" aria-label="{name}">{key}</button>' for key, name in _SYMBOLS
     )
@@ -58,7 +52,7 @@ def _page(exercise: Derivation, chapter: str, near: str, site: Site) -> str:
         ),
         text=html.escape(exercise.start),
         find=html.escape(", ".join(exercise.finish)),
-        hints=hints,
+        hints=folded(hints, exercise.solution(), site),
         keys=keys,
         needs=site.needs(),
         files=FILES,

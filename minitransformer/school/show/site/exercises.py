@@ -45,18 +45,10 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         site.index(path, f"{place.exercise.title} (exercise)", markdown.shown(place.exercise.statement))
     groups = ""
     for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
-        items = "".join(
-            f'<li data-exercise="{place.exercise.name}"><a href="{place.exercise.name}.html">'
-            f'{html.escape(place.title)}</a> <span class="state"></span></li>\n'
-            for place in members
-        )
+        items = "".join(_item(place.exercise.name, place.title) for place in members)
         groups += f'<section><h2><a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a></h2>\n'
         groups += f"<ul>{items}</ul></section>\n"
-    items = "".join(
-        f'<li data-exercise="{name}"><a href="{name}.html">{html.escape(one.title)}</a> '
-        '<span class="state"></span></li>\n'
-        for name, one in tasks().items()
-    )
+    items = "".join(_item(name, one.title) for name, one in tasks().items())
     body = (
         "<h1>Exercises</h1>\n<p>Write a derivation as code; the check says which term is wrong. Your work stays in "
         "this browser. Save it as a file to hand it in: the file holds your code for these exercises, and nothing "
@@ -66,6 +58,11 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         f'<ul class="columns">{items}</ul>'
     )
     site.page("exercises/index.html", "Exercises", body, SCRIPTS)
+
+
+def _item(name: str, title: str) -> str:
+    link = f'<a href="{name}.html">{html.escape(title)}</a>'
+    return f'<li data-exercise="{name}">{link} <span class="state"></span></li>\n'
 
 
 def progress(found: list[Place]) -> str:
@@ -82,12 +79,6 @@ def _page(place: Place, paper: str, near: str, site: Site) -> str:
     where = f"Read {chapter}. You have {given} and return {wanted}: write the shape of each beside it."
     names = {*exercise.arguments, *exercise.outputs}
     hints = [where, statement.to_html(exercise.hint(), names), _outline(exercise)]
-    shown = "".join(
-        f'<details class="hint"><summary>Hint {i} of 3</summary>{hint}</details>\n' for i, hint in enumerate(hints, 1)
-    )
-    if site.instructor:
-        solution = html.escape(exercise.solution())
-        shown += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
     return template(
         "exercise",
         name=exercise.name,
@@ -96,12 +87,21 @@ def _page(place: Place, paper: str, near: str, site: Site) -> str:
         statement=statement.to_html(exercise.statement, names),
         letters=_letters(exercise.statement),
         signature=html.escape(exercise.signature),
-        hints=shown,
+        hints=folded({f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)}, exercise.solution(), site),
         stub=stub,
         files=FILES,
         needs=site.needs(),
         near=near,
     )
+
+
+def folded(hints: dict[str, str], solution: str, site: Site) -> str:
+    """Hints to unfold, by their titles, and for instructors the solution. hints: in HTML."""
+    shown = [f'<details class="hint"><summary>{title}</summary>{hint}</details>\n' for title, hint in hints.items()]
+    if site.instructor:
+        code = f'<pre tabindex="0">{html.escape(solution)}</pre>'
+        shown.append(f"<details><summary>Solution</summary>{code}</details>\n")
+    return "".join(shown)
 
 
 def _letters(text: str) -> str:

@@ -6,13 +6,12 @@ import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ....core.arrays.files import write
 from .. import colours, font
-from ..page import filled
+from ..page import filled, text_of
 from . import markdown
 
 PUBLIC_PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
@@ -93,10 +92,10 @@ class Site:
 
     def common_files(self) -> None:
         """Write the style, the scripts, the page of the search and, last of all, its index."""
-        style = resources.files("minitransformer.school.show").joinpath("page.css").read_text(encoding="utf-8")
-        write(self.made("site.css"), font.style() + colours.STYLE + style + own_file("site.css"))
+        style = font.style() + colours.STYLE + text_of("page.css")
+        write(self.made("site.css"), style + own_file("site.css"))
         for name in _SCRIPTS:
-            write(self.made(name), own_file(name))
+            write(self.made(name), (text_of("elements.js") if name == "site.js" else "") + own_file(name))
         self.page("search.html", "Search", own_file("search.html"), ("index.js", "search.js"))
         index = json.dumps(self.found, ensure_ascii=False, separators=(",", ":"))
         write(self.made("index.js"), f"const INDEX = {index};\n")
@@ -118,4 +117,4 @@ def template(page: str, /, **parts: str) -> str:
 
 def own_file(name: str) -> str:
     """A file of this folder."""
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return text_of(name, __package__)

@@ -110,19 +110,15 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const event of ["mouseenter", "focus", "click"]) button.addEventListener(event, () => point(i));
       return make("li", { style: place(i, asking.length) }, button);
     });
-    const svg = document.createElementNS(SVG, "svg");
-    svg.setAttribute("viewBox", `0 0 1 ${rows}`);
-    svg.setAttribute("preserveAspectRatio", "none");
-    svg.setAttribute("aria-hidden", "true");
+    const vector = (tag, attributes) => filled(document.createElementNS(SVG, tag), attributes, []);
+    const svg = vector("svg", { viewBox: `0 0 1 ${rows}`, preserveAspectRatio: "none", "aria-hidden": "true" });
     mapOf(head).forEach((row, i) =>
       row.forEach((weight, j) => {
         if (weight < FEWEST_DRAWN) return;
         const [from, to] = [height(i, asking.length), height(j, asked.length)];
-        const path = document.createElementNS(SVG, "path");
-        path.setAttribute("d", `M0 ${from}C.5 ${from} .5 ${to} 1 ${to}`);
+        const path = vector("path", { d: `M0 ${from}C.5 ${from} .5 ${to} 1 ${to}`, "data-query": i });
         path.style.strokeWidth = `${0.5 * weight}rem`;
         path.style.opacity = 0.2 + 0.7 * weight;
-        path.dataset.query = i;
         svg.append(path);
       }),
     );

@@ -1,41 +1,11 @@
-// What every page has: its settings, the theme, what is kept in the browser, keys.
-"use strict";
+// What every page of the site has: its settings, the theme, the search, keys.
 
 const settings = JSON.parse(document.documentElement.dataset.settings);
-const byId = (id) => document.getElementById(id);
-
-// An element with attributes and children. A string among the children becomes text, never markup.
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
 
 // Call a function when the content of the page is there, and each time when another takes its place (exercise.js).
 function whenShown(show) {
   for (const event of ["DOMContentLoaded", "shown"]) document.addEventListener(event, show);
 }
-
-// What the reader has written, kept by the browser under the site's own names.
-const kept = {
-  get(name) {
-    try {
-      return localStorage.getItem(`minitransformer:${name}`);
-    } catch {
-      return null; // the browser keeps nothing, as in some private windows
-    }
-  },
-  set(name, text) {
-    try {
-      if (text === null) localStorage.removeItem(`minitransformer:${name}`);
-      else localStorage.setItem(`minitransformer:${name}`, text);
-      return true;
-    } catch {
-      return false;
-    }
-  },
-};
 
 function showTheme() {
   const theme = kept.get("theme");

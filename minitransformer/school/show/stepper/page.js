@@ -233,9 +233,9 @@ function start() {
     }, time);
   }
 
-  byId("pace").value = kept.text("pace") in PACES ? kept.text("pace") : "medium";
+  byId("pace").value = kept.get("pace") in PACES ? kept.get("pace") : "medium";
   byId("pace").addEventListener("change", () => {
-    kept.write("pace", byId("pace").value);
+    kept.set("pace", byId("pace").value);
     if (state.playing) play(true); // the new pace counts at once
   });
   const placePace = () => (telephone.matches ? byId("motion") : byId("play")).after(byId("pace"));

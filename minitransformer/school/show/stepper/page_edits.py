@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,21 @@ def entry_of(recording: Steps) -> Step:
     return next(step for step in recording.steps if recording.calls[step.call].backward)
 
 
-def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) -> bool:
-    """Whether with these inputs every line has the terms that the page has, and what has none has its numbers."""
+def with_inputs(recording: Steps, numbers: Mapping[str, np.ndarray]) -> Steps:
+    """Record the same call with other numbers for some of its arguments and the gradient of its output, by name."""
     assert isinstance(recording.again, functools.partial)
     f, *given = recording.again.args
-    parameters = inspect.signature(f).parameters
-    named = dict(zip(parameters, given, strict=False)) | recording.again.keywords
-    *names, upstream = drawn
-    named |= {name: drawn[name] if drawn[name].shape else float(drawn[name]) for name in names if name in parameters}
+    names = inspect.signature(f).parameters
+    named = dict(zip(names, given, strict=False)) | recording.again.keywords
+    named |= {name: x if np.ndim(x) else float(x) for name, x in numbers.items() if name in names}
+    upstream = entry_of(recording).bound[0].name
+    return recording.again.func(f, **named | ({"upstream": numbers[upstream]} if upstream in numbers else {}))
+
+
+def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) -> bool:
+    """Whether with these inputs every line has the terms that the page has, and what has none has its numbers."""
     try:
-        fresh = recording.again.func(f, **named | {"upstream": drawn[upstream]})
+        fresh = with_inputs(recording, drawn)
     except Exception:
         return False
     if [bound.title for _, bound in fresh.bindings] != [bound.title for _, bound in recording.bindings]:
@@ -73,7 +79,8 @@ def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) 
     for (step, bound), (there, other) in zip(recording.bindings, fresh.bindings, strict=True):
         ours, theirs = bound.value.array, other.value.array
         told = data["steps"][step.index]["bound"][step.bound.index(bound)]
-        if fresh.number_of.get(other.origin) != told.get("origin"):
+        origin = None if other.origin is None else fresh.number_of.get(other.origin)
+        if origin != told.get("origin"):
             return False
         if step in entries or "origin" in told:
             continue

@@ -3,10 +3,8 @@
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 function math([tag, attributes, ...children]) {
-  const element = document.createElementNS(MATHML, tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children.map((child) => (typeof child === "string" ? child.replaceAll("_", "\u00a0") : math(child))));
-  return element;
+  const inside = children.map((child) => (typeof child === "string" ? child.replaceAll("_", "\u00a0") : math(child)));
+  return filled(document.createElementNS(MATHML, tag), attributes, inside);
 }
 
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "number");

@@ -34,7 +34,7 @@ from minitransformer.layers import (
 )
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, twins, weights
-from minitransformer.run.fast.row_blocks import learned_by
+from minitransformer.run.fast import layers as fast_layers
 from minitransformer.run.machines import threads
 
 kernel = decoding.cached_layer
@@ -548,7 +548,7 @@ def test_heads_that_leave_a_rest_are_left_to_the_layer(taken: list[Any]) -> None
     attention.n_heads, attention.d_k, attention.d_v = 5, 5, 5
     with pytest.raises(ValueError, match=r"split_heads|start a new cache"):
         layer(tokens(), cache=cache)
-    assert not taken and learned_by(layer, tokens()) is None
+    assert not taken and fast_layers._plan(tokens(), layer, None, True, None, None) is None
 
 
 class Other(KeyValueCache):
@@ -652,7 +652,7 @@ def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tupl
     dict(layer.parameters())[name].value = np.ones(shape, np.float32)
     with contextlib.suppress(ValueError):  # a bias of one number is broadcast
         layer(tokens(), cache=cache)
-    assert not taken and learned_by(layer, tokens()) is None
+    assert not taken and fast_layers._plan(tokens(), layer, None, True, None, None) is None
 
 
 @pytest.mark.parametrize("n_heads", [0, 5, 6])

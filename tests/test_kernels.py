@@ -59,7 +59,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "cross_entropy": cross_entropy.cross_entropy,
     "gelu": activations.gelu,
     "layer_norm": normalization.layer_norm,
-    "linear": linear.linear,
 }
 
 
@@ -159,7 +158,7 @@ def test_rows_that_overlap() -> None:
 
 def test_the_calls_cover_every_kernel() -> None:
     fast_forms = {name for name in ops.__all__ if hasattr(getattr(ops, name), "textbook")}
-    assert FIRST.keys() == KERNELS.keys() == fast_forms
+    assert FIRST.keys() == KERNELS.keys() == fast_forms - {"linear"}  # of few rows: test_decoding_kernels.py
     assert set(ops.__all__) == set(textbook.__all__)
 
 
@@ -169,11 +168,12 @@ def test_the_calls_cover_every_kernel() -> None:
 @in_one("name", textbook.__all__)
 def test_a_fast_op_has_the_arguments_of_its_textbook_op_and_leads_back_to_it(name: str) -> None:
     fast_form, slow = getattr(ops, name), getattr(textbook, name)
-    if name in KERNELS:
+    kernels = KERNELS | {"linear": linear.linear}
+    if name in kernels:
         assert fast_form is not slow
         assert fast_form.textbook is slow
         wanted = inspect.signature(slow).parameters
-        assert inspect.signature(fast_form).parameters == inspect.signature(KERNELS[name]).parameters == wanted
+        assert inspect.signature(fast_form).parameters == inspect.signature(kernels[name]).parameters == wanted
     else:
         assert fast_form is slow
 

@@ -25,7 +25,7 @@ from minitransformer.layers import (
     RMSNorm,
 )
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.run.fast import accelerate, layer_loops, layers, phases, row_blocks, twins
+from minitransformer.run.fast import accelerate, layer_loops, layers, phases, twins
 from minitransformer.training import Workers
 
 WIDTH = 12
@@ -532,5 +532,5 @@ def test_the_parts_that_the_kernel_reads_are_those_that_a_layer_has() -> None:
     assert type(layer.self_attention.sublayer) is MultiHeadAttention
     assert type(layer.feed_forward.sublayer) is FeedForward
     assert type(layer.self_attention.norm) is LayerNorm
-    known = {id(p) for p in row_blocks.parameters_of(layer)}
+    known = {id(p) for p in layers.parameters_of(layer)}
     assert known == {id(p) for _, p in layer.parameters()}

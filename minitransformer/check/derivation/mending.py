@@ -13,7 +13,7 @@ from .edits import Edit, Edits
 from .faults import OutOfTime
 from .known_forms import known_forms, missing_matrices
 from .rewriting import everywhere, rebuilt, times
-from .tree import Call, Node, Number, Over, Product, Ref, children, names, with_child
+from .tree import Call, Node, Number, Over, Product, Ref, mapped, names
 
 SECONDS = 0.9  # for the changes of one line, at most
 
@@ -29,10 +29,7 @@ class Repair:
 
 def tightened(node: Node) -> Node:
     """P ⊙ A B read as P ⊙ (A B); the same node if it has no such product."""
-    for name, place, part in list(children(node)):
-        new = tightened(part)
-        if new is not part:
-            node = with_child(node, name, place, new)
+    node = mapped(node, tightened)
     if isinstance(node, Product) and "" in node.marks and {"*", "⊙"} & set(node.marks) and "/" not in node.marks:
         runs: list[list[Node]] = [[node.factors[0]]]
         marks: list[str] = []
@@ -49,10 +46,7 @@ def tightened(node: Node) -> Node:
 
 def reaching(node: Node) -> Node:
     """cos (a) b read as cos(a b); the same node if it has no such product."""
-    for name, place, part in list(children(node)):
-        new = reaching(part)
-        if new is not part:
-            node = with_child(node, name, place, new)
+    node = mapped(node, reaching)
     if isinstance(node, Product):
         for n, mark in reversed(list(enumerate(node.marks))):
             function = node.factors[n]
@@ -65,8 +59,7 @@ def reaching(node: Node) -> Node:
 
 def by_entries(node: Node) -> Node:
     """x · y read as x ⊙ y; an equal node if there is no such product."""
-    for name, place, part in list(children(node)):
-        node = with_child(node, name, place, by_entries(part))
+    node = mapped(node, by_entries)
     if isinstance(node, Product) and "·" in node.marks:
         return replace(node, marks=tuple("⊙" if mark == "·" else mark for mark in node.marks))
     return node

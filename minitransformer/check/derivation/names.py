@@ -10,7 +10,7 @@ from fractions import Fraction
 from .faults import Unreadable
 from .notation import plain
 from .recognising import SIZE, TOTAL
-from .tree import Node, Partial, Ref, by_vector, children, names, with_child
+from .tree import Node, Partial, Ref, by_vector, children, mapped, names
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+(?:\s*(?:·|\bx\b)\s*\w+)*)"
@@ -306,11 +306,7 @@ def as_sizes(node: Node, known: Names) -> Node:
     if isinstance(node, Ref):
         array = node.name in known.given or node.name in known.defined
         return Ref(node.name + SIZE) if array and node.name in known.sizes and not node.indices else node
-    for name, place, part in list(children(node)):
-        new = as_sizes(part, known)
-        if new is not part:
-            node = with_child(node, name, place, new)
-    return node
+    return mapped(node, lambda part: as_sizes(part, known))
 
 
 def _tidy(name: str) -> str:

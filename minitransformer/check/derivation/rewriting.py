@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .shifting import with_letter
-from .tree import Delta, Entry, Node, Number, Over, Place, Product, Ref, Transposed, children, free, with_child
+from .tree import Delta, Entry, Node, Number, Over, Place, Product, Ref, Transposed, children, free, mapped, with_child
 
 Way = list[tuple[Node, str, "int | None"]]
 
@@ -36,20 +36,12 @@ def renamed(node: Node, old: str, new: str) -> Node:
         return Delta(with_letter(node.left, old, new), with_letter(node.right, old, new))
     if isinstance(node, Place):
         return Place(with_letter(node.index, old, new))
-    for name, place, part in list(children(node)):
-        node = with_child(node, name, place, renamed(part, old, new))
-    return node
+    return mapped(node, lambda part: renamed(part, old, new))
 
 
 def put_in(node: Node, part: Node, new: Node) -> Node:
     """The expression with a new part wherever an equal one to the old stands; the same expression if none does."""
-    if node == part:
-        return new
-    for name, place, child in list(children(node)):
-        made = put_in(child, part, new)
-        if made is not child:
-            node = with_child(node, name, place, made)
-    return node
+    return new if node == part else mapped(node, lambda child: put_in(child, part, new))
 
 
 def times(*factors: Node) -> Node:

@@ -149,6 +149,15 @@ def with_child(node: Node, name: str, place: int | None, new: Node) -> Node:
     return replace(node, **{name: (*held[:place], new, *held[place + 1 :])})
 
 
+def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with each of its parts changed; the same node if none changes."""
+    for name, place, part in list(children(node)):
+        new = change(part)
+        if new is not part:
+            node = with_child(node, name, place, new)
+    return node
+
+
 def kept(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a node that keeps what it found at the node: expressions that differ by one edit share the rest."""
 

@@ -29,11 +29,9 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
     return {**bert.theirs(config), **once, "embedding_size": config.width}
 
 
-NAMES = """
-embeddings.word_embeddings                     =  embed.tokens
-embeddings.position_embeddings                 =  embed.positions
-embeddings.token_type_embeddings               =  embed.types
-embeddings.LayerNorm                           =  embed.norm
+NAMES = (
+    bert.NAMES
+    + """
 encoder.embedding_hidden_mapping_in            T  embed.projection
 encoder.albert_layer_groups.0.albert_layers.0.attention.query      T  encoder.layers.0.self_attention.sublayer.query
 encoder.albert_layer_groups.0.albert_layers.0.attention.key        T  encoder.layers.0.self_attention.sublayer.key
@@ -44,8 +42,8 @@ encoder.albert_layer_groups.0.albert_layers.0.ffn                  T  encoder.la
 encoder.albert_layer_groups.0.albert_layers.0.ffn_output           T  encoder.layers.0.feed_forward.sublayer.output
 encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm  =  encoder.layers.0.feed_forward.norm
 pooler                                         T  pool.dense
-embeddings.position_ids                        -
 """
+)
 MASKED_NAMES = """
 /HEAD.dense                                    T  dense
 /HEAD.LayerNorm                                =  norm

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .family import ENCODERS, MASKED, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .fields import Fields, general, written
 from .text_encoder import TextEncoderConfig
 
 FIELDS = """
@@ -99,14 +99,6 @@ blk.*.ffn_up              =  encoder.layer.*.intermediate.dense
 blk.*.ffn_down            =  encoder.layer.*.output.dense
 blk.*.layer_output_norm   =  encoder.layer.*.output.LayerNorm
 """
-GGUF_FIELDS = """
-hidden_size              =  hidden_size
-num_attention_heads      =  num_attention_heads
-intermediate_size        =  intermediate_size
-num_hidden_layers        =  num_hidden_layers
-max_position_embeddings  =  max_position_embeddings
-layer_norm_eps           =  rms_norm_eps
-"""
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,6 +116,6 @@ FAMILY = Family(
     recipe=TextEncoderConfig,
     adds="learned positions, token types and a pooler",
     small=SMALL,
-    in_gguf=InGguf(GGUF, in_gguf, fields=GGUF_FIELDS),
+    in_gguf=InGguf(GGUF, in_gguf, fields=general(FIELDS)),
     ignored="pooler_type pooler_*_size pooler_num_* pooler_size_per_head directionality",
 )  # fmt: skip

@@ -13,8 +13,8 @@ import numpy as np
 from ...core.layers import LayerNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
-from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
+from .fields import Fields, general, written
 from .heads import TOKENS
 
 
@@ -50,8 +50,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> BloomConfig:
         if (value := fields.get(other)) is not None:
             fields = fields.otherwise(**{name: value})
             fields.same(name, other)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     return BloomConfig(**found, d_ff=4 * found["d_model"])
 
 
@@ -93,14 +92,7 @@ blk.*.ffn_norm     =      h.*.post_attention_layernorm
 blk.*.ffn_up       =      h.*.mlp.dense_h_to_4h
 blk.*.ffn_down     =      h.*.mlp.dense_4h_to_h
 """
-GGUF_FIELDS = """
-hidden_size          =  hidden_size
-num_attention_heads  =  num_attention_heads
-num_hidden_layers    =  num_hidden_layers
-seq_length           =  max_position_embeddings
-n_inner              =  intermediate_size
-layer_norm_epsilon   =  rms_norm_eps
-"""
+_OTHERS_IN_GGUF = "n_inner = intermediate_size\nnum_attention_heads = num_attention_heads"  # the second for `heads`
 
 
 FAMILY = Family(
@@ -112,6 +104,6 @@ FAMILY = Family(
         "eos_token_id": None,
     },
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, fields=GGUF_FIELDS),
+    in_gguf=InGguf(GGUF, fields=general(FIELDS) + _OTHERS_IN_GGUF),
     ignored="pretraining_tp slow_but_exact offset_alibi skip_bias_add* *_fusion attention_softmax_in_fp32 n_inner",
 )  # fmt: skip

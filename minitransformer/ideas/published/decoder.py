@@ -5,19 +5,30 @@
     logits = norm(x) outputᵀ
 
 Attention has shared key heads and no positions but those that its turn gives. Everything that a family does not hand in
-is Llama's: a norm before each sub-layer, no scale, the output's table alone. `decoder_of` takes any attention.
+is Llama's: RMSNorm before each sub-layer, scaled scores, perhaps within a window, rotated queries and keys, a gated
+feed-forward network, no scale, the output's table alone. `decoder_of` takes any attention.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core.layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, MultiHeadAttention, Residual
+from ...core.layers import (
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    InputEmbedding,
+    Module,
+    Residual,
+    RMSNorm,
+)
 from ...core.models.language_model import LanguageModel, LanguageModelParts
+from ..after.gated import GatedFeedForward
 from ..after.grouped import grouped
 from ..after.mixer_layer import MixerLayer
 from ..after.window import Window
@@ -43,6 +54,11 @@ class DecoderSizes:
     tie_output: bool = False
     recompute: bool = False
 
+    def __post_init__(self) -> None:
+        for each in dataclasses.fields(self):
+            if isinstance(value := getattr(self, each.name), list):  # a folder has no tuples
+                object.__setattr__(self, each.name, tuple(value))
+
     def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
         return LanguageModel(self, rng)
@@ -52,25 +68,32 @@ def decoder(
     sizes: Any,
     rng: np.random.Generator,
     *,
-    mix: Callable[[int], Any],
-    turn: Callable[[int], Any],
+    mix: Callable[[int], Any] | None = None,
+    turn: Callable[[int], Any] | None = None,
+    other: Callable[[int], Module | None] | None = None,
+    ff_bias: bool | None = None,
     around_maps: Callable[[Any], Any] | None = None,
     **parts: Any,
 ) -> LanguageModelParts:
     """The parts of a decoder. sizes: a config with the fields of LlamaConfig.
 
-    mix(i), turn(i): of layer i, from 0 on, turn(i) a pair of Turn, or of None; around_maps(map): see `grouped`; parts:
-    see `decoder_of`. Raises ValueError for heads of odd width.
+    mix(i), turn(i): of layer i, from 0 on, turn(i) a pair of Turn, or of None; by default those of the sizes. other(i):
+    what layer i has in place of attention, if it does not attend; ff_bias: of the feed-forward networks, if not that of
+    the sizes; around_maps(map): see `grouped`; parts: see `decoder_of`. Raises ValueError for heads of odd width.
     """
     if (rotated := sizes.d_rotary or sizes.d_head) % 2:
         name = "d_rotary" if sizes.d_rotary else "head_dim"
         raise ValueError(f"{name} must be even, since rotary positions turn pairs of numbers; got {rotated}")
     d, heads = sizes.d_model, (sizes.n_heads, sizes.n_key_heads, sizes.d_head)
+    mix, turn = mix or sizes.mix, turn or sizes.turn
+    network = d, sizes.d_ff, sizes.activation, sizes.bias if ff_bias is None else ff_bias, rng
 
-    def attention(i: int) -> MultiHeadAttention:
-        return grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(i), around_maps)
+    def attention(i: int) -> Module:
+        instead = other(i) if other else None
+        return instead or grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(i), around_maps)
 
-    return decoder_of(sizes, rng, attention=attention, **parts)
+    usual = {"norm": lambda: RMSNorm(d, sizes.norm_eps), "feed_forward": lambda i: GatedFeedForward(*network)}
+    return decoder_of(sizes, rng, attention=attention, **(usual | parts))
 
 
 def decoder_of(
@@ -84,17 +107,18 @@ def decoder_of(
     scale: float = 1.0,
     output: Callable[[Embedding], Any] | None = None,
     embedding_norm: Any = None,
+    layer: Any = EncoderLayer,
 ) -> LanguageModelParts:
     """The parts of a decoder, with any sub-layers.
 
     norm(): of vectors of width d_model; attention(i), feed_forward(i): of layer i, from 0 on, the second if layers have
     one; residual(f): around a sub-layer that brings none; output(table): what makes the logits; embedding_norm: of the
-    token vectors.
+    token vectors; layer: what is made of attention and feed-forward network.
     """
     d = sizes.d_model
     tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     usual = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))
-    kind, parts = (MixerLayer, [attention]) if feed_forward is None else (EncoderLayer, [attention, feed_forward])
+    kind, parts = (MixerLayer, [attention]) if feed_forward is None else (layer, [attention, feed_forward])
 
     def wrapped(part: Module) -> Residual:
         return part if isinstance(part, Residual) else usual(part)

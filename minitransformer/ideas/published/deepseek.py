@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from . import angles, llama
-from .family import BODY
 from .fields import Fields, written
 from .qwen3_moe import ROUTED
 
@@ -30,8 +29,7 @@ SIZES = llama.FIELDS.replace("num_key_value_heads        size        n_key_heads
 def sizes(fields: Fields, head: str) -> dict[str, Any]:
     """What both config.json of DeepSeek have, under our names."""
     fields.only(pretraining_tp=1, num_key_value_heads=fields.get("num_attention_heads"), ep_size=1, moe_layer_freq=1)
-    found = {**fields.read(SIZES), **fields.read(FIELDS)}
-    found["tie_output"] |= head == BODY
+    found = {**fields.read(SIZES, head), **fields.read(FIELDS)}
     fields.only(head_dim=found["d_rotary"], qk_head_dim=found["d_head"] + found["d_rotary"])
     if "head_dim" in fields.document and fields.get("head_dim") is None:
         raise ValueError("head_dim null is not supported; leave it out, since it is qk_rope_head_dim")

@@ -16,12 +16,10 @@ from .gguf import Changed, Packed
 from .qwen3_moe import ROUTED_IN_GGUF
 from .weight_files import Tensor
 
-_OTHERS = tuple(f"blk.*.attn_{which} " for which in "qkv")
 GGUF = (
-    "".join(f"{line}\n" for line in llama.GGUF.splitlines() if not line.startswith(_OTHERS))
+    llama.GGUF
     + ROUTED_IN_GGUF
     + """
-blk.*.attn_q            =  layers.*.self_attn.q_proj
 blk.*.attn_q_a          =  layers.*.self_attn.q_a_proj
 blk.*.attn_q_a_norm     =  layers.*.self_attn.q_a_layernorm
 blk.*.attn_q_b          =  layers.*.self_attn.q_b_proj

@@ -70,12 +70,12 @@ class Fields:
                 "changes nothing, delete it from the file"
             )
 
-    def read(self, table: str) -> dict[str, Any]:
-        """{our name: value} for all fields in a table: see above."""
+    def read(self, table: str, head: str = "") -> dict[str, Any]:
+        """{our name: value} for all fields in a table: see above. A body alone has no output, so it counts as tied."""
         found: dict[str, Any] = {}
         for theirs, kind, ours, default in _rows(table):
             found[ours] = getattr(self, kind)(theirs, found[default] if default in found else json.loads(default))
-        return found
+        return found | {"tie_output": True} if head == "body" else found
 
     def size(self, name: str, default: int | None = None) -> int:
         """An integer of at least 1."""
@@ -180,6 +180,18 @@ def written(config: Any, table: str) -> dict[str, Any]:
     return {
         theirs: their_activation(value) if kind == "activation" else value for theirs, (kind, value) in values.items()
     }
+
+
+_GENERAL = {
+    "d_model": "hidden_size", "n_heads": "num_attention_heads", "n_key_heads": "num_key_value_heads",
+    "d_head": "head_dim", "d_ff": "intermediate_size", "n_layers": "num_hidden_layers",
+    "n_encoder_layers": "num_hidden_layers", "max_length": "max_position_embeddings", "norm_eps": "rms_norm_eps",
+}  # fmt: skip
+
+
+def general(table: str) -> str:
+    """What Llama's config.json has of a table of fields, each as `its name  =  Llama's name`; see InGguf."""
+    return "".join(f"{theirs} = {_GENERAL[ours]}\n" for theirs, _, ours, _ in _rows(table) if ours in _GENERAL)
 
 
 def _rows(table: str) -> Iterator[tuple[str, str, str, str]]:

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
-from ..after.gated import GatedFeedForward
 from ..after.sandwich import OffsetRMSNorm
 from . import llama
 from .decoder import decoder
@@ -35,9 +33,7 @@ class GemmaConfig(llama.LlamaConfig):
             self,
             rng,
             norm=lambda: OffsetRMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            ff_bias=False,
             scale=self.d_model**0.5,
         )
 
@@ -56,12 +52,12 @@ def theirs(config: GemmaConfig) -> dict[str, Any]:
     return {**llama.written_sizes(config), "attention_bias": config.bias}
 
 
-GGUF = re.sub("norm +=", "norm  plus1", llama.GGUF.replace("TURNED", "="))
+GGUF = re.sub("norm +=", "norm  plus1", llama.GGUF)
 FAMILY = Family(
     "gemma", "model", classes("Gemma", WRITERS), ours, theirs, llama.NAMES,
     recipe=GemmaConfig,
     adds="as Llama; token vectors times √D, norms that multiply by 1 + γ, GELU in the gated feed-forward networks",
     small=llama.SMALL | {"hidden_size": 16, "num_attention_heads": 4},  # its root is exact; others round to float32
     ignored="hidden_activation",
-    in_gguf=InGguf(GGUF, lambda fields, stored, config: {}),
+    in_gguf=InGguf(GGUF),
 )  # fmt: skip

@@ -13,10 +13,9 @@ import numpy as np
 
 from ...core.layers import Residual, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
-from ..after.gated import GatedFeedForward
 from ..after.sandwich import Normed, OffsetRMSNorm
 from ..after.softcap import CappedOutput, SoftCapped
-from . import llama
+from . import gemma, llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, every_second, written
@@ -37,28 +36,30 @@ class Gemma2Config(llama.LlamaConfig):
     score_cap: float | None = 50.0
     logit_cap: float | None = 30.0
 
+    def mix(self, i: int) -> Any:
+        """How layer i mixes queries, keys and values."""
+        how = self.query_scalar**-0.5, self.attention_dropout
+        capped = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
+        return capped if i % 2 else within(self.window, capped)
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Gemma 2."""
+        return decoder(self, rng, **around(self))
 
-        def norm() -> OffsetRMSNorm:
-            return OffsetRMSNorm(self.d_model, self.norm_eps)
 
-        def mix(i: int) -> Any:
-            how = self.query_scalar**-0.5, self.attention_dropout
-            capped = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
-            return capped if i % 2 else within(self.window, capped)
+def around(sizes: Any) -> dict[str, Any]:
+    """What Gemma 2 and 3 have around attention and the feed-forward networks, for `decoder`."""
 
-        return decoder(
-            self,
-            rng,
-            norm=norm,
-            mix=mix,
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
-            residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
-            scale=self.d_model**0.5,
-            output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
-        )
+    def norm() -> OffsetRMSNorm:
+        return OffsetRMSNorm(sizes.d_model, sizes.norm_eps)
+
+    return {
+        "norm": norm,
+        "residual": lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", sizes.dropout),
+        "scale": sizes.d_model**0.5,
+        "output": lambda table: table if sizes.logit_cap is None else CappedOutput(table, sizes.logit_cap),
+        "ff_bias": False,
+    }
 
 
 DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True}
@@ -91,41 +92,24 @@ def theirs(config: Gemma2Config) -> dict[str, Any]:
     return {**sizes, **written(config, FIELDS), **caps}
 
 
-NAMES = """
-embed_tokens                           =  tokens
-layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
-layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.sublayer.query
-layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.sublayer.key
-layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.sublayer.value
-layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.sublayer.output
+NAMES = (
+    llama.NAMES.replace("sublayer", "sublayer.sublayer")
+    + """
 layers.*.post_attention_layernorm      =  stack.layers.*.self_attention.sublayer.norm
 layers.*.pre_feedforward_layernorm     =  stack.layers.*.feed_forward.norm
-layers.*.mlp.gate_proj                 T  stack.layers.*.feed_forward.sublayer.sublayer.gate
-layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.sublayer.inner
-layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.sublayer.output
 layers.*.post_feedforward_layernorm    =  stack.layers.*.feed_forward.sublayer.norm
-norm                                   =  stack.final_norm
-/lm_head                               =  output
 /lm_head                               =  output.tokens
-/lm_head                               ~  tokens
 """
+)
 
-GGUF = """
-token_embd                 =      embed_tokens
-output_norm                plus1  norm
-output                     =      /lm_head
-blk.*.attn_norm            plus1  layers.*.input_layernorm
-blk.*.attn_q               =      layers.*.self_attn.q_proj
-blk.*.attn_k               =      layers.*.self_attn.k_proj
-blk.*.attn_v               =      layers.*.self_attn.v_proj
-blk.*.attn_output          =      layers.*.self_attn.o_proj
+GGUF = (
+    gemma.GGUF
+    + """
 blk.*.post_attention_norm  plus1  layers.*.post_attention_layernorm
 blk.*.ffn_norm             plus1  layers.*.pre_feedforward_layernorm
-blk.*.ffn_gate             =      layers.*.mlp.gate_proj
-blk.*.ffn_up               =      layers.*.mlp.up_proj
-blk.*.ffn_down             =      layers.*.mlp.down_proj
 blk.*.post_ffw_norm        plus1  layers.*.post_feedforward_layernorm
 """
+)
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:

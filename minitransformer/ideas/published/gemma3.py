@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import Residual, ScaledDotProduct
+from ...core.layers import ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
-from ..after.gated import GatedFeedForward
 from ..after.qk_norm import qk_norm
 from ..after.rotary import rotary_turn
-from ..after.sandwich import Normed, OffsetRMSNorm
-from ..after.softcap import CappedOutput
+from ..after.sandwich import OffsetRMSNorm
 from . import gemma2, llama
 from .decoder import decoder, within
 from .family import Family, InGguf, Stored, Whole
@@ -51,27 +49,14 @@ class Gemma3Config(llama.LlamaConfig):
         then = super().turn(i) if self.is_full(i) else rotary_turn(self.local_base)
         return qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=OffsetRMSNorm)
 
+    def mix(self, i: int) -> Any:
+        """How layer i mixes queries, keys and values: within a window, unless it is full."""
+        plain = ScaledDotProduct(self.query_scalar**-0.5, self.attention_dropout)
+        return plain if self.is_full(i) else within(self.window, plain)
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Gemma 3."""
-
-        def norm() -> OffsetRMSNorm:
-            return OffsetRMSNorm(self.d_model, self.norm_eps)
-
-        def mix(i: int) -> Any:
-            plain = ScaledDotProduct(self.query_scalar**-0.5, self.attention_dropout)
-            return plain if self.is_full(i) else within(self.window, plain)
-
-        return decoder(
-            self,
-            rng,
-            norm=norm,
-            mix=mix,
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
-            residual=lambda sublayer: Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout),
-            scale=self.d_model**0.5,
-            output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
-        )
+        return decoder(self, rng, **gemma2.around(self))
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> Gemma3Config:

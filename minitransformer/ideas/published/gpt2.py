@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.models.language_model import LanguageModelConfig
 from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .fields import Fields, general, written
 from .heads import TOKENS
 
 FIELDS = """
@@ -26,8 +26,7 @@ tie_word_embeddings    flag        tie_output           true
 def ours(fields: Fields, head: str, stored: Stored) -> LanguageModelConfig:
     """The config of GPT-2's config.json."""
     fields.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     return LanguageModelConfig(**found, d_ff=fields.size("n_inner", 4 * found["d_model"]))
 
 
@@ -65,23 +64,13 @@ blk.*.ffn_norm     =  h.*.ln_2
 blk.*.ffn_up       T  h.*.mlp.c_fc
 blk.*.ffn_down     T  h.*.mlp.c_proj
 """
-GGUF_FIELDS = """
-n_embd              =  hidden_size
-n_head              =  num_attention_heads
-n_inner             =  intermediate_size
-n_layer             =  num_hidden_layers
-n_positions         =  max_position_embeddings
-layer_norm_epsilon  =  rms_norm_eps
-"""
-
-
 _ENDS = {"Model": BODY, "LMHeadModel": WORDS, "ForSequenceClassification": CLASSES, **READERS}
 FAMILY = Family(
     "gpt2", "transformer", classes("GPT2", _ENDS), ours, theirs, NAMES,
     recipe=LanguageModelConfig,
     adds="pre-norm order, a causal stack alone",
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, fields=GGUF_FIELDS),
+    in_gguf=InGguf(GGUF, fields=general(FIELDS) + "n_inner = intermediate_size"),
     small={
         "vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
         "eos_token_id": None,

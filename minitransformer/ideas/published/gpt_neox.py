@@ -12,23 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.layers import (
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    InputEmbedding,
-    LayerNorm,
-    Residual,
-    ScaledDotProduct,
-)
+from ...core.layers import EncoderLayer, FeedForward, LayerNorm, Module, ScaledDotProduct
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.grouped import grouped
 from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles
-from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .decoder import decoder_of
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
+from .fields import Fields, general, written
 from .heads import TOKENS
 
 
@@ -54,21 +46,27 @@ class GptNeoxConfig(LanguageModelConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of GPT-NeoX."""
-        d, turn = self.d_model, scaled_turn(self.rotary_base, None, self.d_rotary)
+        h, turn = self.n_heads, scaled_turn(self.rotary_base, None, self.d_rotary)
 
-        def layer() -> EncoderLayer:
-            mix = ScaledDotProduct(dropout=self.attention_dropout)
-            attention = grouped(d, self.n_heads, self.n_heads, bias=self.bias, rng=rng, mix=mix, turn=turn)
-            sublayers = attention, FeedForward(d, self.d_ff, self.activation, rng=rng)
-            kind = ParallelLayer if self.parallel else EncoderLayer
-            return kind.of(*(Residual(f, LayerNorm(d, self.norm_eps), "pre", self.dropout) for f in sublayers))
+        def attention(i: int) -> Module:
+            return grouped(self.d_model, h, h, bias=self.bias, rng=rng, mix=self.mix(), turn=turn)
 
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of([layer() for _ in range(self.n_layers)], LayerNorm(d, self.norm_eps), self.recompute),
-            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        return decoder_of(
+            self,
+            rng,
+            norm=self.norm,
+            attention=attention,
+            feed_forward=lambda i: FeedForward(self.d_model, self.d_ff, self.activation, rng=rng),
+            layer=ParallelLayer if self.parallel else EncoderLayer,
         )
+
+    def norm(self) -> LayerNorm:
+        """The norm before each sub-layer."""
+        return LayerNorm(self.d_model, self.norm_eps)
+
+    def mix(self) -> ScaledDotProduct:
+        """How queries, keys and values are mixed."""
+        return ScaledDotProduct(dropout=self.attention_dropout)
 
 
 FIELDS = """
@@ -91,8 +89,7 @@ tie_word_embeddings        flag        tie_output           false
 def ours(fields: Fields, head: str, stored: Stored) -> GptNeoxConfig:
     """The config of GPT-NeoX's config.json."""
     fields.only(is_decoder=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     named = fields.positive("rotary_emb_base", 10000.0), fields.positive("rotary_pct", 0.25)
     turns = Fields({"rope_theta": named[0], "partial_rotary_factor": named[1], **fields.document}, fields.asked)
     return GptNeoxConfig(**found, **unscaled(turns, found["d_model"] // max(1, found["n_heads"])))
@@ -152,16 +149,7 @@ blk.*.ffn_norm     =      layers.*.post_attention_layernorm
 blk.*.ffn_up       =      layers.*.mlp.dense_h_to_4h
 blk.*.ffn_down     =      layers.*.mlp.dense_4h_to_h
 """
-GGUF_FIELDS = """
-hidden_size              =  hidden_size
-num_attention_heads      =  num_attention_heads
-intermediate_size        =  intermediate_size
-num_hidden_layers        =  num_hidden_layers
-max_position_embeddings  =  max_position_embeddings
-layer_norm_eps           =  rms_norm_eps
-rope_theta               =  rope_theta
-partial_rotary_factor    =  partial_rotary_factor
-"""
+TURNED = "rope_theta = rope_theta\npartial_rotary_factor = partial_rotary_factor"
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +162,7 @@ FAMILY = Family(
     recipe=GptNeoxConfig,
     adds="as GPT-2; rotary positions in a part of each head, attention and feed-forward network side by side",
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, in_gguf, "gptneox", fields=GGUF_FIELDS),
+    in_gguf=InGguf(GGUF, in_gguf, "gptneox", fields=general(FIELDS) + TURNED),
     small={
         "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 10, "num_hidden_layers": 2,
         "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None, "rotary_pct": 0.5,

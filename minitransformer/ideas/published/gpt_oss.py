@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import RMSNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.clamped_experts import ClampedExperts
 from ..after.sink import Sink
@@ -45,9 +44,7 @@ class GptOssConfig(llama.LlamaConfig):
         return decoder(
             self,
             rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
             mix=lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
-            turn=self.turn,
             feed_forward=lambda i: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
         )
 
@@ -107,7 +104,7 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 # llama.cpp, convert_hf_to_gguf.py, GptOssModel: gates and inner maps of the experts, which alternate in a folder, are
 # two tensors, and each expert's maps are stored (out, in).
 GGUF = (
-    llama.GGUF.partition("blk.*.ffn_norm")[0].replace("TURNED", "=")
+    llama.GGUF.partition("blk.*.ffn_norm")[0]
     + """
 blk.*.attn_sinks.weight      =  layers.*.self_attn.sinks
 blk.*.post_attention_norm    =  layers.*.post_attention_layernorm

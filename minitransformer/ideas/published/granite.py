@@ -15,7 +15,6 @@ import numpy as np
 from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.factors import ScaledOutput, ScaledUpdate
-from ..after.gated import GatedFeedForward
 from . import llama
 from .decoder import decoder
 from .family import BODY, WORDS, Family, InGguf, Stored
@@ -36,10 +35,7 @@ class GraniteConfig(llama.LlamaConfig):
         return decoder(
             self,
             rng,
-            norm=self.norm,
             mix=lambda i: ScaledDotProduct(self.score_factor, self.attention_dropout),
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
             **self.factors(),
         )
 
@@ -103,5 +99,5 @@ FAMILY = Family(
     recipe=GraniteConfig,
     adds="as Llama; constant factors on token vectors, scores, updates and logits",
     small=SMALL,
-    in_gguf=InGguf(llama.GGUF.replace("TURNED", "halves"), in_gguf),
+    in_gguf=InGguf(llama.PAIRED_GGUF, in_gguf),
 )  # fmt: skip

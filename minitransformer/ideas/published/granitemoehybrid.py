@@ -16,10 +16,9 @@ from ...core.layers import Module, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
 from ..after.gated import GatedFeedForward
-from ..after.grouped import grouped
 from ..after.routing import SharedExperts
 from . import granite, llama, mamba2
-from .decoder import decoder_of
+from .decoder import decoder
 from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
 from .layer_kinds import full_layers, two_kinds
@@ -46,20 +45,8 @@ class GraniteHybridConfig(granite.GraniteConfig):
     n_experts: int = 8
     k: int = 2
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "full", tuple(self.full))  # a folder has a list
-
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Granite 4."""
-
-        def attention(i: int) -> Module:
-            if i not in self.full:
-                return mamba2.mixer(self, rng)
-            heads = self.n_heads, self.n_key_heads or 1, self.d_head
-            mix = ScaledDotProduct(self.score_factor, self.attention_dropout)
-            turn = self.turn(i) if self.turned else (None, None)
-            return grouped(self.d_model, *heads, self.bias, rng=rng, mix=mix, turn=turn)
 
         def feed_forward(i: int) -> Module:
             shared = GatedFeedForward(self.d_model, self.d_shared, self.activation, False, rng)
@@ -68,9 +55,15 @@ class GraniteHybridConfig(granite.GraniteConfig):
                 return shared
             return SharedExperts(shared, MixtureOfExperts(self.d_model, self.d_ff, *experts, rng=rng))
 
-        return decoder_of(
-            self, rng, norm=self.norm, attention=attention, feed_forward=feed_forward, **self.factors()
-        )  # fmt: skip
+        return decoder(
+            self,
+            rng,
+            mix=lambda i: ScaledDotProduct(self.score_factor, self.attention_dropout),
+            turn=lambda i: self.turn(i) if self.turned else (None, None),
+            other=lambda i: None if i in self.full else mamba2.mixer(self, rng),
+            feed_forward=feed_forward,
+            **self.factors(),
+        )
 
 
 FIELDS = """
@@ -116,15 +109,9 @@ def theirs(config: GraniteHybridConfig) -> dict[str, Any]:
 
 
 NAMES = (
-    mamba2.MIXER.replace("mixer", "mamba")
+    granite.NAMES
+    + mamba2.MIXER.replace("mixer", "mamba")
     + """
-embed_tokens                       =     tokens
-layers.*.input_layernorm           =     stack.layers.*.self_attention.norm
-layers.*.self_attn.q_proj          T     stack.layers.*.self_attention.sublayer.query
-layers.*.self_attn.k_proj          T     stack.layers.*.self_attention.sublayer.key
-layers.*.self_attn.v_proj          T     stack.layers.*.self_attention.sublayer.value
-layers.*.self_attn.o_proj          T     stack.layers.*.self_attention.sublayer.output
-layers.*.post_attention_layernorm  =     stack.layers.*.feed_forward.norm
 layers.*.shared_mlp.input_linear   T     stack.layers.*.feed_forward.sublayer.gate|inner
 layers.*.shared_mlp.output_linear  T     stack.layers.*.feed_forward.sublayer.output
 layers.*.shared_mlp.input_linear   T     stack.layers.*.feed_forward.sublayer.shared.gate|inner
@@ -142,31 +129,13 @@ layers.*.block_sparse_moe.experts.*.down_proj  |T  stack.layers.*.feed_forward.s
 layers.*.block_sparse_moe.router               |T  stack.layers.*.feed_forward.sublayer.routed.router
 layers.*.block_sparse_moe.experts.gate_up_proj |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.gate|inner
 layers.*.block_sparse_moe.experts.down_proj    |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.output
-norm                               =     stack.final_norm
-/lm_head                           =     output
-/lm_head                           =     output.tokens
-/lm_head                           ~     tokens
 """
 )
 
-GGUF = """
-token_embd               =         embed_tokens
-output_norm              =         norm
-output                   =         /lm_head
-blk.*.attn_norm          =         layers.*.input_layernorm
-blk.*.attn_q             halves    layers.*.self_attn.q_proj
-blk.*.attn_k             halves    layers.*.self_attn.k_proj
-blk.*.attn_v             =         layers.*.self_attn.v_proj
-blk.*.attn_output        =         layers.*.self_attn.o_proj
-blk.*.ssm_in             =         layers.*.mamba.in_proj
-blk.*.ssm_conv1d.weight  taps      layers.*.mamba.conv1d.weight
-blk.*.ssm_conv1d.bias    =         layers.*.mamba.conv1d.bias
-blk.*.ssm_a              flat+log  layers.*.mamba.A_log
-blk.*.ssm_dt.bias        =         layers.*.mamba.dt_bias
-blk.*.ssm_d              flat      layers.*.mamba.D
-blk.*.ssm_norm           flat      layers.*.mamba.norm
-blk.*.ssm_out            =         layers.*.mamba.out_proj
-blk.*.ffn_norm           =         layers.*.post_attention_layernorm
+GGUF = (
+    llama.PAIRED_GGUF
+    + mamba2.MIXER_IN_GGUF.replace("mixer", "mamba")
+    + """
 blk.*.ffn_gate           =         layers.*.shared_mlp.gate_proj
 blk.*.ffn_up             =         layers.*.shared_mlp.up_proj
 blk.*.ffn_down           =         layers.*.shared_mlp.output_linear
@@ -178,6 +147,7 @@ blk.*.ffn_gate_exps      =         layers.*.block_sparse_moe.experts.*.gate_proj
 blk.*.ffn_up_exps        =         layers.*.block_sparse_moe.experts.*.up_proj
 blk.*.ffn_down_exps      =         layers.*.block_sparse_moe.experts.*.down_proj
 """
+)
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:

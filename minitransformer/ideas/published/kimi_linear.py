@@ -35,8 +35,8 @@ class KimiLinearConfig(deepseek_v3.DeepseekV3Config):
     kernel: int = 4
 
     def __post_init__(self) -> None:
-        usual = tuple(range(4, self.n_layers, 4))
-        object.__setattr__(self, "full", usual if self.full is None else tuple(self.full))  # a folder has a list
+        super().__post_init__()
+        object.__setattr__(self, "full", tuple(range(4, self.n_layers, 4)) if self.full is None else self.full)
 
     def turn(self, interleaved: bool | None = None) -> Any:
         """Nothing turns."""
@@ -79,7 +79,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> KimiLinearConfig:
     memories: dict[str, Any] = fields.get("linear_attn_config") or {}
     inside = {name: memories[given] for given, name in _IN_ONE.items() if given in memories}
     fields = Fields({"rms_norm_eps": 1e-5, "model_max_length": 1 << 20, **fields.document, **inside}, fields.asked)
-    found = {**fields.read(_SIZES), **fields.read(FIELDS)}
+    found = {**fields.read(_SIZES, head), **fields.read(FIELDS)}
     n, counted = found["n_layers"], memories.get("full_attn_layers")
     full = full_layers(fields, n, _OTHER, range(4, n, 4) if counted is None else [i - 1 for i in counted])
     dense = fields.count("first_k_dense_replace", 1)
@@ -90,7 +90,6 @@ def ours(fields: Fields, head: str, stored: Stored) -> KimiLinearConfig:
     found |= deepseek.in_groups(
         groups.otherwise(n_group=groups.get("num_expert_group")), found["n_experts"], found["k"], 2
     )
-    found["tie_output"] |= head == BODY
     return KimiLinearConfig(**found, full=full, n_dense=n_dense, d_query=fields.size_or_none("q_lora_rank"))
 
 
@@ -140,17 +139,11 @@ def _experts() -> str:
     return found
 
 
-_NORMS = {
-    True: "layers.*.self_attn.kv_a_layernorm = stack.layers.*.self_attention.sublayer.norm\n",
-    False: "layers.*.self_attn.o_norm = stack.layers.*.self_attention.sublayer.norm\n",
-}
-_ATTENTION = "".join(line + "\n" for line in deepseek.ATTENTION.splitlines() if "kv_a_layernorm" not in line)
-
-
 def names(config: KimiLinearConfig) -> str:
-    """The table of names. The norm inside a sub-layer has another one in layers that attend."""
-    norms = [_NORMS[i in (config.full or ())].replace("*", str(i)) for i in range(config.n_layers)]
-    return llama.NAMES + _ATTENTION + MEMORIES + _experts() + "".join(norms)
+    """The table of names. The norm inside a sub-layer has another one in layers that do not attend."""
+    norm = "layers.*.self_attn.o_norm = stack.layers.*.self_attention.sublayer.norm\n"
+    norms = [norm.replace("*", str(i)) for i in range(config.n_layers) if i not in (config.full or ())]
+    return llama.NAMES + deepseek.ATTENTION + MEMORIES + _experts() + "".join(norms)
 
 
 # llama.cpp, convert_hf_to_gguf.py, KimiLinearModel.

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import Module, RMSNorm, ScaledDotProduct
+from ...core.layers import Module
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.gated_convolution import GatedConvolution
-from ..after.grouped import grouped
 from ..after.qk_norm import qk_norm
 from . import llama
-from .decoder import decoder_of
+from .decoder import decoder
 from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields
 from .layer_kinds import FULL, full_layers, two_kinds
@@ -37,23 +36,19 @@ class Lfm2Config(llama.LlamaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "full", tuple(range(self.n_layers) if self.full is None else self.full))
+        object.__setattr__(self, "full", tuple(range(self.n_layers)) if self.full is None else self.full)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of LFM2."""
 
-        def attention(i: int) -> Module:
-            if i not in (self.full or ()):
-                return GatedConvolution(self.d_model, self.kernel, self.conv_bias, rng)
-            turn = qk_norm(self.d_head or 1, self.norm_eps, then=self.turn(i))
-            heads = self.n_heads, self.n_key_heads or 1, self.d_head
-            return grouped(self.d_model, *heads, False, rng=rng, mix=ScaledDotProduct(), turn=turn)
+        def convolution(i: int) -> Module | None:
+            return None if i in (self.full or ()) else GatedConvolution(self.d_model, self.kernel, self.conv_bias, rng)
 
-        return decoder_of(
+        return decoder(
             self,
             rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            attention=attention,
+            turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=self.turn(i)),
+            other=convolution,
             feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, bias=False, rng=rng),
         )
 
@@ -86,12 +81,10 @@ def theirs(config: Lfm2Config) -> dict[str, Any]:
     }
 
 
-NAMES = """
-embed_tokens                   =     tokens
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.operator_norm         =     stack.layers.*.self_attention.norm
-layers.*.self_attn.q_proj      T     stack.layers.*.self_attention.sublayer.query
-layers.*.self_attn.k_proj      T     stack.layers.*.self_attention.sublayer.key
-layers.*.self_attn.v_proj      T     stack.layers.*.self_attention.sublayer.value
 layers.*.self_attn.out_proj    T     stack.layers.*.self_attention.sublayer.output
 layers.*.self_attn.q_layernorm =     stack.layers.*.self_attention.sublayer.turn_query.norm
 layers.*.self_attn.k_layernorm =     stack.layers.*.self_attention.sublayer.turn_key.norm
@@ -104,18 +97,14 @@ layers.*.feed_forward.w1       T     stack.layers.*.feed_forward.sublayer.gate
 layers.*.feed_forward.w3       T     stack.layers.*.feed_forward.sublayer.inner
 layers.*.feed_forward.w2       T     stack.layers.*.feed_forward.sublayer.output
 embedding_norm                 =     stack.final_norm
-/lm_head                       =     output
-/lm_head                       ~     tokens
 """
+)
 
-GGUF = """
-token_embd               =     embed_tokens
+GGUF = (
+    llama.GGUF
+    + """
 token_embd_norm          =     embedding_norm
-output                   =     /lm_head
 blk.*.attn_norm          =     layers.*.operator_norm
-blk.*.attn_q             =     layers.*.self_attn.q_proj
-blk.*.attn_k             =     layers.*.self_attn.k_proj
-blk.*.attn_v             =     layers.*.self_attn.v_proj
 blk.*.attn_output        =     layers.*.self_attn.out_proj
 blk.*.attn_q_norm        =     layers.*.self_attn.q_layernorm
 blk.*.attn_k_norm        =     layers.*.self_attn.k_layernorm
@@ -127,6 +116,7 @@ blk.*.ffn_gate           =     layers.*.feed_forward.w1
 blk.*.ffn_up             =     layers.*.feed_forward.w3
 blk.*.ffn_down           =     layers.*.feed_forward.w2
 """
+)
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,20 +7,20 @@ the names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core.layers import RMSNorm, ScaledDotProduct
+from ...core.layers import ScaledDotProduct
 from ...core.models.language_model import LanguageModel, LanguageModelParts
-from ..after.gated import GatedFeedForward
 from ..after.scaled_angles import scaled_turn
 from ..after.scaled_angles.angles import follow_length
 from . import angles
 from .decoder import DecoderSizes, decoder, within
-from .family import BODY, READERS, WRITERS, Family, InGguf, Stored, classes
+from .family import READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS
 from .rereading import RereadingLanguageModel
@@ -51,6 +51,7 @@ class LlamaConfig(DecoderSizes):
     window: int | None = None  # how many tokens attention sees, including the current one
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         meant = {"n_key_heads": self.n_heads, "d_head": self.d_model // max(1, self.n_heads), "qkv_bias": self.bias}
         for name, value in meant.items():
             if getattr(self, name) is None:
@@ -64,22 +65,18 @@ class LlamaConfig(DecoderSizes):
         """What turns queries and keys in layer i."""
         return scaled_turn(self.rotary_base, self.scaled_angles, self.d_rotary)
 
+    def mix(self, i: int) -> Any:
+        """How layer i mixes queries, keys and values."""
+        return within(self.window, ScaledDotProduct(dropout=self.attention_dropout))
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Llama."""
-        return decoder(
-            self,
-            rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.bias, rng),
-        )
+        return decoder(self, rng)
 
 
 def sizes(fields: Fields, head: str, partial: bool = False) -> dict[str, Any]:
     """What the config.json of every family like Llama has, under our names. partial: see `angles.read`."""
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
     return {**found, "d_head": width, **angles.read(fields, width, partial)}
 
@@ -174,14 +171,14 @@ def qwen2_theirs(config: LlamaConfig) -> dict[str, Any]:
     }
 
 
-# llama.cpp, gguf-py/gguf/constants.py. TURNED: the mark of queries and keys.
+# llama.cpp, gguf-py/gguf/constants.py.
 GGUF = """
 token_embd         =  embed_tokens
 output_norm        =  norm
 output             =  /lm_head
 blk.*.attn_norm    =  layers.*.input_layernorm
-blk.*.attn_q  TURNED  layers.*.self_attn.q_proj
-blk.*.attn_k  TURNED  layers.*.self_attn.k_proj
+blk.*.attn_q       =  layers.*.self_attn.q_proj
+blk.*.attn_k       =  layers.*.self_attn.k_proj
 blk.*.attn_v       =  layers.*.self_attn.v_proj
 blk.*.attn_output  =  layers.*.self_attn.o_proj
 blk.*.ffn_norm     =  layers.*.post_attention_layernorm
@@ -189,6 +186,7 @@ blk.*.ffn_gate     =  layers.*.mlp.gate_proj
 blk.*.ffn_up       =  layers.*.mlp.up_proj
 blk.*.ffn_down     =  layers.*.mlp.down_proj
 """
+PAIRED_GGUF = re.sub("(attn_[qk] +)=", r"\1halves", GGUF)
 
 
 def biases_in_gguf(fields: Fields, stored: Stored, config: Any) -> dict[str, Any]:
@@ -230,7 +228,7 @@ FAMILIES = (
         small=SMALL,
         prefixes={ANSWERS: "transformer"},
         ignored=IGNORED,
-        in_gguf=InGguf(GGUF.replace("TURNED", "halves"), biases_in_gguf),
+        in_gguf=InGguf(PAIRED_GGUF, biases_in_gguf),
     ),
     Family(
         "mistral", "model", classes("Mistral", WRITERS | READERS), mistral_ours, mistral_theirs, NAMES,
@@ -259,6 +257,6 @@ FAMILIES = (
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
         prefixes={ANSWERS: "transformer"},
-        in_gguf=InGguf(GGUF.replace("TURNED", "=")),
+        in_gguf=InGguf(GGUF),
     ),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.mamba2 import Mamba2
 from .decoder import decoder_of
 from .family import BODY, WORDS, Family, InGguf, Stored
-from .fields import Fields, written
+from .fields import Fields, general, written
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ def head_width(fields: Fields, name: str, found: dict[str, Any]) -> None:
 def ours(fields: Fields, head: str, stored: Stored) -> Mamba2Config:
     """The config of Mamba-2's config.json."""
     check_steps(fields)
-    found = fields.read(FIELDS)
+    found = fields.read(FIELDS, head)
     head_width(fields.otherwise(head_dim=64), "head_dim", found)
-    return Mamba2Config(**found | {"tie_output": found["tie_output"] or head == BODY})
+    return Mamba2Config(**found)
 
 
 def theirs(config: Mamba2Config) -> dict[str, Any]:
@@ -130,11 +130,7 @@ norm_f         =   stack.final_norm
 """
 )
 # llama.cpp, convert_hf_to_gguf.py, Mamba2Model.
-GGUF = """
-token_embd               =         embeddings
-output_norm              =         norm_f
-output                   =         /lm_head
-blk.*.attn_norm          =         layers.*.norm
+MIXER_IN_GGUF = """
 blk.*.ssm_in             =         layers.*.mixer.in_proj
 blk.*.ssm_conv1d.weight  taps      layers.*.mixer.conv1d.weight
 blk.*.ssm_conv1d.bias    =         layers.*.mixer.conv1d.bias
@@ -144,12 +140,15 @@ blk.*.ssm_dt.bias        =         layers.*.mixer.dt_bias
 blk.*.ssm_norm           flat      layers.*.mixer.norm
 blk.*.ssm_out            =         layers.*.mixer.out_proj
 """
-GGUF_FIELDS = """
-hidden_size              =  hidden_size
-num_hidden_layers        =  num_hidden_layers
-max_position_embeddings  =  max_position_embeddings
-layer_norm_epsilon       =  rms_norm_eps
+GGUF = (
+    MIXER_IN_GGUF
+    + """
+token_embd               =         embeddings
+output_norm              =         norm_f
+output                   =         /lm_head
+blk.*.attn_norm          =         layers.*.norm
 """
+)
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,6 +174,6 @@ FAMILY = Family(
         "n_groups": 2, "conv_kernel": 3, "layer_norm_epsilon": 1e-2, "max_position_embeddings": 32,
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
     },
-    in_gguf=InGguf(GGUF, in_gguf, fields=GGUF_FIELDS),
+    in_gguf=InGguf(GGUF, in_gguf, fields=general(FIELDS)),
     ignored="chunk_size residual_in_fp32 rescale_prenorm_residual time_step_*",
 )  # fmt: skip

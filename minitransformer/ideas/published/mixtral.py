@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
 from . import llama
-from .decoder import decoder, within
+from .decoder import decoder
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 
@@ -33,14 +32,7 @@ class MixtralConfig(llama.LlamaConfig):
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Mixtral."""
         experts = self.n_experts, self.k, self.activation
-        return decoder(
-            self,
-            rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=self.turn,
-            feed_forward=lambda i: MixtureOfExperts(self.d_model, self.d_ff, *experts, rng=rng),
-        )
+        return decoder(self, rng, feed_forward=lambda i: MixtureOfExperts(self.d_model, self.d_ff, *experts, rng=rng))
 
 
 FIELDS = """
@@ -75,7 +67,7 @@ layers.*.mlp.experts.down_proj        |T  stack.layers.*.feed_forward.sublayer.e
 )
 
 GGUF = (
-    llama.GGUF.replace("TURNED", "halves")
+    llama.PAIRED_GGUF
     + """
 blk.*.ffn_gate_inp   =  layers.*.block_sparse_moe.gate
 blk.*.ffn_gate_exps  =  layers.*.block_sparse_moe.experts.*.w1

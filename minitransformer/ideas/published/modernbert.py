@@ -30,7 +30,7 @@ from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from . import angles
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .fields import Fields, general, written
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
 from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
@@ -176,15 +176,6 @@ blk.*.ffn_norm     =  layers.*.mlp_norm
 blk.*.ffn_up       =  layers.*.mlp.Wi
 blk.*.ffn_down     =  layers.*.mlp.Wo
 """
-GGUF_FIELDS = """
-hidden_size              =  hidden_size
-num_attention_heads      =  num_attention_heads
-intermediate_size        =  intermediate_size
-num_hidden_layers        =  num_hidden_layers
-max_position_embeddings  =  max_position_embeddings
-norm_eps                 =  rms_norm_eps
-global_rope_theta        =  rope_theta
-"""
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +200,7 @@ FAMILY = Family(
         "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
     },
     heads={ANSWERS: "classifier"},
-    in_gguf=InGguf(GGUF, in_gguf, "modern-bert", fields=GGUF_FIELDS),
+    in_gguf=InGguf(GGUF, in_gguf, "modern-bert", fields=general(FIELDS) + "global_rope_theta = rope_theta"),
     ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
     "classifier_activation decoder_bias",
 )  # fmt: skip

@@ -16,7 +16,8 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
 A name with / before it lies outside the body: in a model with a head, the prefix of the body does not precede it.
 query|key|value on our side means that one of their tensors holds the three side by side. Where our name has one * more
 than theirs, their tensor, a bare one, holds all of ours along a new first axis, as in `experts.*`. A line is skipped if
-the model does not have the name on our side, so one table serves models with and without biases, gates or a pooler.
+the model does not have the name on our side, so one table serves models with and without biases, gates or a pooler. A
+later line replaces an earlier one for the same parameter, so a family's table can be another's with a few more lines.
 """
 
 from __future__ import annotations
@@ -153,12 +154,10 @@ def lines(table: str, prefix: str = "") -> Iterator[tuple[str, str, str]]:
 
 def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, str]]) -> Layout:
     """Find the place of every parameter. Raises ValueError for a parameter without a line in the tables."""
-    places: dict[str, Place | Stack] = {}
     again: dict[str, Place] = {}
     unread: list[str] = []
     unused: list[Place] = []
     others: list[Place | Stack] = []
-    known: set[str] = set()
     of_parameter: dict[str, Any] = {}
     for theirs, mark, ours in rows:
         if mark in "-+":
@@ -170,13 +169,12 @@ def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, s
             elif isinstance(place, Place) and mark == "+":
                 unused.append(place)
             elif mark != "~":
-                places[place.theirs] = place
-                known |= {name for name, _ in place.ours}
                 of_parameter |= {name: place for name, _ in place.ours}
             elif first in of_parameter:
                 again[place.theirs] = of_parameter[first]
-    if missing := [name for name in parameters if name not in known]:
+    if missing := [name for name in parameters if name not in of_parameter]:
         raise ValueError(f"this family has no place for {', '.join(missing[:3])}")
+    places: dict[str, Place | Stack] = {place.theirs: place for place in of_parameter.values()}
     again = {name: place for name, place in again.items() if name not in places}
     return Layout(list(places.values()), again, unread, unused, others)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array, Pullback, array_module
-from ...core.layers import FeedForward, ScaledDotProduct
+from ...core.layers import FeedForward
 from ...core.models.language_model import LanguageModelParts
 from ..after.plain_norm import PlainRMSNorm
 from ..after.qk_norm import qk_norm
@@ -53,7 +53,6 @@ class NanochatConfig(llama.LlamaConfig):
             self,
             rng,
             norm=lambda: PlainRMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
             turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=PlainRMSNorm),
             feed_forward=lambda i: FeedForward(self.d_model, self.d_ff, squared_relu, False, rng),
             embedding_norm=PlainRMSNorm(self.d_model, self.norm_eps),
@@ -78,18 +77,14 @@ def theirs(config: NanochatConfig) -> dict[str, Any]:
     return {**llama.written_sizes(config), **own}
 
 
-NAMES = """
-embed_tokens                           =  tokens
-layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query
-layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key
-layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
-layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.output
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.mlp.fc1                       T  stack.layers.*.feed_forward.sublayer.inner
 layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.output
-/lm_head                               =  output
 /lm_head                               =  output.tokens
-/lm_head                               ~  tokens
 """
+)
 
 
 FAMILY = Family(

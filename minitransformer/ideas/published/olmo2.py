@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import RMSNorm, ScaledDotProduct
+from ...core.layers import RMSNorm
 from ...core.models.language_model import LanguageModelParts
-from ..after.gated import GatedFeedForward
 from ..after.sandwich import Normed, NormedUpdate
-from . import llama
-from .decoder import decoder, within
+from . import llama, qwen3
+from .decoder import decoder
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 
@@ -37,9 +36,7 @@ class Olmo2Config(llama.LlamaConfig):
             self,
             rng,
             norm=norm,
-            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
+            ff_bias=False,
             residual=lambda sublayer: NormedUpdate(sublayer, norm(), self.dropout),
             around_maps=lambda part: Normed(part, norm(part.d_out)),
         )
@@ -57,40 +54,25 @@ def theirs(config: Olmo2Config) -> dict[str, Any]:
     return {**llama.written_sizes(config), "attention_bias": config.bias}
 
 
-NAMES = """
-embed_tokens                           =  tokens
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query.sublayer
 layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key.sublayer
-layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
-layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.output
 layers.*.self_attn.q_norm              =  stack.layers.*.self_attention.sublayer.query.norm
 layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer.key.norm
 layers.*.post_attention_layernorm      =  stack.layers.*.self_attention.norm
-layers.*.mlp.gate_proj                 T  stack.layers.*.feed_forward.sublayer.gate
-layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.inner
-layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.output
 layers.*.post_feedforward_layernorm    =  stack.layers.*.feed_forward.norm
-norm                                   =  stack.final_norm
-/lm_head                               =  output
-/lm_head                               ~  tokens
 """
+)
 
-GGUF = """
-token_embd                 =  embed_tokens
-output_norm                =  norm
-output                     =  /lm_head
-blk.*.attn_q               =  layers.*.self_attn.q_proj
-blk.*.attn_k               =  layers.*.self_attn.k_proj
-blk.*.attn_v               =  layers.*.self_attn.v_proj
-blk.*.attn_output          =  layers.*.self_attn.o_proj
-blk.*.attn_q_norm          =  layers.*.self_attn.q_norm
-blk.*.attn_k_norm          =  layers.*.self_attn.k_norm
+GGUF = (
+    qwen3.GGUF
+    + """
 blk.*.post_attention_norm  =  layers.*.post_attention_layernorm
-blk.*.ffn_gate             =  layers.*.mlp.gate_proj
-blk.*.ffn_up               =  layers.*.mlp.up_proj
-blk.*.ffn_down             =  layers.*.mlp.down_proj
 blk.*.post_ffw_norm        =  layers.*.post_feedforward_layernorm
 """
+)
 
 
 FAMILY = Family(
@@ -98,5 +80,5 @@ FAMILY = Family(
     recipe=Olmo2Config,
     adds="as Llama; norms after each sub-layer, and of the queries and keys of all heads together",
     small=llama.SMALL,
-    in_gguf=InGguf(GGUF, lambda fields, stored, config: {}),
+    in_gguf=InGguf(GGUF),
 )  # fmt: skip

@@ -9,28 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...core.layers import RMSNorm, ScaledDotProduct
-from ...core.models.language_model import LanguageModelParts
-from ..after.gated import GatedFeedForward
+from ...core.layers import ScaledDotProduct
 from ..after.rotary import rotary_turn
-from ..after.sandwich import Normed, NormedUpdate
 from . import llama, olmo2
-from .decoder import decoder, within
+from .decoder import within
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import FULL, SLIDING, base_of, full_every, of_kind, written_kinds
 
 
 @dataclass(frozen=True)
-class Olmo3Config(llama.LlamaConfig):
+class Olmo3Config(olmo2.Olmo2Config):
     """Sizes of an OLMo 3: those of a Llama. bias: whether attention's four maps have one.
 
     window: of all layers but every full_every-th; local_base: of the angles there.
     """
 
-    norm_eps: float = 1e-5
     rotary_base: float = 5e5
     local_base: float = 5e5
     window: int = 4096
@@ -44,26 +38,10 @@ class Olmo3Config(llama.LlamaConfig):
         """What turns queries and keys in layer i: angles that are scaled in full layers alone."""
         return super().turn(i) if self.is_full(i) else rotary_turn(self.local_base)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The parts of OLMo 3."""
-
-        def norm(width: int = self.d_model) -> RMSNorm:
-            return RMSNorm(width, self.norm_eps)
-
-        def mix(i: int) -> Any:
-            plain = ScaledDotProduct(dropout=self.attention_dropout)
-            return plain if self.is_full(i) else within(self.window, plain)
-
-        return decoder(
-            self,
-            rng,
-            norm=norm,
-            mix=mix,
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
-            residual=lambda sublayer: NormedUpdate(sublayer, norm(), self.dropout),
-            around_maps=lambda part: Normed(part, norm(part.d_out)),
-        )
+    def mix(self, i: int) -> Any:
+        """How layer i mixes queries, keys and values: within a window, unless it is full."""
+        plain = ScaledDotProduct(dropout=self.attention_dropout)
+        return plain if self.is_full(i) else within(self.window, plain)
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> Olmo3Config:

@@ -112,18 +112,12 @@ layers.*.post_attention_layernorm      |=    stack.layers.*.feed_forward.norm
 _ATTEND = """
 layers.*.feedforward_layer_norm        |=    stack.layers.*.self_attention.norm
 """
-_PLAIN = ""
-for _line in olmo2.NAMES.splitlines(keepends=True):
-    if ".self_attn." in _line or ".post_" in _line:
-        _ATTEND += _line
-    else:
-        _PLAIN += _line
 
 
 def names(config: OlmoHybridConfig) -> str:
     """The table of names. Each layer has those of its kind."""
     kinds = [_ATTEND if i in (config.full or ()) else _REMEMBER for i in range(config.n_layers)]
-    return _PLAIN + "".join(kind.replace("*", str(i)) for i, kind in enumerate(kinds))
+    return olmo2.NAMES + "".join(kind.replace("*", str(i)) for i, kind in enumerate(kinds))
 
 
 SMALL = {name: value for name, value in qwen3_5.SMALL.items() if name not in ("rope_parameters", "head_dim")} | {

@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import RMSNorm, ScaledDotProduct
+from ...core.layers import RMSNorm
 from ...core.models.language_model import LanguageModelParts
-from ..after.experts import MixtureOfExperts, TopK
-from ..after.routing import SoftmaxRouting
 from ..after.sandwich import Normed
 from . import llama, qwen3
-from .decoder import decoder, within
+from .decoder import decoder
 from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
-from .qwen3_moe import ROUTED, ROUTED_IN_GGUF
+from .qwen3_moe import ROUTED, ROUTED_IN_GGUF, experts
 
 
 @dataclass(frozen=True)
@@ -38,16 +36,10 @@ class OlmoeConfig(llama.LlamaConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of OLMoE."""
-        route = TopK(self.k) if self.gates_sum_to_one else SoftmaxRouting(self.k)
         return decoder(
             self,
             rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=self.turn,
-            feed_forward=lambda i: MixtureOfExperts(
-                self.d_model, self.d_ff, self.n_experts, activation=self.activation, rng=rng, route=route
-            ),
+            feed_forward=lambda i: experts(self, self.d_ff, rng),
             around_maps=lambda part: Normed(part, RMSNorm(part.d_out, self.norm_eps)),
         )
 

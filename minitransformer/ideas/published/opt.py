@@ -6,6 +6,7 @@ sub-layer, and a table of tokens narrower than its layers.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 from ...core.layers import Embedding, InputEmbedding
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.narrow_table import ProjectedEmbedding, ThenProjected
-from .family import BODY, WRITERS, Family, Stored, classes
+from .bart import SIDE
+from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, written
 from .heads import ANSWERS
 from .position_tables import OffsetPositions
@@ -58,8 +60,7 @@ tie_word_embeddings        flag        tie_output           true
 def ours(fields: Fields, head: str, stored: Stored) -> OptConfig:
     """The config of OPT's config.json."""
     fields.only(layer_norm_elementwise_affine=True, _remove_final_layer_norm=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     order = "pre" if fields.flag("do_layer_norm_before", True) else "post"
     width = fields.size("word_embed_proj_dim", found["d_model"])
     return OptConfig(**found, norm_order=order, width=None if width == found["d_model"] else width)
@@ -75,24 +76,19 @@ def theirs(config: OptConfig) -> dict[str, Any]:
     }
 
 
-NAMES = """
+NAMES = (
+    re.sub("^SIDE", "decoder", SIDE, flags=re.MULTILINE).replace("SIDE", "stack")
+    + """
 decoder.embed_tokens                           =  tokens
 decoder.project_in                             T  tokens.projection
 decoder.embed_positions                        =  embed.positions
-decoder.layers.*.self_attn_layer_norm          =  stack.layers.*.self_attention.norm
-decoder.layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query
-decoder.layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key
-decoder.layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
-decoder.layers.*.self_attn.out_proj            T  stack.layers.*.self_attention.sublayer.output
-decoder.layers.*.final_layer_norm              =  stack.layers.*.feed_forward.norm
-decoder.layers.*.fc1                           T  stack.layers.*.feed_forward.sublayer.inner
-decoder.layers.*.fc2                           T  stack.layers.*.feed_forward.sublayer.output
 decoder.final_layer_norm                       =  stack.final_norm
 decoder.final_layer_norm                       =  stack.final_norm.norm
 decoder.project_out                            T  stack.final_norm.projection
 /lm_head                                       =  output
 /lm_head                                       ~  tokens
 """
+)
 
 
 FAMILY = Family(

@@ -10,24 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import (
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    InputEmbedding,
-    LayerNorm,
-    Residual,
-    ScaledDotProduct,
-)
+from ...core.layers import FeedForward, Module, Residual
 from ...core.models.language_model import LanguageModelParts
 from ..after.grouped import grouped
 from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
-from . import angles, gpt_neox
+from . import angles, gpt_neox, llama
 from .bart import BiasedOutput
+from .decoder import decoder_of
 from .family import BODY, WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .fields import Fields, general, written
 from .heads import TOKENS
 
 
@@ -46,19 +38,23 @@ class PhiConfig(gpt_neox.GptNeoxConfig):
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Phi."""
         d, turn = self.d_model, scaled_turn(self.rotary_base, None, self.d_rotary)
+        norms = [self.norm() for _ in range(self.n_layers)]  # one for both sub-layers
 
-        def layer() -> EncoderLayer:
-            mix, norm = ScaledDotProduct(dropout=self.attention_dropout), LayerNorm(d, self.norm_eps)
-            attention = grouped(d, self.n_heads, self.n_key_heads or 1, rng=rng, mix=mix, turn=turn)
-            sublayers = attention, FeedForward(d, self.d_ff, self.activation, rng=rng)
-            return ParallelLayer.of(*(Residual(f, norm, "pre", self.dropout) for f in sublayers))
+        def attention(i: int) -> Residual:
+            heads = self.n_heads, self.n_key_heads or 1
+            return normed(i, grouped(d, *heads, rng=rng, mix=self.mix(), turn=turn))
 
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-        table = tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng)
-        return LanguageModelParts(
-            embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of([layer() for _ in range(self.n_layers)], LayerNorm(d, self.norm_eps), self.recompute),
-            output=BiasedOutput(table, self.vocabulary) if self.logit_bias else table,
+        def normed(i: int, part: Module) -> Residual:
+            return Residual(part, norms[i], "pre", self.dropout)
+
+        return decoder_of(
+            self,
+            rng,
+            norm=self.norm,
+            attention=attention,
+            feed_forward=lambda i: normed(i, FeedForward(d, self.d_ff, self.activation, rng=rng)),
+            layer=ParallelLayer,
+            output=lambda table: BiasedOutput(table, self.vocabulary) if self.logit_bias else table,
         )
 
 
@@ -81,8 +77,7 @@ tie_word_embeddings        flag        tie_output           false
 def ours(fields: Fields, head: str, stored: Stored) -> PhiConfig:
     """The config of Phi's config.json."""
     fields.only(qk_layernorm=False)
-    found = fields.read(FIELDS)
-    found["tie_output"] |= head == BODY
+    found = fields.read(FIELDS, head)
     width = found["d_model"] // max(1, found["n_heads"])
     turns = gpt_neox.unscaled(fields.otherwise(partial_rotary_factor=0.5), width)
     return PhiConfig(**found, **turns, logit_bias=head != BODY)
@@ -93,43 +88,35 @@ def theirs(config: PhiConfig) -> dict[str, Any]:
     return {**written(config, FIELDS), "partial_rotary_factor": 1.0, **angles.written(config)}
 
 
-NAMES = """
-embed_tokens                           =  tokens
-layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
-layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query
-layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key
-layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.self_attn.dense               T  stack.layers.*.self_attention.sublayer.output
 layers.*.mlp.fc1                       T  stack.layers.*.feed_forward.sublayer.inner
 layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.output
 final_layernorm                        =  stack.final_norm
-/lm_head                               =  output
 /lm_head                               =  output.tokens
-/lm_head                               ~  tokens
 /lm_head.bias                          =  output.logit_bias
 """
+)
 
 
-GGUF = """
-token_embd         =  embed_tokens
+GGUF = (
+    llama.GGUF
+    + """
 output_norm        =  final_layernorm
-output             =  /lm_head
-blk.*.attn_norm    =  layers.*.input_layernorm
-blk.*.attn_q       =  layers.*.self_attn.q_proj
-blk.*.attn_k       =  layers.*.self_attn.k_proj
-blk.*.attn_v       =  layers.*.self_attn.v_proj
 blk.*.attn_output  =  layers.*.self_attn.dense
 blk.*.ffn_up       =  layers.*.mlp.fc1
 blk.*.ffn_down     =  layers.*.mlp.fc2
 """
-_KEY_HEADS = "num_key_value_heads = num_key_value_heads"
+)
 
 
 FAMILY = Family(
     "phi", "model", classes("Phi", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
     recipe=PhiConfig,
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
-    in_gguf=InGguf(GGUF, architecture="phi2", fields=gpt_neox.GGUF_FIELDS + _KEY_HEADS),
+    in_gguf=InGguf(GGUF, architecture="phi2", fields=general(FIELDS) + gpt_neox.TURNED),
     small={
         "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2,
         "intermediate_size": 10, "num_hidden_layers": 2, "max_position_embeddings": 32,

@@ -38,30 +38,21 @@ def theirs(config: Phi3Config) -> dict[str, Any]:
     return {**sizes, "original_max_position_embeddings": trained}  # theirs counts more than the one inside
 
 
-NAMES = """
-embed_tokens                           =  tokens
-layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.self_attn.qkv_proj            T  stack.layers.*.self_attention.sublayer.query|key|value
-layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.output
-layers.*.post_attention_layernorm      =  stack.layers.*.feed_forward.norm
 layers.*.mlp.gate_up_proj              T  stack.layers.*.feed_forward.sublayer.gate|inner
-layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.output
-norm                                   =  stack.final_norm
-/lm_head                               =  output
-/lm_head                               ~  tokens
 """
+)
 
-GGUF = """
-token_embd         =  embed_tokens
-output_norm        =  norm
-output             =  /lm_head
-blk.*.attn_norm    =  layers.*.input_layernorm
+GGUF = (
+    llama.GGUF
+    + """
 blk.*.attn_qkv     =  layers.*.self_attn.qkv_proj
-blk.*.attn_output  =  layers.*.self_attn.o_proj
-blk.*.ffn_norm     =  layers.*.post_attention_layernorm
 blk.*.ffn_up       =  layers.*.mlp.gate_up_proj
-blk.*.ffn_down     =  layers.*.mlp.down_proj
 """
+)
 
 
 def window_in_gguf(fields: Fields, stored: Stored, config: Any) -> dict[str, Any]:

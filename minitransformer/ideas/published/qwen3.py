@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
-from ..after.gated import GatedFeedForward
 from ..after.qk_norm import qk_norm
 from . import llama
-from .decoder import decoder, within
+from .decoder import decoder
 from .family import READERS, WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields
 from .heads import ANSWERS
@@ -25,16 +23,13 @@ from .heads import ANSWERS
 class Qwen3Config(llama.LlamaConfig):
     """Sizes of a Qwen3: those of a Llama. bias: whether attention's four maps have one."""
 
+    def turn(self, i: int = 0) -> Any:
+        """What turns queries and keys in layer i, after a norm."""
+        return qk_norm(self.d_head or 1, self.norm_eps, then=super().turn(i))
+
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Qwen3."""
-        return decoder(
-            self,
-            rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=self.turn(i)),
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng),
-        )
+        return decoder(self, rng, ff_bias=False)
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> Qwen3Config:
@@ -57,7 +52,7 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 )
 
 GGUF = (
-    llama.GGUF.replace("TURNED", "=")
+    llama.GGUF
     + """
 blk.*.attn_q_norm  =  layers.*.self_attn.q_norm
 blk.*.attn_k_norm  =  layers.*.self_attn.k_norm

@@ -19,7 +19,7 @@ from ..after.gated_delta_net import GatedDeltaNet
 from ..after.output_gate import gated_attention
 from ..after.qk_norm import qk_norm
 from ..after.sandwich import OffsetRMSNorm
-from . import llama
+from . import gemma, llama
 from .decoder import decoder_of
 from .family import BODY, WORDS, Change, Family, InGguf, Stored, Whole
 from .fields import Fields, written
@@ -44,7 +44,7 @@ class Qwen35Config(llama.LlamaConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         fourth = tuple(range(3, self.n_layers, 4))
-        object.__setattr__(self, "full", fourth if self.full is None else tuple(self.full))  # a folder has a list
+        object.__setattr__(self, "full", fourth if self.full is None else self.full)
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Qwen3.5."""
@@ -111,9 +111,9 @@ def theirs(config: Qwen35Config) -> dict[str, Any]:
     return {**llama.written_sizes(config), **written(config, FIELDS), "layer_types": kinds}
 
 
-NAMES = """
-embed_tokens                           =     tokens
-layers.*.input_layernorm               =     stack.layers.*.self_attention.norm
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.self_attn.q_proj              T     stack.layers.*.self_attention.sublayer.sublayer.query.whole
 layers.*.self_attn.k_proj              T     stack.layers.*.self_attention.sublayer.sublayer.key
 layers.*.self_attn.v_proj              T     stack.layers.*.self_attention.sublayer.sublayer.value
@@ -129,24 +129,12 @@ layers.*.linear_attn.A_log             =     stack.layers.*.self_attention.subla
 layers.*.linear_attn.dt_bias           =     stack.layers.*.self_attention.sublayer.shift
 layers.*.linear_attn.norm              =     stack.layers.*.self_attention.sublayer.norm
 layers.*.linear_attn.out_proj          T     stack.layers.*.self_attention.sublayer.output
-layers.*.post_attention_layernorm      =     stack.layers.*.feed_forward.norm
-layers.*.mlp.gate_proj                 T     stack.layers.*.feed_forward.sublayer.gate
-layers.*.mlp.up_proj                   T     stack.layers.*.feed_forward.sublayer.inner
-layers.*.mlp.down_proj                 T     stack.layers.*.feed_forward.sublayer.output
-norm                                   =     stack.final_norm
-/lm_head                               =     output
-/lm_head                               ~     tokens
 """
+)
 
-OF_BOTH_IN_GGUF = """
-token_embd                 =      embed_tokens
-output_norm                plus1  norm
-output                     =      /lm_head
-blk.*.attn_norm            plus1  layers.*.input_layernorm
-blk.*.attn_q               =      layers.*.self_attn.q_proj
-blk.*.attn_k               =      layers.*.self_attn.k_proj
-blk.*.attn_v               =      layers.*.self_attn.v_proj
-blk.*.attn_output          =      layers.*.self_attn.o_proj
+OF_BOTH_IN_GGUF = (
+    gemma.GGUF
+    + """
 blk.*.attn_q_norm          plus1  layers.*.self_attn.q_norm
 blk.*.attn_k_norm          plus1  layers.*.self_attn.k_norm
 blk.*.attn_qkv             tiled  layers.*.linear_attn.in_proj_qkv
@@ -157,10 +145,8 @@ blk.*.ssm_dt.bias          tiled  layers.*.linear_attn.dt_bias
 blk.*.ssm_norm             =      layers.*.linear_attn.norm
 blk.*.ssm_out              columns layers.*.linear_attn.out_proj
 blk.*.post_attention_norm  plus1  layers.*.post_attention_layernorm
-blk.*.ffn_gate             =      layers.*.mlp.gate_proj
-blk.*.ffn_up               =      layers.*.mlp.up_proj
-blk.*.ffn_down             =      layers.*.mlp.down_proj
 """
+)
 GGUF = (
     OF_BOTH_IN_GGUF
     + """

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import Module, RMSNorm, ScaledDotProduct
+from ...core.layers import Module
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts, TopK
 from ..after.gated import GatedFeedForward
-from ..after.qk_norm import qk_norm
 from ..after.routing import SoftmaxRouting
 from . import llama, qwen3
-from .decoder import decoder, within
+from .decoder import decoder
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
 
@@ -33,32 +32,24 @@ class Qwen3MoeConfig(qwen3.Qwen3Config):
     n_experts: int = 128
     k: int = 8
     d_expert: int = 768
-    dense: tuple[int, ...] | None = None
+    dense: tuple[int, ...] = ()
     gates_sum_to_one: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "dense", tuple(self.dense or ()))  # a folder has a list
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of Qwen3 MoE."""
 
         def feed_forward(i: int) -> Module:
-            if i in (self.dense or ()):
+            if i in self.dense:
                 return GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng)
-            route = TopK(self.k) if self.gates_sum_to_one else SoftmaxRouting(self.k)
-            return MixtureOfExperts(
-                self.d_model, self.d_expert, self.n_experts, activation=self.activation, rng=rng, route=route
-            )
+            return experts(self, self.d_expert, rng)
 
-        return decoder(
-            self,
-            rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: within(self.window, ScaledDotProduct(dropout=self.attention_dropout)),
-            turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=self.turn()),
-            feed_forward=feed_forward,
-        )
+        return decoder(self, rng, feed_forward=feed_forward)
+
+
+def experts(sizes: Any, width: int, rng: np.random.Generator) -> MixtureOfExperts:
+    """The experts of a layer, of which each has this width."""
+    route = TopK(sizes.k) if sizes.gates_sum_to_one else SoftmaxRouting(sizes.k)
+    return MixtureOfExperts(sizes.d_model, width, sizes.n_experts, activation=sizes.activation, rng=rng, route=route)
 
 
 FIELDS = """
@@ -93,7 +84,7 @@ def theirs(config: Qwen3MoeConfig) -> dict[str, Any]:
     fields = {**llama.written_sizes(config), **written(config, FIELDS), **ours_alone}
     return fields | {
         "attention_bias": config.bias,
-        "mlp_only_layers": list(config.dense or ()),
+        "mlp_only_layers": list(config.dense),
         "decoder_sparse_step": 1,
     }
 

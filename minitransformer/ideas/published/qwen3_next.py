@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...core.layers import Module
-from ..after.experts import MixtureOfExperts, TopK
 from ..after.output_gate import OpenedFeedForward
-from ..after.routing import SharedExperts, SoftmaxRouting
+from ..after.routing import SharedExperts
 from . import qwen3_5, qwen3_moe
 from .family import WRITERS, Family, InGguf, Stored, classes
 from .fields import Fields, written
@@ -32,21 +31,15 @@ class Qwen3NextConfig(qwen3_5.Qwen35Config):
     k: int = 10
     d_expert: int = 512
     d_shared: int = 512
-    dense: tuple[int, ...] | None = None
+    dense: tuple[int, ...] = ()
     gates_sum_to_one: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "dense", tuple(self.dense or ()))  # a folder has a list
 
     def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
         """The feed-forward network of layer i, or its experts."""
-        if i in (self.dense or ()):
+        if i in self.dense:
             return super().feed_forward(i, rng)
-        route = TopK(self.k) if self.gates_sum_to_one else SoftmaxRouting(self.k)
         shared = OpenedFeedForward(self.d_model, self.d_shared, self.activation, rng)
-        sizes = self.d_model, self.d_expert, self.n_experts
-        return SharedExperts(shared, MixtureOfExperts(*sizes, activation=self.activation, rng=rng, route=route))
+        return SharedExperts(shared, qwen3_moe.experts(self, self.d_expert, rng))
 
 
 FIELDS = """
@@ -67,10 +60,9 @@ def ours(fields: Fields, head: str, stored: Stored) -> Qwen3NextConfig:
 def theirs(config: Qwen3NextConfig) -> dict[str, Any]:
     """Qwen3-Next's config.json."""
     fields = {**qwen3_5.theirs(config), **written(config, FIELDS)}
-    return fields | {"mlp_only_layers": list(config.dense or ()), "decoder_sparse_step": 1}
+    return fields | {"mlp_only_layers": list(config.dense), "decoder_sparse_step": 1}
 
 
-_PLAIN = "".join(line + "\n" for line in qwen3_5.NAMES.splitlines() if "in_proj" not in line)
 _EXPERTS = """
 layers.*.linear_attn.in_proj_qkvz         THEADS  stack.layers.*.self_attention.sublayer.query|key|value|gate
 layers.*.linear_attn.in_proj_ba           THEADS  stack.layers.*.self_attention.sublayer.rate|step
@@ -86,7 +78,7 @@ layers.*.mlp.shared_expert_gate           T       stack.layers.*.feed_forward.su
 def names(config: Qwen3NextConfig) -> str:
     """The table of names."""
     fused = _EXPERTS.replace("HEADS", str(config.n_memory_keys))
-    return _PLAIN + fused + qwen3_moe.ROUTED.replace("sublayer.", "sublayer.routed.")
+    return qwen3_5.NAMES + fused + qwen3_moe.ROUTED.replace("sublayer.", "sublayer.routed.")
 
 
 _ORDERED = qwen3_5.OF_BOTH_IN_GGUF.replace("tiled+", "").replace("tiled", "=").replace("columns", "=")

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
-from ..after.gated import GatedFeedForward
 from . import llama
 from .decoder import decoder
 from .family import WRITERS, Family, InGguf, Stored, classes
@@ -38,14 +36,7 @@ class SmolLM3Config(llama.LlamaConfig):
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The parts of SmolLM3."""
-        return decoder(
-            self,
-            rng,
-            norm=lambda: RMSNorm(self.d_model, self.norm_eps),
-            mix=lambda i: ScaledDotProduct(dropout=self.attention_dropout),
-            turn=self.turn,
-            feed_forward=lambda i: GatedFeedForward(self.d_model, self.d_ff, self.activation, self.ff_bias, rng),
-        )
+        return decoder(self, rng, ff_bias=self.ff_bias)
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> SmolLM3Config:
@@ -77,5 +68,5 @@ FAMILY = Family(
     adds="as Llama; every fourth layer without positions",
     small=llama.SMALL | {"no_rope_layers": [1, 0]},
     ignored="sliding_window max_window_layers no_rope_layer_interval",
-    in_gguf=InGguf(llama.GGUF.replace("TURNED", "halves"), llama.biases_in_gguf),
+    in_gguf=InGguf(llama.PAIRED_GGUF, llama.biases_in_gguf),
 )  # fmt: skip

@@ -34,7 +34,7 @@ from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
 from . import twice_read
 from .family import BODY, CLASSES, ENCODER, WORDS, Family, InGguf, Stored, classes
-from .fields import ACTIVATIONS, Fields, their_activation, written
+from .fields import ACTIVATIONS, Fields, general, their_activation, written
 from .heads import ANSWERS, TOKENS
 from .text_encoder import TextEncoder
 from .weight_files import Tensor
@@ -265,15 +265,7 @@ dec.blk.*.cross_attn_rel_b  =  decoder.block.*.layer.1.EncDecAttention.relative_
 """
 for _side, _short, _ff in (("encoder", "enc", "1"), ("decoder", "dec", "2")):
     GGUF += _LAYERS_IN_GGUF.replace("SIDE", _side).replace("SHORT", _short).replace("FF", _ff)
-GGUF_FIELDS = """
-d_model             =  hidden_size
-num_heads           =  num_attention_heads
-d_kv                =  head_dim
-d_ff                =  intermediate_size
-num_layers          =  num_hidden_layers
-n_positions         =  max_position_embeddings
-layer_norm_epsilon  =  rms_norm_eps
-"""
+_GENERAL = general(FIELDS) + "n_positions = max_position_embeddings"
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,7 +315,7 @@ FAMILIES = (
         adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
         small=_SMALL,
         **_OF_HEADS,
-        in_gguf=InGguf(GGUF, in_gguf, "t5 t5encoder", fields=GGUF_FIELDS, joined=joined),
+        in_gguf=InGguf(GGUF, in_gguf, "t5 t5encoder", fields=_GENERAL, joined=joined),
         ignored="n_positions is_decoder",
     ),
     Family(

@@ -183,11 +183,11 @@ def _in_blocks(
     return output4, backward
 
 
-def mask_fits(mask: Array | None, shape: tuple[int, ...]) -> bool:
+def mask_fits(mask: Array | None, shape: tuple[int, ...], kind: type[Any] = np.ndarray) -> bool:
     """Whether the mask is None, or a boolean array that broadcasts to this shape, as `ops.attention` requires."""
     if mask is None:
         return True
-    if type(mask) is not np.ndarray or mask.dtype != np.bool_ or mask.ndim > len(shape) or not mask.size:
+    if type(mask) is not kind or mask.dtype != np.bool_ or mask.ndim > len(shape) or not mask.size:
         return False
     return all(m in (1, n) for m, n in zip(reversed(mask.shape), reversed(shape), strict=False))
 

@@ -32,14 +32,6 @@ TILE = 1 << 20  # numbers unpacked at once, 4 MiB; each is read and written
 _NO_BIAS = np.empty(0, np.float32)
 
 
-def product(x: Array, weight: Array) -> Array:
-    """x W. x: (N, d_in); W: (d_in, d_out). BLAS computes it, unless x has few rows and W is large."""
-    if x.shape[0] > FEW or weight.size < LARGE or min(weight.shape) < LEAST_SIDE:
-        return x @ weight
-    form = form_of(weight) if compiled(x) else None
-    return few_rows(x, form, weight.shape[1]) if form else x @ weight
-
-
 def few_rows(x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
     """x W, with W as `form_of` returns it. x: (N, d_in), float32 and contiguous; d_out: the columns of W."""
     loops, y = _loops(), np.empty((len(x), d_out), np.float32)

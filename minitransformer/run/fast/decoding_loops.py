@@ -13,7 +13,7 @@ from .packed_loops import multiply_rows
 from .packed_loops import unpack as unpack
 from .phases import PARTS as PARTS
 from .phases import counters as counters
-from .phases import done, stretch, take, wait
+from .phases import parts_of, stretch
 from .weights import KINDS as KINDS
 from .weights import PLAIN as PLAIN
 
@@ -73,13 +73,9 @@ def collect(weight, bias, terms, n, first, last, y):
 @compiled("reassoc", "nsz")
 def product(x, weight, bias, terms, y, counts):
     """y = x W + b. x: (N, d_in); y: (N, d_out); terms: as in `multiply`."""
-    part = take(counts, 0)
-    while part < PARTS:
+    for part in parts_of(counts, 0, PARTS):
         multiply(x, weight, part, terms)
-        done(counts, 0)
-        part = take(counts, 0)
-    wait(counts, 0, PARTS)
-    if take(counts, 1) == 0:
+    for _ in parts_of(counts, 1, 1):
         for n in range(y.shape[0]):
             collect(weight, bias, terms, n, 0, y.shape[1], y[n])
 
@@ -149,32 +145,24 @@ def attend(query, keys, values, mix, bias, row, output):
 @compiled("reassoc", "nsz")
 def begin(x, norm, inner, counts):
     """The first phase of a sub-layer: inner = norm(x)."""
-    if take(counts, 0) == 0:
+    for _ in parts_of(counts, 0, 1):
         for n in range(x.shape[0]):
             normalize(norm, x[n], inner[n])
-        done(counts, 0)
-    wait(counts, 0, 1)
 
 
 @compiled("reassoc", "nsz")
 def finish(active, weight, bias, x, norms, terms, y, counts, phase):
     """The last two phases: y = norm(x + norm(active weight + bias)), and either norm may be none."""
-    part = take(counts, phase)
-    while part < PARTS:
+    for part in parts_of(counts, phase, PARTS):
         multiply(active, weight, part, terms)
-        done(counts, phase)
-        part = take(counts, phase)
-    wait(counts, phase, PARTS)
 
-    if take(counts, phase + 1) == 0:
+    for _ in parts_of(counts, phase + 1, 1):
         for n in range(x.shape[0]):
             collect(weight, bias, terms, n, 0, y.shape[1], y[n])
             normalize(norms[1], y[n], y[n])
             for j in range(y.shape[1]):
                 y[n, j] += x[n, j]
             normalize(norms[2], y[n], y[n])
-        done(counts, phase + 1)
-    wait(counts, phase + 1, 1)
 
 
 @compiled("reassoc", "nsz")
@@ -193,18 +181,13 @@ def attention(x, given, y, counts):
     n_heads, last = q.shape[1] // d, length - 1
     begin(x, norms[0], inner, counts)
 
-    part = take(counts, 1)
-    while part < PARTS:  # q, k and v
+    for part in parts_of(counts, 1, PARTS):  # q, k and v
         multiply(inner, weights[0], part, terms_q)
         if is_new:
             multiply(inner, weights[1], part, terms_k)
             multiply(inner, weights[2], part, terms_v)
-        done(counts, 1)
-        part = take(counts, 1)
-    wait(counts, 1, PARTS)
 
-    part = take(counts, 2)
-    while part < PARTS:  # each unit is a head of queries, or one of keys and values
+    for part in parts_of(counts, 2, PARTS):  # each unit is a head of queries, or one of keys and values
         begun, ended = stretch(n_rows * (n_heads + n_shared), part, PARTS)
         for unit in range(begun, ended):
             n, h = unit // (n_heads + n_shared), unit % (n_heads + n_shared)
@@ -224,12 +207,8 @@ def attention(x, given, y, counts):
                 for i in range(length if is_late else 0):
                     normalize(norm_k, keys[n, g, i], turned[n, g, i])
                     turn(turned[n, g, i], cos_k[i], sin_k[i], interleaved)
-        done(counts, 2)
-        part = take(counts, 2)
-    wait(counts, 2, PARTS)
 
-    part = take(counts, 3)
-    while part < PARTS:
+    for part in parts_of(counts, 3, PARTS):
         begun, ended = stretch(n_rows * n_heads, part, PARTS)
         for unit in range(begun, ended):
             n, h = unit // n_heads, unit % n_heads
@@ -237,9 +216,6 @@ def attention(x, given, y, counts):
             added = bias[n % bias.shape[0], h % bias.shape[1]]
             seen = turned[n, g] if is_late else keys[n, g]
             attend(q[n, here], seen, values[n, g], mix, added, scores[part], merged[n, here])
-        done(counts, 3)
-        part = take(counts, 3)
-    wait(counts, 3, PARTS)
     finish(merged, weights[3], biases[3], x, norms, terms, y, counts, 4)
 
 
@@ -254,17 +230,12 @@ def network(x, given, y, counts):
     inner, terms_g, terms_h, terms, h, gate, active, slope = room
     begin(x, norms[0], inner, counts)
 
-    part = take(counts, 1)
-    while part < PARTS:
+    for part in parts_of(counts, 1, PARTS):
         if gated:
             multiply(inner, weights[0], part, terms_g)
         multiply(inner, weights[1], part, terms_h)
-        done(counts, 1)
-        part = take(counts, 1)
-    wait(counts, 1, PARTS)
 
-    part = take(counts, 2)
-    while part < PARTS:  # some hidden units
+    for part in parts_of(counts, 2, PARTS):  # some hidden units
         first, last = stretch(h.shape[1], part, PARTS)
         for n in range(x.shape[0]):
             units, out, here = h[n, first:last], active[n, first:last], slope[n, first:last]
@@ -276,9 +247,6 @@ def network(x, given, y, counts):
                     out[j] *= units[j]
             else:
                 activate(curve, units, out, here)
-        done(counts, 2)
-        part = take(counts, 2)
-    wait(counts, 2, PARTS)
     finish(active, weights[2], biases[2], x, norms, terms, y, counts, 3)
 
 

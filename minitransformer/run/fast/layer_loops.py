@@ -23,7 +23,7 @@ from .blas import AS_IT_IS, FLIPPED, multiply
 from .loops import CURVES as CURVES
 from .loops import activate, compiled, copy, f, layer_norm, layer_norm_backward
 from .phases import counters as counters
-from .phases import done, stretch, take, wait
+from .phases import parts_of, stretch
 
 QUERY, KEY, VALUE, OUTPUT, INNER, OUTER = range(6)  # the weights
 
@@ -124,8 +124,7 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, bi
     source1, total1, out1, source2, active, total2, y = passing
     n_rows = x.shape[0]
 
-    part = take(counts, 0)
-    while part < n_parts:  # some rows
+    for part in parts_of(counts, 0, n_parts):  # some rows
         rows = stretch(n_rows, part, n_parts)
         a, b = rows
         if pre:
@@ -136,27 +135,19 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, bi
         if caches[0].size:
             _remember(k, rows, caches[0], length)
             _remember(v, rows, caches[1], length)
-        done(counts, 0)
-        part = take(counts, 0)
-    wait(counts, 0, n_parts)
 
     keys, values = _heads(k, n_sequences, n_heads), _heads(v, n_sequences, n_heads)
     if caches[0].size:
         n_keys = length + n_rows // n_sequences
         keys, values = caches[0][:, :, :n_keys], caches[1][:, :, :n_keys]
-    part = take(counts, 1)
-    while part < n_parts:  # some heads
+    for part in parts_of(counts, 1, n_parts):  # some heads
         attend(
             gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads), keys, values, mask,
             kept_weights, causal, scale, raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts,
         )  # fmt: skip
-        done(counts, 1)
-        part = take(counts, 1)
-    wait(counts, 1, n_parts)
 
     slope = np.empty(h.shape[1], np.float32)
-    part = take(counts, 2)
-    while part < n_parts:  # some rows
+    for part in parts_of(counts, 2, n_parts):  # some rows
         a, b = stretch(n_rows, part, n_parts)
         _add_linear(gemm, merged[a:b], weights[OUTPUT], biases[OUTPUT], kept1[a:b], raised1, x[a:b], total1[a:b])
         if pre:
@@ -169,8 +160,6 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, bi
         _add_linear(gemm, active[a:b], weights[OUTER], biases[OUTER], kept2[a:b], raised2, out1[a:b], total2[a:b])
         if not pre:
             layer_norm(total2[a:b], gamma2, beta2, eps[1], n2[a:b], y[a:b], inverse2[a:b])
-        part = take(counts, 2)
-        # the caller waits for all threads
 
 
 @compiled("reassoc", "nsz")
@@ -205,16 +194,11 @@ def layer_backward(
     _, _, _, _, dsource, _, _, _, dq, dk, dv, _, norm_sums = room
     n_rows, width = dy.shape
 
-    part = take(counts, 0)
-    while part < n_parts:  # some rows
+    for part in parts_of(counts, 0, n_parts):  # some rows
         rows = stretch(n_rows, part, n_parts)
         _to_the_heads(gemm, rows, kinds, factors, weights, norms, masks, saved, room, norm_sums[part], dy)
-        done(counts, 0)
-        part = take(counts, 0)
-    wait(counts, 0, n_parts)
 
-    part = take(counts, 1)
-    while part < n_parts:  # some heads
+    for part in parts_of(counts, 1, n_parts):  # some heads
         attend_backward(
             gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads),
             _heads(k, n_sequences, n_heads), _heads(v, n_sequences, n_heads), mask, kept_weights, causal, scale,
@@ -222,24 +206,15 @@ def layer_backward(
             _heads(dsource, n_sequences, n_heads), _heads(dq, n_sequences, n_heads),
             _heads(dk, n_sequences, n_heads), _heads(dv, n_sequences, n_heads),
         )  # fmt: skip
-        done(counts, 1)
-        part = take(counts, 1)
-    wait(counts, 1, n_parts)
 
-    part = take(counts, 2)
-    while part < n_parts:  # some rows
+    for part in parts_of(counts, 2, n_parts):  # some rows
         _to_the_input(gemm, stretch(n_rows, part, n_parts), pre, weights, norms, saved, room, norm_sums[part], dx)
-        done(counts, 2)
-        part = take(counts, 2)
-    wait(counts, 2, n_parts)
 
-    part = take(counts, 3)
-    while part < n_parts:  # some rows of each weight, some numbers of each bias and norm
+    for part in parts_of(counts, 3, n_parts):  # some rows of each weight, some numbers of each bias and norm
         columns, units = stretch(width, part, n_parts), stretch(h.shape[1], part, n_parts)
         _add_to_weights(gemm, columns, units, pre, norms, saved, room, source, gradients)
         _add_to_biases(columns, units, room, part, dbiases)
         _add_to_norms(columns, norm_sums, dnorms)
-        part = take(counts, 3)
 
 
 @compiled("reassoc", "nsz")

@@ -1,10 +1,12 @@
-"""Linear maps: the bias is added in place, and its gradient is also a matrix product."""
+"""Linear maps of a few rows with a large matrix, as decoding has them; see decoding.py. Others run as written."""
 
 from __future__ import annotations
 
+from ...core import ops as textbook
 from ...core.arrays.backend import Array, Pullback
-from .decoding import product
-from .row_blocks import column_sums, takes
+from . import decoding
+from .row_blocks import compiled, takes
+from .weights import form_of
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Pullback] | None:
@@ -13,19 +15,18 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
     if not takes(*given) or weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[0]:
         return None
     d_in, d_out = weight.shape
-    if bias is not None and bias.shape != (d_out,):
-        return None
     rows = x.reshape(-1, d_in)
-    y = product(rows, weight)
+    if len(rows) > decoding.FEW or weight.size < decoding.LARGE or min(weight.shape) < decoding.LEAST_SIDE:
+        return None
+    form = form_of(weight) if compiled(rows) and (bias is None or bias.shape == (d_out,)) else None
+    if form is None:
+        return None
+    y = decoding.few_rows(rows, form, d_out)
     if bias is not None:
         y += bias
 
-    def backward(dy: Array) -> tuple[Array, ...]:
-        dproduct = dy.reshape(-1, d_out)
-        dx = (dproduct @ weight.T).reshape(x.shape)
-        dweight = rows.T @ dproduct
-        if bias is None:
-            return dx, dweight
-        return dx, dweight, column_sums(dproduct)
+    def backward(dy: Array) -> tuple[Array, ...]:  # rarely asked for, so it may compute y again
+        gradients: tuple[Array, ...] = textbook.linear(x, weight, bias)[1](dy)
+        return gradients
 
     return y.reshape(*x.shape[:-1], d_out), backward

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from ...ideas.published import packing
 from .loops import CHECKED, compiled, f
-from .phases import PARTS, stretch, take
+from .phases import PARTS, parts_of, stretch
 from .phases import counters as counters
 from .weights import KINDS
 
@@ -198,9 +198,7 @@ def multiply_rows(kind, x, rows, first, last, y):
 @compiled()
 def unpack(kind, rows, out, counts):
     """The numbers of packed rows. out: (N, numbers)."""
-    part = take(counts, 0)
-    while part < PARTS:
+    for part in parts_of(counts, 0, PARTS):
         first, last = stretch(rows.shape[0], part, PARTS)
         for r in range(first, last):
             unpack_row(kind, rows[r], out[r])
-        part = take(counts, 0)

@@ -73,6 +73,17 @@ def wait(counts, phase, n_parts):
 
 
 @compiled()
+def parts_of(counts, phase, n_parts):
+    """The parts of a phase that are left to the caller; then it waits for the others."""
+    part = take(counts, phase)
+    while part < n_parts:
+        yield part
+        done(counts, phase)
+        part = take(counts, phase)
+    wait(counts, phase, n_parts)
+
+
+@compiled()
 def stretch(size, part, n_parts):
     """The start of a part of range(size), and the start of the next part."""
     return size * part // n_parts, size * (part + 1) // n_parts

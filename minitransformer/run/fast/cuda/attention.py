@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....core.arrays.backend import Array, Pullback, array_module
+from ..attention import mask_fits
 from .launching import NOTHING, ceil_div, contiguous, kernels_of, takes
 
 THREADS = 128  # threads per block
@@ -39,7 +40,7 @@ def attention(
     (t_q, d_k), (t_k, d_v) = q.shape[-2:], v.shape[-2:]
     if type(factor) not in (int, float) or not math.isfinite(factor) or max(d_k, d_v) > 4 * SLICE:
         return None
-    if not _fits(mask, q, (*q.shape[:-1], t_k)):
+    if not mask_fits(mask, (*q.shape[:-1], t_k), type(q)):
         return None
     if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:
         return None
@@ -82,14 +83,6 @@ def _length_first(x: Array) -> Array:
 def _heads_first(x: Array, n_axes: int) -> Array:
     """The inverse, without the first axes if there were fewer than four."""
     return x.swapaxes(1, 2)[(0,) * (4 - n_axes)]
-
-
-def _fits(mask: Array | None, like: Array, shape: tuple[int, ...]) -> bool:
-    if mask is None:
-        return True
-    if type(mask) is not type(like) or mask.dtype != np.bool_ or mask.ndim > len(shape) or not mask.size:
-        return False
-    return all(m in (1, n) for m, n in zip(reversed(mask.shape), reversed(shape), strict=False))
 
 
 def _mask_and_strides(mask: Array | None) -> tuple[Any, ...]:

@@ -37,8 +37,15 @@ class Group(Protocol):
     def begin_sum(self, x: Array) -> Callable[[], None]:
         """Begin to replace x by its sum over all ranks, and return a function that waits for the end.
 
-        Until then nobody may touch x. All ranks begin their sums in the same order, and wait in the same order.
+        Until then nobody may touch x. All ranks begin their sums in the same order, and wait in the same order. Unless
+        a group can do both at once, it copies x here, and sums when it waits.
         """
+        begun = x.copy()
+
+        def wait() -> None:
+            x[...] = self.sum(begun)
+
+        return wait
 
     def gather(self, x: Array, lengths: Sequence[int]) -> Array:
         """The x of all ranks joined along the first axis, on every rank. lengths: the length of each rank's x."""
@@ -86,7 +93,7 @@ def same_everywhere(group: Group, facts: Mapping[str, str]) -> None:
                 )
 
 
-class ThreadGroup:
+class ThreadGroup(Group):
     """One rank of a group of threads; `in_threads` makes them."""
 
     def __init__(self, rank: int, meeting: _Meeting) -> None:
@@ -99,15 +106,6 @@ class ThreadGroup:
     def sum(self, x: Array) -> Array:
         """See Group. The terms are added in the order of the ranks."""
         return self._meeting.all(self.rank, x, _sum)
-
-    def begin_sum(self, x: Array) -> Callable[[], None]:
-        """See Group. It begins with a copy; the returned function computes the sum."""
-        begun = x.copy()
-
-        def wait() -> None:
-            x[...] = self.sum(begun)
-
-        return wait
 
     def gather(self, x: Array, lengths: Sequence[int]) -> Array:
         """See Group."""

@@ -15,7 +15,7 @@ of it in all: less than twice the array for any number of ranks. No algorithm se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ....core.arrays.backend import Array, array_module
 from .group import Group, lengths
 
 
-class Ring:
+class Ring(Group):
     """The ranks of another group, with rings in place of its collectives. sent: the bytes that this rank has sent."""
 
     def __init__(self, group: Group) -> None:
@@ -43,15 +43,6 @@ class Ring:
         flat = x.ravel()
         parts = lengths(flat.size, self.size)
         return self.gather(self.scatter_sum(flat, parts), parts).reshape(x.shape)
-
-    def begin_sum(self, x: Array) -> Callable[[], None]:
-        """See Group. It begins with a copy; the returned function computes the sum."""
-        begun = x.copy()
-
-        def wait() -> None:
-            x[...] = self.sum(begun)
-
-        return wait
 
     def gather(self, x: Array, lengths: Sequence[int]) -> Array:
         """See Group."""

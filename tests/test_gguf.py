@@ -164,7 +164,7 @@ def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
     "kind, message",
     [
         ("stablelm", "what is missing here: a file in published/"),
-        ("kimi-linear", "as a folder of Hugging Face's, kimi_linear opens"),
+        ("olmo-hybrid", "as a folder of Hugging Face's, olmo_hybrid opens"),
         ("florb", "nothing is known here about this family"),
     ],
 )

@@ -25,6 +25,7 @@ ARCHITECTURES = {
     "mixtral": "LLAMA",
     "olmo3": "OLMO2",
     "granitemoehybrid": "GRANITE_HYBRID",
+    "kimi_linear": "KIMI_LINEAR",
 }  # where not the file's name in capitals
 
 
@@ -86,6 +87,16 @@ def of_states(place: str, x: np.ndarray, c: Any) -> Arrays:
     return {f"{block}.ssm_dt.bias": x} if place.endswith("dt_bias") else {}
 
 
+def of_channels(place: str, x: np.ndarray) -> Arrays:
+    """KimiLinearModel.modify_tensors: convolutions and rates have four axes in a file."""
+    block = f"blk.{place.split('.')[2]}"
+    if place.endswith("A_log"):
+        return {f"{block}.ssm_a": np.ascontiguousarray(-np.exp(x), np.float32)}
+    if place.endswith("dt_bias"):
+        return {f"{block}.ssm_dt.bias": x}
+    return {f"{block}.ssm_conv1d_{place.split('.')[4][0]}.weight": x.reshape(1, len(x), 1, -1)}
+
+
 def stacked(folder: Arrays) -> Arrays:
     """The experts of a layer in one tensor for each map."""
     found: dict[str, list[np.ndarray]] = {}
@@ -122,6 +133,9 @@ def converted(model: LanguageModel, name: str, split: bool) -> Arrays:
             continue
         if split and "kv_b_proj" in place:
             found |= split_latent(place, x, c)
+            continue
+        if name == "kimi_linear" and place.endswith(("_conv1d.weight", "A_log", "dt_bias")):
+            found |= of_channels(place, x)
             continue
         theirs = theirs.replace("e_score_correction_bias", "e_score_correction.bias")
         known = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
@@ -179,6 +193,12 @@ def metadata(name: str, c: Any, split: bool) -> dict[str, Any]:
     if name.startswith("deepseek"):
         of_v3 = {"expert_gating_func": 2, "expert_weights_norm": c.gates_sum} if "v3" in name else {}
         return latent(c, split) | of_v3
+    if name == "kimi_linear":
+        heads = [int(i in c.full) for i in range(c.n_layers)]
+        return latent(c, split) | {
+            "attention.head_count_kv": heads, "attention.value_length": None, "ssm.conv_kernel": c.kernel,
+            "kda.head_dim": c.d_memory, "expert_gating_func": 2, "rope.dimension_count": c.d_rotary,
+        }  # fmt: skip
     found: dict[str, Any] = {"attention.key_length": c.d_head, "attention.value_length": c.d_head}
     found |= {"rope.dimension_count": c.d_head}
     if name == "olmo3":
@@ -196,7 +216,7 @@ def metadata(name: str, c: Any, split: bool) -> dict[str, Any]:
         found |= memory(c) | {"rope.dimension_sections": [11, 11, 10, 0]}
     elif name == "qwen3_next":
         found |= memory(c) | experts(c, "expert_feed_forward_length", "expert_shared_feed_forward_length")
-    elif name != "olmo2":
+    elif name not in ("olmo2", "seed_oss"):
         found |= experts(c, *(["expert_feed_forward_length"] if name == "qwen3_moe" else []))
     return found
 
@@ -226,6 +246,7 @@ def written(path: Path, name: str, changes: dict[str, Any], split: bool = True) 
     ("lfm2", {}, True), ("qwen3_5_text", HYBRID, True), ("qwen3_next", HYBRID | {"dense": ()}, True),
     ("qwen3_next", HYBRID | {"dense": ()}, False), ("deepseek_v2", {}, True), ("deepseek_v2", {"d_query": None}, False),
     ("deepseek_v3", {"sharpness": 0.75, "scaled_angles": YARN | {"attention": 1.0}}, True),
+    ("kimi_linear", {}, True), ("seed_oss", {"qkv_bias": True}, True),
 ])  # fmt: skip
 def test_a_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any, split: bool) -> None:
     model = written(tmp_path / "model.gguf", name, changes, split)

@@ -149,7 +149,7 @@ case("layer", "MixtureOfExperts and its loss", _balance)
 
 
 case("model", "LanguageModel with linear biases", language_model(AlibiLanguageModelConfig))
-case("model", "Transformer with linear biases", transformer(AlibiTransformerConfig))
+case("model", "Transformer with linear biases", transformer(AlibiTransformerConfig, n_decoder_layers=1))
 case("model", "Transformer of convolutions", transformer(ConvolutionalConfig, kernel=3, norm_order="pre"), True)
 
 

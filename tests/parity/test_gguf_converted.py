@@ -124,7 +124,10 @@ METADATA: dict[str, Any] = {
     "bloom": lambda c: {
         "context_length": 32, "feed_forward_length": 4 * c.hidden_size, "layer_norm": c.layer_norm_epsilon
     },
-    "bert": lambda c: {"attention.causal": False, "pooling_type": 1, "layer_norm": c.layer_norm_eps},
+    "bert": lambda c: {
+        "attention.causal": False, "pooling_type": 1, "layer_norm": getattr(c, "layer_norm_eps", 1e-12),
+        "feed_forward_length": getattr(c, "hidden_dim", None) or c.intermediate_size,
+    },
     "modern-bert": lambda c: {
         "attention.causal": False, "pooling_type": 2, "layer_norm": c.norm_eps,
         "attention.sliding_window": c.local_attention, "rope.freq_base": 160000.0, "rope.freq_base_swa": 10000.0,
@@ -190,6 +193,10 @@ CASES = [  # the name in a file, that of the library `gguf`, the case
     ("bloom", "BLOOM", pretrained.Case("bloom", "BloomForCausalLM", _BLOOM)),
     ("phi2", "PHI2", pretrained.Case("phi", "PhiForCausalLM", _SIZES)),
     ("bert", "BERT", pretrained.Case("bert", "BertModel", _SIZES)),
+    ("bert", "BERT", pretrained.Case("distilbert", "DistilBertModel", {
+        "vocab_size": 13, "dim": 24, "n_heads": 3, "hidden_dim": 10, "n_layers": 2, "max_position_embeddings": 32,
+        "pad_token_id": 0,
+    })),
     ("modern-bert", "MODERN_BERT", pretrained.Case(
         "modernbert", "ModernBertModel", _SIZES | {"num_hidden_layers": 4, "local_attention": 4},
     )),

@@ -264,12 +264,7 @@ class Definitions:
         return value.rank + len(value.labels)
 
     def _define(
-        self,
-        name: str,
-        indices: tuple[str, ...],
-        tree: Node,
-        rank: int = 0,
-        parts: tuple[tuple[str, Node], ...] = (),
+        self, name: str, indices: tuple[str, ...], tree: Node, rank: int = 0, parts: tuple[tuple[str, Node], ...] = ()
     ) -> Node:
         problem: Exception | None = None
         sized = as_sizes(tree, self.known)

@@ -6,15 +6,7 @@ import html
 from dataclasses import dataclass, field
 from typing import Any
 
-VERDICTS = {
-    "given": "",
-    "words": "",
-    "defines": "·",
-    "right": "✓",
-    "wrong": "✗",
-    "follows": "↳",
-    "unreadable": "?",
-}
+VERDICTS = {"given": "", "words": "", "defines": "·", "right": "✓", "wrong": "✗", "follows": "↳", "unreadable": "?"}
 
 
 _UNCHECKED = "Nothing is checked here"

@@ -90,6 +90,7 @@ Group = list[Binding]  # a binding, then each in-place change of its array while
 class Pair:
     """A value and its gradient: binding number `occurrence` of `name` in call number `call`.
 
+    code, turn: that call is number `turn` of the calls of this code, forward, from 0.
     order: the serial of the gradient's binding; earlier: what the gradient's name held before, if the name of the value
     is bound once. Zeros, which wait to be filled, are left out.
     """
@@ -103,6 +104,8 @@ class Pair:
     why_not: str = ""  # why there is no gradient to compare the value with
     order: int = -1
     earlier: tuple[np.ndarray, ...] = ()
+    code: types.CodeType | None = field(default=None, repr=False)
+    turn: int = 0
 
 
 def label_calls(calls: Sequence[Call]) -> None:
@@ -189,7 +192,14 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
 
     A value is taken as it was when bound; a gradient, which may be filled later, as it was at the end.
     """
-    found = []
+    found: list[Pair] = []
+    calls = list(calls)
+    turns: Counter[types.CodeType] = Counter()
+    turn = {}
+    for call in calls:
+        if not call.in_backward:
+            turn[call.index] = turns[call.code]
+            turns[call.code] += 1
     used_at_once = functools.cache(_used_at_once)  # a model calls the same few ops again and again
     for call, name, values, gradients, partners in _meetings(calls):
         why_not = ""
@@ -209,7 +219,8 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
             *others, last = [binding for group in gradients[: partners[i] + 1] for binding in group]
             arrays = (binding.value.array for binding in others if len(values) == 1)
             earlier = tuple(x for x in arrays if x is not None and x.shape == value.shape and x.any())
-            found.append(Pair(call.index, name, i, title, value, last.value.array, "", last.serial, earlier))
+            which = (call.code, turn[call.index])
+            found.append(Pair(call.index, name, i, title, value, last.value.array, "", last.serial, earlier, *which))
     return found
 
 

@@ -117,24 +117,26 @@ class Replacement(Traced):
         super().__init__(f)
         self._pair, self._change = pair, change
         self._calls = self._bindings = 0
-        self._held: dict[str, Any] = {}
+        self._held: Any = None
         self.done = False
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        if not self._wants(frame):
+        code, wanted = frame.f_code, self._pair.code
+        if wanted is None or code.co_name != wanted.co_name or code != wanted:  # the name first: every call comes here
             return None
         self._calls += 1
-        return self._exchange(frame, event, arg) if self._calls - 1 == self._pair.call else None
+        return self._exchange(frame, event, arg) if self._calls - 1 == self._pair.turn else None
 
     def _exchange(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         frame_locals = frame.f_locals  # read once: before Python 3.13 a second look would undo the change
-        for name, value in newly_bound(self._held, frame_locals):
-            if name == self._pair.name and is_float_array(as_numpy(value)):
-                if self._bindings == self._pair.occurrence:
-                    frame_locals[name] = like(self._change(as_numpy(value)), value)
-                    self._held.clear()
-                    self.done = True
-                    sys.settrace(None)
-                    return None
-                self._bindings += 1
+        value = frame_locals.get(self._pair.name, self._held)
+        if value is not self._held and is_float_array(as_numpy(value)):
+            if self._bindings == self._pair.occurrence:
+                frame_locals[self._pair.name] = like(self._change(as_numpy(value)), value)
+                self._held = None
+                self.done = True
+                sys.settrace(None)
+                return None
+            self._bindings += 1
+        self._held = value
         return self._exchange

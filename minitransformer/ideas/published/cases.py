@@ -14,6 +14,7 @@ from ...check.verify.catalogue.models import SMALL, language_model, transformer
 from ...check.verify.catalogue.ranks_of_arrays import layer_of_every_rank
 from ...core import models
 from ...core.arrays.backend import Array, Pullback
+from ...core.layers import Module, Parameter
 from .bart import BartConfig
 from .families import FAMILIES, RECIPES
 from .family import CLASSES
@@ -62,8 +63,18 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
     return build
 
 
+def _made_of(x: Any) -> Any:
+    """What a part is made of, apart from its numbers."""
+    if isinstance(x, Module):
+        return type(x), [(name, _made_of(each)) for name, each in vars(x).items()]
+    return x.value.shape if isinstance(x, Parameter) else [*map(_made_of, x)] if isinstance(x, list) else repr(x)
+
+
 def _decoder(config: Any) -> Callable[..., Any]:
-    """Smaller sizes of a family's small model; where queries share heads of keys, all share one."""
+    """Smaller sizes of a family's small model; where queries share heads of keys, all share one.
+
+    Of layers that are made of the same, one shows all that two do.
+    """
     width = config.d_head if getattr(config, "scaled_angles", None) else 2  # LongRoPE has a factor for each pair
     shared = {"n_key_heads": 1, "d_head": width} if isinstance(config, LlamaConfig) else {}
     heads = {"d_model": 8, "d_rotary": 2} if isinstance(config, GptNeoxConfig) else shared  # half of a head turns
@@ -73,7 +84,9 @@ def _decoder(config: Any) -> Callable[..., Any]:
 
     def smaller(n: int, **sizes: Any) -> Any:
         wanted = {"vocabulary": n, **sizes, **heads, **memories}
-        return replace(config, **{name: size for name, size in wanted.items() if name in known})
+        made = replace(config, **{name: size for name, size in wanted.items() if name in known})
+        first, *others = map(_made_of, models.LanguageModel(made).stack.layers)
+        return made if any(each != first for each in others) else replace(made, n_layers=1)
 
     return smaller
 
@@ -89,8 +102,7 @@ for _name, _recipe in RECIPES.items():
         _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_recipe)))
         _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_recipe)))
 _enter(
-    "Transformer with relative positions and scaled logits",
-    transformer(T5Config, buckets=6, d_head=3, recompute=True),
+    "Transformer with relative positions and scaled logits", transformer(T5Config, buckets=6, d_head=3, recompute=True)
 )
 _enter(
     "Transformer with learned positions and a logit bias",
@@ -155,8 +167,7 @@ _with_head("Classifier of the mean, with a map before its head", "modernbert", C
 _with_head("Classifier by the first token, with a map before its head", "modernbert", CLASSES)
 _enter("Classifier by the first token", _encoder_of_text(models.Classifier, n_classes=3))
 _enter(
-    "Classifier by the first token, with ReLU",
-    _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0),
+    "Classifier by the first token, with ReLU", _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0)
 )
 _enter("Classifier by the first token, with GELU", _encoder_of_text(models.Classifier, n_classes=3, pooler="gelu"))
 

@@ -36,29 +36,30 @@ blk.*.exp_probs_b.bias  =  layers.*.mlp.gate.e_score_correction_bias
 )
 
 
-def in_gguf(fields: Fields, stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def in_gguf(fields: Fields, stored: Any, config: Mapping[str, Any], kind: str = "deepseek2") -> dict[str, Any]:
     """The widths of heads, the experts, and how much YaRN sharpens the scores: llama.cpp has a tenth of its weight."""
 
     def size(name: str, default: int | None = None) -> int:
-        return fields.size(f"deepseek2.{name}", default)
+        return fields.size(f"{kind}.{name}", default)
 
     rotated, scaling = size("rope.dimension_count"), dict(config.get("rope_scaling") or {})
-    widths = {kind: size(f"attention.{kind}_length_mla", size(f"attention.{kind}_length")) for kind in ("key", "value")}
-    if tenth := fields.get("deepseek2.rope.scaling.yarn_log_multiplier"):
+    lengths = {each: f"attention.{each}_length" for each in ("key", "value")}
+    widths = {each: size(f"{name}_mla", fields.get(f"{kind}.{name}")) for each, name in lengths.items()}
+    if tenth := fields.get(f"{kind}.rope.scaling.yarn_log_multiplier"):
         scaling["mscale"] = scaling["mscale_all_dim"] = round(10.0 * tenth, 6)  # it is stored in float32
     found = {
         "qk_rope_head_dim": rotated, "head_dim": rotated, "qk_nope_head_dim": widths["key"] - rotated,
         "v_head_dim": widths["value"], "num_key_value_heads": config["num_attention_heads"],
         "kv_lora_rank": size("attention.kv_lora_rank"), "n_routed_experts": size("expert_count"),
-        "q_lora_rank": fields.size_or_none("deepseek2.attention.q_lora_rank"),
+        "q_lora_rank": fields.size_or_none(f"{kind}.attention.q_lora_rank"),
         "moe_intermediate_size": size("expert_feed_forward_length"), "n_shared_experts": size("expert_shared_count"),
         "num_experts_per_tok": size("expert_used_count"), "n_group": size("expert_group_count", 1),
-        "routed_scaling_factor": fields.positive("deepseek2.expert_weights_scale", 1.0),
-        "first_k_dense_replace": fields.get("deepseek2.leading_dense_block_count", 0),
+        "routed_scaling_factor": fields.positive(f"{kind}.expert_weights_scale", 1.0),
+        "first_k_dense_replace": fields.get(f"{kind}.leading_dense_block_count", 0),
         "topk_group": size("expert_group_used_count", 1), "partial_rotary_factor": 1.0,
-        "norm_topk_prob": fields.get("deepseek2.expert_weights_norm", False), "rope_scaling": scaling or None,
+        "norm_topk_prob": fields.get(f"{kind}.expert_weights_norm", False), "rope_scaling": scaling or None,
     }  # fmt: skip
-    of_v3 = fields.get("deepseek2.expert_gating_func") == SIGMOID
+    of_v3 = fields.get(f"{kind}.expert_gating_func") == SIGMOID
     method = "noaux_tc" if of_v3 else "greedy" if found["n_group"] == 1 else "group_limited_greedy"
     return {**found, "topk_method": method}
 

@@ -71,7 +71,7 @@ def theirs(config: DeepseekV3Config) -> dict[str, Any]:
     return {**deepseek.written_sizes(config), **how, "num_nextn_predict_layers": 0}
 
 
-def _is_v3(metadata: Mapping[str, Any]) -> bool:
+def _is_v3(metadata: Mapping[str, Any], stored: Stored) -> bool:
     return metadata.get("deepseek2.expert_gating_func") == deepseek_gguf.SIGMOID
 
 

@@ -58,15 +58,15 @@ class InGguf:
     more(metadata, stored, config) returns further fields of config.json, from these and from the other fields.
     fields: the general fields of config.json that it has, each as `its name  =  general name`, if not all of those of
     Llama under the same names; rms_norm_eps is that of any norm. architecture: its names there, if that is not its
-    model_type. when(metadata): whether a file of that name is this
-    family's, where several have the name. changes: marks of its own; joined(tensors, config) puts several together.
+    model_type. when(metadata, stored): whether a file of that name is this family's, where several have the name.
+    changes: marks of its own; joined(tensors, config) puts several together.
     """
 
     names: str
     more: Callable[[Fields, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lambda fields, stored, config: {}
     architecture: str = ""
     fields: str = field(default="", kw_only=True)
-    when: Callable[[Mapping[str, Any]], bool] = lambda metadata: False
+    when: Callable[[Mapping[str, Any], Stored], bool] = lambda metadata, stored: False
     changes: Mapping[str, Change] = field(default_factory=dict)
     joined: Callable[[dict[str, Tensor], Mapping[str, Any]], dict[str, Tensor]] = lambda found, config: found
 

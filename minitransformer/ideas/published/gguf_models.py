@@ -10,6 +10,7 @@ written as in names.py. The marks:
     taps    a short convolution, stored without its axis of length 1
     flat    a vector, stored as a matrix
     row     a matrix of one row, stored as a vector
+    1x1     a vector, which a folder has with three axes of length 1
     T       a matrix, or one of each expert, that a folder has transposed
     heads   queries, keys and values one after the other, which a folder has head by head: of each head all three
 
@@ -80,7 +81,7 @@ _CHANGES: dict[str, Change] = {
 }
 
 
-def _family(kind: Any, metadata: Mapping[str, Any]) -> Family:
+def _family(kind: Any, file: File) -> Family:
     """The family of an architecture. Raises ValueError, which says what is missing, for another."""
     known: dict[str, list[Family]] = {}
     for name, each in FAMILIES.items():
@@ -88,7 +89,7 @@ def _family(kind: Any, metadata: Mapping[str, Any]) -> Family:
             for architecture in (each.in_gguf.architecture or name).split():
                 known.setdefault(architecture, []).append(each)
     if isinstance(kind, str) and kind in known:
-        return max(known[kind], key=lambda each: bool(each.in_gguf and each.in_gguf.when(metadata)))
+        return max(known[kind], key=lambda each: bool(each.in_gguf and each.in_gguf.when(file.metadata, file.tensors)))
     name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # gptoss, gpt_oss
     why = f"as a folder of Hugging Face's, {name} opens" if name in FAMILIES else missing(name)
     raise ValueError(
@@ -103,7 +104,7 @@ def _plain(name: Any) -> str:
 def document(file: File) -> dict[str, Any]:
     """The config.json of a file's metadata. Raises ValueError for a model that no family has."""
     kind = file.metadata.get("general.architecture")
-    family = _family(kind, file.metadata)
+    family = _family(kind, file)
     fields = Fields({name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")})
     if fields.document.get(f"{kind}.expert_count") == 0:
         fields.asked |= {f"{kind}.expert_count", f"{kind}.expert_used_count"}
@@ -245,7 +246,9 @@ def _in_folder(
     """A tensor as a folder has it, under its name there."""
     shape, marks = packed.shape, mark.split("+")
     if "taps" in marks:
-        shape = (*shape[:-1], 1, shape[-1])
+        shape = (math.prod(shape[:-1]), 1, shape[-1])
+    if "1x1" in marks:
+        shape = (1, 1, math.prod(shape), 1)
     if "row" in marks:
         shape = (1, math.prod(shape))
     if "flat" in marks:

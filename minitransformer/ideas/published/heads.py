@@ -219,11 +219,7 @@ class Headed(EncoderOnly):
         self.prediction, self.head = parts.prediction, parts.head
 
     def __call__(
-        self,
-        ids: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); logits: (B, T, n_classes). backward(dlogits) returns None."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)

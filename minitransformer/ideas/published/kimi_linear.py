@@ -6,6 +6,7 @@ as in DeepSeek-V3, from latent vectors, but without positions: the memories tell
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,8 @@ import numpy as np
 from ...core.layers import Module
 from ..after.channel_delta import KimiDeltaAttention
 from ..after.latent_attention import Unturned
-from . import deepseek, deepseek_v3, llama
-from .family import BODY, WORDS, Family, Stored
+from . import deepseek, deepseek_gguf, deepseek_v3, llama
+from .family import BODY, WORDS, Family, InGguf, Stored
 from .fields import Fields, written
 from .layer_kinds import full_layers, two_kinds
 from .names import lines
@@ -145,6 +146,59 @@ def names(config: KimiLinearConfig) -> str:
     return llama.NAMES + deepseek.ATTENTION + MEMORIES + _experts() + "".join(norms)
 
 
+# llama.cpp, convert_hf_to_gguf.py, KimiLinearModel.
+GGUF = (
+    deepseek_gguf.GGUF
+    + """
+blk.*.attn_k        =        layers.*.self_attn.k_proj
+blk.*.attn_v        =        layers.*.self_attn.v_proj
+blk.*.ssm_conv1d_q  taps     layers.*.self_attn.q_conv1d
+blk.*.ssm_conv1d_k  taps     layers.*.self_attn.k_conv1d
+blk.*.ssm_conv1d_v  taps     layers.*.self_attn.v_conv1d
+blk.*.ssm_beta      =        layers.*.self_attn.b_proj
+blk.*.ssm_f_a       =        layers.*.self_attn.f_a_proj
+blk.*.ssm_f_b       =        layers.*.self_attn.f_b_proj
+blk.*.ssm_a         log+1x1  layers.*.self_attn.A_log
+blk.*.ssm_dt.bias   =        layers.*.self_attn.dt_bias
+blk.*.ssm_g_a       =        layers.*.self_attn.g_a_proj
+blk.*.ssm_g_b       =        layers.*.self_attn.g_b_proj
+blk.*.ssm_norm      =        layers.*.self_attn.o_norm
+"""
+)
+GGUF_FIELDS = """
+hidden_size          =  hidden_size
+num_attention_heads  =  num_attention_heads
+intermediate_size    =  intermediate_size
+num_hidden_layers    =  num_hidden_layers
+model_max_length     =  max_position_embeddings
+rms_norm_eps         =  rms_norm_eps
+"""
+_OF_DEEPSEEK = """
+qk_rope_head_dim qk_nope_head_dim v_head_dim num_key_value_heads kv_lora_rank q_lora_rank moe_intermediate_size
+topk_group routed_scaling_factor first_k_dense_replace
+""".split()
+_UNDER_OTHER_NAMES = {
+    "num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok", "num_expert_group": "n_group",
+    "num_shared_experts": "n_shared_experts",
+}  # fmt: skip
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What DeepSeek-V3 has, and the memories. llama.cpp lets the gates of the chosen experts sum to one."""
+    kind = "kimi-linear"
+    fields.only(**{f"{kind}.expert_gating_func": deepseek_gguf.SIGMOID, f"{kind}.expert_weights_norm": True})
+    found = deepseek_gguf.in_gguf(fields, stored, config, kind)
+    rate = next((x.shape for name, x in stored.items() if name.endswith(".ssm_beta.weight")), (1,))
+    heads = np.broadcast_to(fields.get(f"{kind}.attention.head_count_kv"), config["num_hidden_layers"])
+    return {
+        **{name: found[name] for name in _OF_DEEPSEEK},
+        **{name: found[theirs] for name, theirs in _UNDER_OTHER_NAMES.items()},
+        "layer_types": ["full_attention" if n else _OTHER for n in heads], "linear_num_heads": rate[0],
+        "linear_head_dim": fields.size(f"{kind}.kda.head_dim"),
+        "linear_conv_kernel_dim": fields.size(f"{kind}.ssm.conv_kernel"),
+    }  # fmt: skip
+
+
 FAMILY = Family(
     "kimi_linear", "model", {"KimiLinearModel": BODY, "KimiLinearForCausalLM": WORDS}, ours, theirs, names,
     recipe=KimiLinearConfig,
@@ -158,5 +212,6 @@ FAMILY = Family(
         "layer_types": [_OTHER, "full_attention", _OTHER], "mlp_layer_types": ["dense", "sparse", "sparse"],
         "linear_num_heads": 3, "linear_head_dim": 5, "linear_conv_kernel_dim": 3,
     },
+    in_gguf=InGguf(GGUF, in_gguf, "kimi-linear", fields=GGUF_FIELDS, joined=deepseek_gguf.joined),
     ignored="head_dim qk_head_dim rope_* use_grouped_topk first_k_dense_replace",
 )  # fmt: skip

@@ -8,6 +8,7 @@ the names.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,6 +149,11 @@ def seed_oss_theirs(config: LlamaConfig) -> dict[str, Any]:
     return {**written_sizes(config), **biases}
 
 
+def seed_oss_in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Which maps have biases."""
+    return {"attention_bias": "blk.0.attn_q.bias" in stored, "attention_out_bias": "blk.0.attn_output.bias" in stored}
+
+
 def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     """The config of Qwen2's config.json."""
     return LlamaConfig(**sizes(fields, head), qkv_bias=True, window=window_of_qwen(fields))
@@ -242,6 +248,7 @@ FAMILIES = (
         recipe=LlamaConfig,
         adds="as Qwen2",
         small=SMALL | {"attention_bias": True},
+        in_gguf=InGguf(GGUF.replace("TURNED", "=").replace("ffn_norm ", "post_attention_norm "), seed_oss_in_gguf),
         prefixes={ANSWERS: "transformer"},
     ),
     Family(

@@ -89,5 +89,5 @@ FAMILY = Family(
     adds="as Mistral; experts, of which each token uses the best k",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2},
     ignored="router_jitter_noise",
-    in_gguf=InGguf(GGUF, in_gguf, "llama", when=lambda metadata: bool(metadata.get("llama.expert_count"))),
+    in_gguf=InGguf(GGUF, in_gguf, "llama", when=lambda metadata, stored: bool(metadata.get("llama.expert_count"))),
 )  # fmt: skip

@@ -81,5 +81,5 @@ FAMILY = Family(
     recipe=Olmo3Config,
     adds="as OLMo 2; a window in three of four layers, YaRN's angles in the fourth",
     small=llama.SMALL | {"sliding_window": 3, "layer_types": [SLIDING, FULL], "rope_parameters": _TURNS},
-    in_gguf=InGguf(olmo2.GGUF, in_gguf, "olmo2", when=lambda metadata: bool(metadata.get(_WINDOW))),
+    in_gguf=InGguf(olmo2.GGUF, in_gguf, "olmo2", when=lambda metadata, stored: bool(metadata.get(_WINDOW))),
 )  # fmt: skip

@@ -157,11 +157,7 @@ class FirstToken(Module):
 
     @declared('activation: "tanh" or "relu" or "gelu"; 0 <= dropout < 1')
     def __init__(
-        self,
-        d_model: int,
-        activation: str = "tanh",
-        dropout: float = 0.0,
-        rng: np.random.Generator | None = None,
+        self, d_model: int, activation: str = "tanh", dropout: float = 0.0, rng: np.random.Generator | None = None
     ) -> None:
         self.dense = Linear(d_model, d_model, rng=rng)
         self.activation, self.dropout = activation, dropout
@@ -234,11 +230,7 @@ class MaskedLanguageModel(EncoderOnly):
         self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
 
     def __call__(
-        self,
-        ids: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)

@@ -119,11 +119,7 @@ class EndClassifier(Classifier):
     """A classifier whose vector is that of the text's last `end`, a token; of its last real token, where none is."""
 
     def __call__(
-        self,
-        ids: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""
         xp = array_module(ids)

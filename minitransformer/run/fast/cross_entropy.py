@@ -18,11 +18,7 @@ from .row_blocks import BLOCK, blocks, row_sums, takes
 
 
 def cross_entropy(
-    logits: Array,
-    targets: Array,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: Array, targets: Array, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> tuple[Array, Pullback] | None:
     """See core/ops/cross_entropy.py."""
     if not takes(logits) or logits.ndim < 1 or type(targets) is not np.ndarray or targets.shape != logits.shape[:-1]:

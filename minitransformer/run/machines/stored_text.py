@@ -25,10 +25,7 @@ class StoredLanguageData(language.LanguageData):
 
 
 def prepare(
-    data: StoredLanguageData,
-    model: Mapping[str, Any],
-    rng: np.random.Generator,
-    saved: Sequence[Tokenizer] = (),
+    data: StoredLanguageData, model: Mapping[str, Any], rng: np.random.Generator, saved: Sequence[Tokenizer] = ()
 ) -> Prepared:
     """Like `tasks.language.prepare`. A prepared folder is read as it is, with its own tokenizer."""
     if data.data is None:

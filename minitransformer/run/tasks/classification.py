@@ -48,10 +48,7 @@ class ClassificationData:
 
 
 def prepare(
-    data: ClassificationData,
-    model: Mapping[str, Any],
-    rng: np.random.Generator,
-    saved: Sequence[Tokenizer] = (),
+    data: ClassificationData, model: Mapping[str, Any], rng: np.random.Generator, saved: Sequence[Tokenizer] = ()
 ) -> Prepared:
     """Read, split, tokenize and encode the lines. Raises ValueError for unusable lines or labels."""
     lines = _numbers(rng) if data.text is None else read_labelled(Path(data.text))
@@ -114,6 +111,6 @@ TASK = Task(
             "learning_rate": 3e-3,
             "warmup": 30,
             "validate_every": 50,
-        },
+        }
     },
 )

@@ -54,11 +54,7 @@ def evaluate_translator(
 
 
 def evaluate_writer(
-    opened: Opened[LanguageModel],
-    path: Path,
-    device: str,
-    held_out: float,
-    accelerate: Accelerate = as_written,
+    opened: Opened[LanguageModel], path: Path, device: str, held_out: float, accelerate: Accelerate = as_written
 ) -> dict[str, Any]:
     """The mean cross-entropy, in nats, of the tokens in the last part of a text; its exponential is the perplexity."""
     model, (tokenizer,) = opened.model, opened.tokenizers

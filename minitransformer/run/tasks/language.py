@@ -36,10 +36,7 @@ class LanguageData:
 
 
 def prepare(
-    data: LanguageData,
-    model: Mapping[str, Any],
-    rng: np.random.Generator,
-    saved: Sequence[Tokenizer] = (),
+    data: LanguageData, model: Mapping[str, Any], rng: np.random.Generator, saved: Sequence[Tokenizer] = ()
 ) -> Prepared:
     """Read and encode the text, and cut off the validation part. The bpe tokenizer learns from the rest alone."""
     tokenizer: Tokenizer

@@ -59,10 +59,7 @@ class TranslationData:
 
 
 def prepare(
-    data: TranslationData,
-    model: Mapping[str, Any],
-    rng: np.random.Generator,
-    saved: Sequence[Tokenizer] = (),
+    data: TranslationData, model: Mapping[str, Any], rng: np.random.Generator, saved: Sequence[Tokenizer] = ()
 ) -> Prepared:
     """Read, tokenize and encode the pairs. Raises ValueError for unusable settings or files."""
     if model.get("share_embeddings", TransformerConfig.share_embeddings) and not data.joint:

@@ -46,10 +46,7 @@ def _latent(d_model: int, n_heads: int, rng: Any) -> LatentAttention:
 KINDS = {
     "multi-head": Kind("2·n·H·d", lambda n, h, d: 2 * n * h * d, MultiHeadAttention, KeyValueCache),
     "grouped": Kind(
-        f"2·n·{GROUPS}·d",
-        lambda n, h, d: 2 * n * GROUPS * d,
-        partial(grouped, n_key_heads=GROUPS),
-        KeyValueCache,
+        f"2·n·{GROUPS}·d", lambda n, h, d: 2 * n * GROUPS * d, partial(grouped, n_key_heads=GROUPS), KeyValueCache
     ),
     "multi-query": Kind("2·n·d", lambda n, h, d: 2 * n * d, partial(grouped, n_key_heads=1), KeyValueCache),
     "latent": Kind("n·(4·d + d/2)", lambda n, h, d: n * (4 * d + d // 2), _latent, KeyValueCache),

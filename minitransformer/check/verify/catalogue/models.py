@@ -52,8 +52,11 @@ def _classifier(r: Random) -> Setup:
 
 
 _UNTIED: dict[str, Any] = {"target": 8, "share_embeddings": False, "tie_output": False}
-_enter("Transformer with one table for source, target and output", transformer())
-_enter("Transformer in pre-norm order, three tables", transformer(norm_order="pre", activation="gelu", **_UNTIED))
+_enter("Transformer with one table for source, target and output", transformer(n_decoder_layers=1))
+_enter(
+    "Transformer in pre-norm order, three tables",
+    transformer(norm_order="pre", activation="gelu", n_decoder_layers=1, **_UNTIED),
+)
 _enter("Transformer recomputed", transformer(recompute=True, attention_dropout=0.2))
 _enter("LanguageModel", language_model(attention_dropout=0.0))
 _enter("LanguageModel in post-norm order, recomputed", language_model(norm_order="post", recompute=True))

@@ -146,9 +146,7 @@ def inverse_of(coupling: Array) -> Array:
     return xp.concatenate([upper, lower], axis=-2)
 
 
-@op(
-    "q, k: (..., T, d_k); v, output: (..., T, d_v); decay, beta: (..., T); state: (..., d_k, d_v); chunk > 0",
-)
+@op("q, k: (..., T, d_k); v, output: (..., T, d_v); decay, beta: (..., T); state: (..., d_k, d_v); chunk > 0")
 @in_float32
 def chunked_delta(
     q: Array,

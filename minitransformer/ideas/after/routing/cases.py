@@ -24,14 +24,16 @@ op("sigmoid_gates of all experts", (3, 5))
 op("sigmoid_gates that do not sum to one", (3, 5), chosen=_CHOSEN, factor=0.6, normalized=False)
 
 
-def _mixture(route: SoftmaxRouting) -> MixtureOfExperts:
-    return MixtureOfExperts(4, 2, 6, route=route)
+def _mixture(route: SoftmaxRouting, n: int = 6) -> MixtureOfExperts:
+    return MixtureOfExperts(4, 2, n, route=route)
 
 
 layer("SoftmaxRouting", lambda: SoftmaxRouting(2, factor=1.3), (2, 3, 5))
 layer("SigmoidRouting", lambda: SigmoidRouting(6, 2, 3, 2, 2.5), (2, 4, 6))
 layer(
-    "SharedExperts", lambda: SharedExperts(GatedFeedForward(4, 3, bias=False), _mixture(SoftmaxRouting(2))), (2, 3, 4)
+    "SharedExperts",
+    lambda: SharedExperts(GatedFeedForward(4, 3, bias=False), _mixture(SoftmaxRouting(2), 3)),
+    (2, 3, 4),
 )
 layer("MixtureOfExperts by a softmax over all, in groups", lambda: _mixture(SoftmaxRouting(2, 3, 2, 1.4)), (2, 3, 4))
 layer("MixtureOfExperts by sigmoids, in groups", lambda: _mixture(SigmoidRouting(6, 3, 3, 2, 2.5)), (2, 3, 4))

@@ -9,11 +9,7 @@ ROWS = 4  # rows per block, one for each of its warps
 
 
 def cross_entropy(
-    logits: Array,
-    targets: Array,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: Array, targets: Array, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> tuple[Array, Pullback] | None:
     """See core/ops/cross_entropy.py.
 

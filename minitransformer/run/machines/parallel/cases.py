@@ -201,13 +201,7 @@ def _embedded(x: Array, group: Group) -> tuple[Array, Pullback]:
 _TABLE = ordinary(layers.Embedding(7, 4), np.random.default_rng(5)).table.value
 _enter_cross_entropy("vocabulary_cross_entropy")
 _enter_cross_entropy("vocabulary_cross_entropy with label smoothing", 0.1)
-_enter(
-    "CutEmbedding looks up",
-    _looked_up,
-    (7, 4),
-    truth=lambda table: table[[[0, 6, 3], [1, 6, 5]]],
-    copied=True,
-)
+_enter("CutEmbedding looks up", _looked_up, (7, 4), truth=lambda table: table[[[0, 6, 3], [1, 6, 5]]], copied=True)
 _enter("CutEmbedding makes logits", _embedded, (3, 4), truth=lambda x: x @ _TABLE.T, copied=True)
 enter_cut("Cut of a feed-forward network", lambda: layers.FeedForward(4, 9, "gelu"), (2, 3, 4))
 enter_cut("Cut of a gated network", lambda: GatedFeedForward(4, 6, bias=False), (2, 3, 4))

@@ -21,15 +21,7 @@ def _adam(draw: Draw) -> Arguments:
 
 @exercise(_adam)
 def adam_step(
-    theta: Array,
-    g: Array,
-    m: Array,
-    v: Array,
-    t: int,
-    learning_rate: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
+    theta: Array, g: Array, m: Array, v: Array, t: int, learning_rate: float, beta1: float, beta2: float, eps: float
 ) -> tuple[Array, Array, Array]:
     """A step of Adam.
 

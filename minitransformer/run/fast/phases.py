@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 import numpy as np
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
 
 from .loops import CHECKED, compiled
@@ -72,7 +72,7 @@ def wait(counts, phase, n_parts):
             _give_way()
 
 
-@compiled()
+@njit(nogil=True, error_model="numpy")  # no cache: Numba cannot use a generator that it has read from one
 def parts_of(counts, phase, n_parts):
     """The parts of a phase that are left to the caller; then it waits for the others."""
     part = take(counts, phase)

@@ -1,6 +1,5 @@
 """The process that compiles the loops beside a run (run/fast/compiler.py)."""
 
-import io
 import os
 import signal
 import subprocess
@@ -71,10 +70,13 @@ def test_the_compiler_ends_with_a_killed_run_and_a_minute_after_one_that_is_over
     sent: bytes, wanted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sent)))
+    stdin, other_end = os.pipe()
+    os.write(other_end, sent)
+    os.close(other_end)
     monkeypatch.setattr(time, "sleep", lambda seconds: done.append("wait"))
     monkeypatch.setattr(os, "_exit", lambda status: done.append("end"))
-    _end_with_stdin()
+    _end_with_stdin(stdin)
+    os.close(stdin)
     assert done == wanted
 
 
@@ -160,6 +162,9 @@ for module in (attention_loops, decoding_loops, layer_loops, loops, packed_loops
 
 @pytest.mark.slow
 def test_after_it_has_run_nothing_is_left_to_compile() -> None:
-    for code in ("from minitransformer.run.fast.compile_all import compile_all; compile_all()", USED):
-        environment = {name: value for name, value in os.environ.items() if name != "MINITRANSFORMER_COMPILE"}
-        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    environment = {name: value for name, value in os.environ.items() if name != "MINITRANSFORMER_COMPILE"}
+    with subprocess.Popen(
+        [sys.executable, "-c", compiler.COMPILE.format(sys.path)], env=environment, stdin=subprocess.PIPE
+    ) as process:
+        assert process.wait() == 0, "the run that waits for it takes the loops only then"
+    subprocess.run([sys.executable, "-c", USED], check=True, env=environment)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 
@@ -43,7 +42,9 @@ def compile_all(beside: bool = False) -> None:
             time.sleep(1.0)
 
 
-def _end_with_stdin() -> None:
-    if sys.stdin.buffer.read(1):
+def _end_with_stdin(stdin: int = 0) -> None:
+    if os.read(
+        stdin, 1
+    ):  # not from sys.stdin: a thread that waits for its buffer makes the interpreter end with an error
         time.sleep(REST)
     os._exit(1)

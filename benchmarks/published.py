@@ -151,7 +151,8 @@ def race(options: argparse.Namespace, file: Path, ids: list[int]) -> int:
     command = [sys.executable, "-m", "benchmarks.published", "--model", str(file), "--tokens", str(options.tokens)]
     command += ["--weights", options.weights] if options.weights else []
     command += ["--ids", *map(str, ids)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    environment = os.environ | {"MINITRANSFORMER_COMPILE": "first"}  # with the loops from the first turn on
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
     workers = {name: subprocess.Popen([*command, "--program", name], **pipes) for name in programs}
 
     def reply(name: str) -> list[str]:

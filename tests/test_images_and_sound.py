@@ -16,6 +16,7 @@ from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.images import ImageEncoderConfig
 from minitransformer.ideas.published.speech import sines
 from minitransformer.run.cost import describe
+from minitransformer.text import CharacterTokenizer
 
 NAMES = ["vit", "vit classes", "clip", "whisper"]
 
@@ -41,6 +42,14 @@ def test_a_model_is_saved_in_both_forms_and_opened_again(name, tmp_path):
         assert type(again) is type(model) and again.config == model.config
         for (ours, before), (_, after) in zip(model.parameters(), again.parameters(), strict=True):
             np.testing.assert_array_equal(before.value, after.value, err_msg=ours)
+
+
+@pytest.mark.parametrize("name", ["vit", "vit classes", "whisper"])
+def test_a_tokenizer_beside_a_model_that_reads_no_text_is_refused(name, tmp_path):
+    model, tokenizer = model_of(name, "float32"), CharacterTokenizer.train(["a b"])
+    with pytest.raises(ValueError, match=r"reads (pictures|sound); save it without a tokenizer"):
+        models.save_pretrained(model, tmp_path / "new", tokenizer)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.few(1)

@@ -317,6 +317,13 @@ LLAMA = tensors_of(llama())
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architecture": "mamba"}, "what is missing here: Mamba's selective state space"),
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
+    "a list that nobody reads": ({"llama__rope__dimension_sections": [1, 1, 0]}, "not understood .* = array"),
+    "layers that do not attend": (
+        {"llama__attention__head_count_kv": [2, 0]}, r"in the metadata: llama.attention.head_count_kv = array\(\[2, 0"
+    ),
+    "heads of another number of layers": ({"llama__attention__head_count_kv": [2]}, "a number for each layer"),
+    "a last layer that predicts nothing further": ({"llama__nextn_predict_layers": 1}, "blk.1 is a layer like the"),
+    "no layer but those": ({"llama__nextn_predict_layers": 2}, "less than llama.block_count, 2; got 2"),
     "experts of another family": (
         {"architecture": "qwen2", "qwen2__expert_count": 8}, "in the metadata: qwen2.expert_count = 8"
     ),
@@ -336,7 +343,10 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "up_proj.* is missing"),
     "a tensor more": ({"tensors": LLAMA | {"rope_more.weight": np.ones(8, np.float32)}}, "rope_more.weight is unknown"),
     "factors of other pairs": (
-        {"tensors": LLAMA | {"rope_freqs.weight": np.array([1, 1, 8], np.float32)}}, "each of the 8 pairs, got 3 and 3"
+        {"tensors": LLAMA | {"rope_freqs.weight": np.ones(3, np.float32)}}, "rope_freqs.weight must .* of the 8 pairs"
+    ),
+    "a pair that does not turn": (
+        {"tensors": LLAMA | {"rope_freqs.weight": np.eye(1, 8, dtype=np.float32)[0]}}, "weight must have a number above"
     ),
     "a tensor of another shape": (
         {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"norm.weight must have shape \(64,\)"
@@ -417,6 +427,14 @@ def test_angles_scaled_by_1_are_not_scaled(tmp_path: Path) -> None:
     ones = {"rope_freqs.weight": np.ones(8, np.float32)}
     found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | ones))
     np.testing.assert_array_equal(found(IDS)[0], model(IDS)[0])
+
+
+def test_layers_that_predict_further_tokens_are_not_read(tmp_path: Path) -> None:
+    """LLM_TENSOR_NEXTN_EH_PROJ of llama.cpp: each such layer has it."""
+    model, more = llama(), {"blk.2.nextn.eh_proj.weight": np.ones((64, 128), np.float32)}
+    sizes: dict[str, Any] = {"llama__block_count": 3, "llama__nextn_predict_layers": 1}
+    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | more, **sizes))
+    assert found.config.n_layers == 2
 
 
 def test_a_llama_3_has_its_angles_in_factors(tmp_path: Path) -> None:

@@ -114,12 +114,11 @@ def document(file: File) -> dict[str, Any]:
     config: dict[str, Any] = {
         theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows if not own or theirs in own
     }
-    if (extra := f"{kind}.nextn_predict_layers") in file.metadata:  # they serve training, and are not read
-        config["num_hidden_layers"] -= 0 if fields.get(extra) == 0 else fields.size(extra)
+    config["num_hidden_layers"] -= _predicting(fields, str(kind), file.tensors)
     n_heads = config.get("num_attention_heads", 1)
     if n_heads > config["hidden_size"]:
         raise ValueError(f"{kind}.attention.head_count must be at most {kind}.embedding_length")
-    config["num_key_value_heads"] = _key_heads(fields, f"{kind}.attention.head_count_kv", n_heads)
+    config["num_key_value_heads"] = _key_heads(fields, str(kind), n_heads)
     width = fields.size(f"{kind}.attention.key_length", config["hidden_size"] // n_heads)
     table = file.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
@@ -150,15 +149,29 @@ def _epsilon(fields: Fields, kind: str) -> str:
     return next((name for name in names if fields.get(f"{kind}.attention.{name}") is not None), names[0])
 
 
-def _key_heads(fields: Fields, name: str, default: int) -> int:
+def _predicting(fields: Fields, kind: str, stored: Mapping[str, Packed]) -> int:
+    """How many of the layers predict further tokens, in training: they are the last, and are not read."""
+    n, n_layers = fields.count(name := f"{kind}.nextn_predict_layers"), fields.size(f"{kind}.block_count")
+    if n >= n_layers:
+        raise ValueError(f"{name} must be less than {kind}.block_count, {n_layers}; got {n}")
+    for i in range(n_layers - n, n_layers):
+        found = [each for each in stored if each.startswith(f"blk.{i}.")]
+        if found and not any(".nextn." in each for each in found):
+            raise ValueError(f"{name} is {n}, but blk.{i} is a layer like the others, without a tensor blk.{i}.nextn.*")
+    return n
+
+
+def _key_heads(fields: Fields, kind: str, default: int) -> int:
     """The heads of keys: one number, or one for each layer, which is 0 where a layer does not attend."""
-    found = fields.get(name)
+    found = fields.get(name := f"{kind}.attention.head_count_kv")
     if not isinstance(found, np.ndarray):
         return fields.size(name, default)
-    sizes = set(found[found > 0].tolist())
-    if len(sizes) != 1:
-        raise ValueError(f"{name} must be the same number in all layers that attend")
-    return int(sizes.pop())
+    sizes = set(found.tolist())
+    if len(found) != fields.get(f"{kind}.block_count") or len(sizes - {0}) != 1 or max(sizes) not in range(1, 1 << 32):
+        raise ValueError(f"{name} must have a number for each layer, the same in all layers that attend")
+    if 0 in sizes:
+        fields.asked.discard(name)  # the family must ask which layers attend
+    return int(max(sizes))
 
 
 def _angles(fields: Fields, kind: str, stored: Mapping[str, Packed], width: int) -> dict[str, Any]:
@@ -180,6 +193,10 @@ def _angles(fields: Fields, kind: str, stored: Mapping[str, Packed], width: int)
     if short is None or long is None:
         return found
     lists = [factors.read().astype(float).ravel().tolist() for factors in (short, long)]
+    n_pairs = fields.size(f"{rope}.dimension_count", width) // 2
+    for factors, numbers in zip((short, long), lists, strict=True):
+        if len(numbers) != n_pairs or min(numbers) <= 0.0:
+            raise ValueError(f"{factors.name} must have a number above 0 for each of the {n_pairs} pairs of a head")
     if set(lists[0] + lists[1]) == {1.0}:
         return found
     trained = fields.size_or_none(f"{rope}.scaling.original_context_length")

@@ -213,6 +213,7 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
         ({"model": "rwkv"}, "tokenizer.ggml.model must be one of 'gpt2', byte.*'llama', .* got 'rwkv'"),
         ({"model": "bert"}, "tokenizer.ggml.unknown_token_id must be the id of a token"),
         ({"model": "llama"}, "each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores"),
+        ({"model": "llama", "scores": [float("nan")] * len(TOKENS)}, "a score .*, a finite number"),
         (
             {"pre": "deepseek"},
             "tokenizer.ggml.pre must be one of gpt-2, olmo, .*smollm, .*llama-bpe, .*qwen2, .*got 'deepseek'",

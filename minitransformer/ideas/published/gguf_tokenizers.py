@@ -133,10 +133,8 @@ def _pieces(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
     piece becomes its bytes, <0xE2> and so on. User-defined pieces are cut out before.
     """
     ids, kinds = _ids_and_kinds(found, names)
-    scores = found.get("tokenizer.ggml.scores")
-    if not isinstance(scores, np.ndarray) or len(scores) != len(names):
-        raise ValueError("each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores")
-    ordinary = {name: score for name, score, kind in zip(names, scores.tolist(), kinds, strict=True) if kind == _NORMAL}
+    each = zip(names, _scores(found, names), kinds, strict=True)
+    ordinary = {name: score for name, score, kind in each if kind == _NORMAL}
     ranked = sorted(
         (-score, -i, name) for name, score in ordinary.items() for i in range(1, len(name))
         if name[:i] in ordinary and name[i:] in ordinary
@@ -180,12 +178,10 @@ def _likeliest(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
     A file may hold SentencePiece's own table of what stands for which characters.
     """
     _, kinds = _ids_and_kinds(found, names)
-    scores, unknown = found.get("tokenizer.ggml.scores"), found.get("tokenizer.ggml.unknown_token_id")
-    if not isinstance(scores, np.ndarray) or len(scores) != len(names):
-        raise ValueError("each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores")
+    unknown = found.get("tokenizer.ggml.unknown_token_id")
     if type(unknown) is not int or not 0 <= unknown < len(names):
         raise ValueError("tokenizer.ggml.unknown_token_id must be the id of a token")
-    pieces = list(zip(names, scores.astype(float).tolist(), strict=True))
+    pieces = list(zip(names, _scores(found, names), strict=True))
     model = library.Tokenizer(library.models.Unigram(pieces, unknown, False))
     change, table = library.normalizers, found.get("tokenizer.ggml.precompiled_charsmap")
     steps = [change.Precompiled(table.astype("u1").tobytes())] if isinstance(table, np.ndarray) and len(table) else []
@@ -221,6 +217,13 @@ def _ids_and_kinds(found: Mapping[str, Any], names: list[str]) -> tuple[dict[str
     if len(ids) < len(names) or len(kinds) != len(names):
         raise ValueError("tokenizer.ggml.tokens must differ, and each needs a type in tokenizer.ggml.token_type")
     return ids, kinds
+
+
+def _scores(found: Mapping[str, Any], names: list[str]) -> list[float]:
+    scores = found.get("tokenizer.ggml.scores")
+    if not isinstance(scores, np.ndarray) or len(scores) != len(names) or not np.isfinite(scores).all():
+        raise ValueError("each of tokenizer.ggml.tokens needs a score in tokenizer.ggml.scores, a finite number")
+    return scores.astype(float).tolist()
 
 
 def _texts(found: Mapping[str, Any], name: str) -> list[str]:

@@ -317,9 +317,9 @@ LLAMA = tensors_of(llama())
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architecture": "mamba"}, "what is missing here: Mamba's selective state space"),
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
-    "a list that nobody reads": ({"llama__rope__dimension_sections": [1, 1, 0]}, "not understood .* = array"),
+    "a list that nobody reads": ({"llama__rope__dimension_sections": [1, 1, 0]}, r"not understood .* = \[1, 1, 0\]"),
     "layers that do not attend": (
-        {"llama__attention__head_count_kv": [2, 0]}, r"in the metadata: llama.attention.head_count_kv = array\(\[2, 0"
+        {"llama__attention__head_count_kv": [2, 0]}, r"in the metadata: llama.attention.head_count_kv = \[2, 0\]"
     ),
     "heads of another number of layers": ({"llama__attention__head_count_kv": [2]}, "a number for each layer"),
     "a last layer that predicts nothing further": ({"llama__nextn_predict_layers": 1}, "blk.1 is a layer like the"),
@@ -330,6 +330,11 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "stretched rotations": ({"llama__rope__scaling__type": "dynamic"}, "'dynamic' is not supported"),
     "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "partial_rotary_factor 0.5 is not supported"),
     "a part of a model": ({"split__count": 3}, "is one of 3 parts; open the first, NAME-00001-of-00003.gguf"),
+    "a list in place of a word": ({"llama__rope__scaling__type": [1, 2]}, r"type \[1, 2\] is not supported"),
+    "one kind of layers in place of each": (
+        {"architecture": "olmo2", "olmo2__attention__sliding_window": 4, "olmo2__attention__sliding_window_pattern": 4},
+        "sliding_window_pattern must say of each layer",
+    ),
     "no width": ({"llama__embedding_length": None}, "llama.embedding_length is missing"),
     "width in words": ({"llama__embedding_length": "64"}, "llama.embedding_length must be an integer"),
     "a width of each layer": ({"llama__feed_forward_length": [96, 96]}, "llama.feed_forward_length must be an integer"),

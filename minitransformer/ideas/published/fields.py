@@ -60,7 +60,7 @@ class Fields:
             name: value
             for name, value in self.document.items()
             if name not in self.asked
-            and not _empty(value)
+            and value not in (None, [], {})
             and not any(fnmatch.fnmatchcase(name, pattern) for pattern in harmless)
         }
         if rest:
@@ -141,11 +141,6 @@ class Fields:
         if value is None and default is None:
             raise ValueError(f"{name} is missing")
         return default if value is None else value
-
-
-def _empty(value: Any) -> bool:
-    """Whether this is null, or holds nothing; a .gguf file has arrays."""
-    return value is None or (not isinstance(value, (str, int, float)) and len(value) == 0)
 
 
 def _short(value: Any) -> str:

@@ -105,7 +105,8 @@ def document(file: File) -> dict[str, Any]:
     """The config.json of a file's metadata. Raises ValueError for a model that no family has."""
     kind = file.metadata.get("general.architecture")
     family = _family(kind, file)
-    fields = Fields({name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")})
+    own_fields = {name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")}
+    fields = Fields({name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in own_fields.items()})
     if fields.document.get(f"{kind}.expert_count") == 0:
         fields.asked |= {f"{kind}.expert_count", f"{kind}.expert_used_count"}
     assert family.in_gguf is not None
@@ -164,9 +165,9 @@ def _predicting(fields: Fields, kind: str, stored: Mapping[str, Packed]) -> int:
 def _key_heads(fields: Fields, kind: str, default: int) -> int:
     """The heads of keys: one number, or one for each layer, which is 0 where a layer does not attend."""
     found = fields.get(name := f"{kind}.attention.head_count_kv")
-    if not isinstance(found, np.ndarray):
+    if not isinstance(found, list):
         return fields.size(name, default)
-    sizes = set(found.tolist())
+    sizes = set(found)
     if len(found) != fields.get(f"{kind}.block_count") or len(sizes - {0}) != 1 or max(sizes) not in range(1, 1 << 32):
         raise ValueError(f"{name} must have a number for each layer, the same in all layers that attend")
     if 0 in sizes:

@@ -68,7 +68,9 @@ def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[s
         "sliding_window": fields.size(_WINDOW),
         "rope_local_base_freq": fields.positive("olmo2.rope.freq_base_swa", config["rope_theta"]),
     }
-    if (pattern := fields.get(f"{_WINDOW}_pattern")) is not None:
+    if (pattern := fields.get(name := f"{_WINDOW}_pattern")) is not None:
+        if not isinstance(pattern, list):
+            raise ValueError(f"{name} must say of each layer whether it has a window, got {pattern}")
         found["layer_types"] = [SLIDING if windowed else FULL for windowed in pattern]
     return found
 

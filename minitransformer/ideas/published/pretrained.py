@@ -258,7 +258,7 @@ _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_t
 def _written(tokenizer: Tokenizers, model: Pretrained, document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Write the tokenizers of a model. Returns their entries for config.json."""
     config, is_pair = model.config, isinstance(model, Transformer)
-    if tokenizer is not None and "texts" not in (reads := getattr(model, "reads", "texts")):
+    if tokenizer and "texts" not in (reads := getattr(model, "reads", "texts")):
         apart = "save it without a tokenizer, and that one by its own save_pretrained"
         raise ValueError(f"save_pretrained: a {type(model).__name__} reads {reads}; {apart}")
     if not (given := fitting("save_pretrained", model, tokenizer, exactly=False)):

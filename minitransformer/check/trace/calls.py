@@ -169,22 +169,25 @@ def _title(values: list[Group], i: int) -> str:
     return values[i][0].title + (f"[{i}]" if len(values) > 1 else "")
 
 
-def _used_at_once(code: types.CodeType, name: str) -> bool:
-    """Whether a line binds the name and then uses it, as `y = f(x); return y, backward` does.
+@functools.lru_cache(maxsize=1024)  # the same few ops are called again and again
+def _used_at_once(code: types.CodeType) -> frozenset[str]:
+    """The names that a line binds and then uses, as `y = f(x); return y, backward` does.
 
     The checker puts a changed value in its place only after the line, too late for that use: the difference would be 0.
     """
     lines = {offset: line for start, end, line in code.co_lines() for offset in range(start, end)}
-    bound: int | None = -1  # the line that has bound it last
+    bound: dict[str, int | None] = {}  # the line that has bound each name last
+    found = set()
     for each in dis.get_instructions(code):
-        uses = re.findall("LOAD|STORE", each.opname) if re.search("_FAST|_DEREF", each.opname) else []
+        if "_FAST" not in each.opname and "_DEREF" not in each.opname:
+            continue
         names = each.argval if isinstance(each.argval, tuple) else (each.argval,)  # one opcode may do two things
-        for use, its_name in zip(uses, names, strict=False):
-            if its_name == name and use == "STORE":
-                bound = lines[each.offset]
-            elif its_name == name and bound == lines[each.offset]:
-                return True
-    return False
+        for use, name in zip(re.findall("LOAD|STORE", each.opname), names, strict=False):
+            if use == "STORE":
+                bound[name] = lines[each.offset]
+            elif name in bound and bound[name] == lines[each.offset]:
+                found.add(name)
+    return frozenset(found)
 
 
 def pairs_of(calls: Iterable[Call]) -> list[Pair]:
@@ -200,12 +203,11 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
         if not call.in_backward:
             turn[call.index] = turns[call.code]
             turns[call.code] += 1
-    used_at_once = functools.cache(_used_at_once)  # a model calls the same few ops again and again
     for call, name, values, gradients, partners in _meetings(calls):
         why_not = ""
         if any(len(group) > 1 for group in values):
             why_not = f"the array of {name} was changed in place after it was bound"
-        elif used_at_once(call.code, name):
+        elif name in _used_at_once(call.code):
             why_not = f"{name} is used in the very line that binds it; give each statement a line of its own"
         elif not partners:
             counts = f"{name} gets {len(values)} values, {gradients[0][0].name} {len(gradients)}"

@@ -116,14 +116,15 @@ class Replacement(Traced):
     def __init__(self, f: Any, pair: Pair, change: Callable[[Array], Array]) -> None:
         super().__init__(f)
         self._pair, self._change = pair, change
+        self._code, self._name = pair.code, pair.code.co_name if pair.code else ""
         self._calls = self._bindings = 0
         self._held: Any = None
         self.done = False
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        code, wanted = frame.f_code, self._pair.code
-        if wanted is None or code.co_name != wanted.co_name or code != wanted:  # the name first: every call comes here
-            return None
+        code = frame.f_code
+        if code is not self._code and (code.co_name != self._name or code != self._code):
+            return None  # every call comes here, and to compare two codes takes long
         self._calls += 1
         return self._exchange(frame, event, arg) if self._calls - 1 == self._pair.turn else None
 

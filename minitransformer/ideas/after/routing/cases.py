@@ -35,8 +35,8 @@ layer(
     lambda: SharedExperts(GatedFeedForward(4, 3, bias=False), _mixture(SoftmaxRouting(2), 3)),
     (2, 3, 4),
 )
-layer("MixtureOfExperts by a softmax over all, in groups", lambda: _mixture(SoftmaxRouting(2, 3, 2, 1.4)), (2, 3, 4))
-layer("MixtureOfExperts by sigmoids, in groups", lambda: _mixture(SigmoidRouting(6, 3, 3, 2, 2.5)), (2, 3, 4))
+layer("MixtureOfExperts by a softmax over all, in groups", lambda: _mixture(SoftmaxRouting(2, 3, 2, 1.4)), (3, 4))
+layer("MixtureOfExperts by sigmoids, in groups", lambda: _mixture(SigmoidRouting(6, 3, 3, 2, 2.5)), (3, 4))
 layer_of_every_rank("SoftmaxRouting", lambda: SoftmaxRouting(2), (..., 4))
 layer_of_every_rank("SigmoidRouting", lambda: SigmoidRouting(4, 2), (..., 4))
 layer_of_every_rank("SharedExperts", lambda: SharedExperts(GatedFeedForward(4, 3), MixtureOfExperts(4, 2, 3)), (..., 4))

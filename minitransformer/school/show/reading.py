@@ -71,7 +71,7 @@ def _written(found: Opened[Any], ids: list[int], most: int) -> Reading:
             f"{found.path}: config.json must name decoder_start_token_id and eos_token_id, with which it writes; "
             "viewer.view(model, source, target) shows ids of your own"
         )
-    most = min(most, getattr(found.model.config, "n_positions", most))
+    most = min(most, getattr(found.model.config, "n_positions", most + 1) - 1)  # the first is the start
     source = to_device(np.array([ids]), found.model.device)
     said = translate(found.model, source, start=start, end=ends[0], max_length=most, beam=1)[0]
     return Reading(found, ids, [token for token in said if token not in ends], start)

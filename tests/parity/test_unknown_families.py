@@ -41,6 +41,13 @@ def test_a_family_that_is_known_is_refused_by_its_mathematics(tmp_path: Path) ->
     assert set(COMMON) <= {*KNOWN, *EVERY} and set(COMMON) <= {*transformers.CONFIG_MAPPING}
 
 
+@pytest.mark.parametrize("name, field", [("olmo", "clip_qkv"), ("mpt", "attn_config"), ("dbrx", "attn_config")])
+def test_limits_on_queries_are_named_where_the_config_asks_for_them(name: str, field: str, tmp_path: Path) -> None:
+    asked = refusal(name, tmp_path, **{field: 8.0 if field == "clip_qkv" else {"clip_qkv": 8.0}})
+    assert asked.count("limits on the numbers of queries, keys and values") == 1
+    assert ("limits on" in refusal(name, tmp_path)) == (name == "dbrx")
+
+
 @pytest.mark.parametrize("name", BY_FIELDS)
 def test_another_is_refused_by_its_fields(name: str, tmp_path: Path) -> None:
     assert f"what is missing here, by its fields: {BY_FIELDS[name]}" in refusal(name, tmp_path)

@@ -21,11 +21,12 @@ _PER_LAYER = "embeddings of tokens for each layer, and layers that share keys an
 _BY_POSITION = "queries scaled by their position"
 _CHUNKS = f"attention in chunks, {_BY_POSITION}, experts whose gates scale what they read"
 _SPARSE = "sparse attention: an indexer chooses the keys that each query sees"
+_LIMITS = "limits on the numbers of queries, keys and values"
 _SIGMOIDS = "experts chosen by sigmoids as in DeepSeek-V3"
 _SCALED = "a factor for each layer, norms of values, keys that serve as values in some layers"
 _SINES = _FILE.format("a decoder in pre-norm order with sines as positions, whose embedding is scaled")
 _QK = "norms of queries and keys"
-_QK_AFTER = "norms of queries and keys after the rotation, whose base the length of the text sets"
+_QK_AFTER = "norms of queries and keys after the rotation, whose base a factor stretches"
 
 UNKNOWN = {
     "afmoe": _FILE.format(f"an output gate, norms before and after each sub-layer, {_QK}, {_SIGMOIDS}"),
@@ -41,7 +42,7 @@ UNKNOWN = {
     "cohere2_moe": f"{_BETWEEN}, {_BESIDE}, scaled logits, experts beside one that all tokens use",
     "ctrl": _SINES,
     "cwm": _FILE.format("a Llama with a window in three of four layers"),
-    "dbrx": "limits on the numbers of queries, keys and values",
+    "dbrx": _LIMITS,
     "deberta": "separate scores for content and position",
     "deberta-v2": "separate scores for content and position",
     "deepseek_v32": _SPARSE,
@@ -100,9 +101,9 @@ UNKNOWN = {
     "mpt": _FILE.format("ALiBi without any biases, those of LayerNorm included"),
     "nemotron": _FILE.format("a gain of LayerNorm that counts from 1, ReLU², rotary positions in a part of each head"),
     "nemotron_h": _FILE.format("layers of one sub-layer: Mamba-2, attention without positions, or ReLU²"),
-    "olmo": _FILE.format("a Llama with a LayerNorm that has neither γ nor β"),
+    "olmo": "a LayerNorm that has neither γ nor β",
     "openai-gpt": _FILE.format("a GPT-2 with norms after each sub-layer, and none at the end"),
-    "persimmon": _FILE.format("LayerNorm, also of queries and keys, ReLU², rotary positions in a part of each head"),
+    "persimmon": "a LayerNorm of each head's queries and keys",
     "phi4_multimodal": "images and sound beside the text, with low-rank maps that they add to the layers",
     "phimoe": "experts that are chosen one after the other, each from those whose scores are near the largest",
     "qwen2_5_vl": _IMAGES,
@@ -148,7 +149,9 @@ def missing(family: Any, document: Mapping[str, Any] | None = None) -> str:
     Another name would be a guess, so none is advised.
     """
     if isinstance(family, str) and family in UNKNOWN:
-        return f"what is missing here: {UNKNOWN[family]}"
+        what, inside = UNKNOWN[family], (document or {}).get("attn_config")
+        limited = any(isinstance(each, Mapping) and each.get("clip_qkv") for each in (document, inside))
+        return f"what is missing here: {what}" + (f"; {_LIMITS}" if limited and what != _LIMITS else "")
     signs = [f"{what} ({name})" for name, what in _SIGNS.items() if (document or {}).get(name)]
     if signs:
         return f"what is missing here, by its fields: {', '.join(signs)}"

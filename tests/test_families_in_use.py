@@ -232,8 +232,8 @@ def test_a_later_turn_reads_only_what_is_new(name: str, monkeypatch: pytest.Monk
 # ---- The commands. ----
 
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "mask": "<mask>"}
-_COMMANDS = "info step check view generate chat fill-mask translate embed"
-_WORK = "info step check view generate chat embed".split()  # the others are refused
+_COMMANDS = "info step check view plot generate chat fill-mask translate embed"
+_WORK = "info step check view plot generate chat embed".split()  # the others are refused
 
 
 @pytest.mark.few(0, slow=9)
@@ -243,15 +243,15 @@ def test_every_command_works_or_refuses_in_one_line(name: str, tmp_path: Path, c
     save_pretrained(model, tmp_path, tokenizer(TOKENS, TEMPLATE))
     page = str(tmp_path / "page.html")
     rest = {"step": ["--layer", "1"], "view": ["--html", page], "generate": ["--tokens", "4"]}
-    rest["chat"] = [*rest["generate"], "--chat"]
+    rest |= {"chat": [*rest["generate"], "--chat"], "plot": ["--out", str(tmp_path / "heads.png")]}
     text = "b a"
     for command in _COMMANDS.split():
         monkeypatch.setattr(sys, "stdin", io.StringIO(""))
         verb = "generate" if command == "chat" else command
-        given = {"info": [], "check": [], "chat": [text, "at"]}.get(command, [text])
+        given = {"info": [], "check": [], "chat": [text, "at"], "plot": ["attention", text]}.get(command, [text])
         status = main([verb, *given, "--model", str(tmp_path), *rest.get(command, [])])
         out, err = capsys.readouterr()
-        if command == "view" and not attentions(model)["self"]:
+        if command in ("view", "plot") and not attentions(model)["self"]:
             assert status == 1 and err.endswith("no layer of this model attends, so there are no weights to show\n")
         elif command in _WORK:
             assert status == 0 and out and not err, (command, err)

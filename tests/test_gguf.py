@@ -198,29 +198,66 @@ def six_bits(block: bytes) -> list[float]:
     return found
 
 
-def four_bits(block: bytes) -> list[float]:
-    """Q4_K: 256 numbers d · scale · q - m · least, in 8 parts, each with six bits of scale and six of least."""
+def with_least(block: bytes, i: int, q: int) -> float:
+    """Q4_K and Q5_K: d · scale · q - m · least; each of 8 parts has six bits of scale and six of least."""
     d, m = (float(x) for x in np.frombuffer(block[:4], np.float16))
-    packed, found = block[4:16], []
+    packed, part = block[4:16], i // 32
+    if part < 4:
+        scale, least = packed[part] & 63, packed[part + 4] & 63
+    else:
+        scale = packed[part + 4] & 15 | packed[part - 4] >> 6 << 4
+        least = packed[part + 4] >> 4 | packed[part] >> 6 << 4
+    return d * scale * q - m * least
+
+
+def low_bits(block: bytes, i: int) -> int:
+    return block[32 * (i // 64) + i % 32] >> 4 * (i // 32 % 2) & 15
+
+
+def four_bits(block: bytes) -> list[float]:
+    """Q4_K: 256 numbers."""
+    return [with_least(block, i, low_bits(block[16:], i)) for i in range(256)]
+
+
+def five_bits(block: bytes) -> list[float]:
+    """Q5_K: as Q4_K; a fifth bit of each q comes before the others, a bit of each byte for each part."""
+    high, low = block[16:48], block[48:]
+    return [with_least(block, i, (high[i % 32] >> i // 32 & 1) << 4 | low_bits(low, i)) for i in range(256)]
+
+
+def two_low_bits(block: bytes, i: int) -> int:
+    return block[32 * (i // 128) + i % 32] >> 2 * (i % 128 // 32) & 3
+
+
+def two_bits(block: bytes) -> list[float]:
+    """Q2_K: 256 numbers d · scale · q - m · least; a byte for every 16 holds four bits of scale and four of least."""
+    d, m = (float(x) for x in np.frombuffer(block[80:84], np.float16))
+    return [d * (block[i // 16] & 15) * two_low_bits(block[16:], i) - m * (block[i // 16] >> 4) for i in range(256)]
+
+
+def three_bits(block: bytes) -> list[float]:
+    """Q3_K: 256 numbers d · (scale - 32) · (q - 4). The high bits of q come first; a scale has six bits for 16 q."""
+    d, packed, found = float(np.frombuffer(block[108:], np.float16)[0]), block[96:108], []
     for i in range(256):
-        part = i // 32
-        if part < 4:
-            scale, least = packed[part] & 63, packed[part + 4] & 63
-        else:
-            scale = packed[part + 4] & 15 | packed[part - 4] >> 6 << 4
-            least = packed[part + 4] >> 4 | packed[part] >> 6 << 4
-        q = block[16 + 32 * (part // 2) + i % 32] >> 4 * (part % 2) & 15
-        found.append(d * scale * q - m * least)
+        part = i // 16
+        scale = packed[part % 8] >> 4 * (part // 8) & 15 | (packed[8 + part % 4] >> 2 * (part // 4) & 3) << 4
+        q = two_low_bits(block[32:], i) | (block[i % 32] >> i // 32 & 1) << 2
+        found.append(d * (scale - 32) * (q - 4))
     return found
 
 
-@pytest.mark.parametrize("kind, formula", [("Q6_K", six_bits), ("Q4_K", four_bits)])
-def test_packed_numbers_by_their_formula(tmp_path: Path, kind: str, formula: Any) -> None:
+K_QUANTS = {  # the formula, and where a block has its scales of 16 bits
+    "Q2_K": (two_bits, slice(80, 84)), "Q3_K": (three_bits, slice(108, 110)), "Q4_K": (four_bits, slice(0, 4)),
+    "Q5_K": (five_bits, slice(0, 4)), "Q6_K": (six_bits, slice(208, 210)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", K_QUANTS)
+def test_packed_numbers_by_their_formula(tmp_path: Path, kind: str) -> None:
     """Of llama.cpp, ggml-quants.c, written out number by number; random bytes, with scales of ordinary size."""
-    number = gguf.GGMLQuantizationType[kind]
+    number, (formula, scales) = gguf.GGMLQuantizationType[kind], K_QUANTS[kind]
     size = gguf.GGML_QUANT_SIZES[number][1]
     rows = np.random.default_rng(0).integers(0, 256, (3, size), np.uint8)
-    scales = slice(208, 210) if kind == "Q6_K" else slice(0, 4)
     ordinary_sizes = np.linspace(0.01, 0.2, 3 * (scales.stop - scales.start) // 2, dtype=np.float16)
     rows[:, scales] = ordinary_sizes.view(np.uint8).reshape(3, -1)
     writer = gguf.GGUFWriter(tmp_path / "one.gguf", "llama")

@@ -492,3 +492,17 @@ def test_what_is_wrong_is_rejected(place: str, old: str, new: str, check: Callab
 def test_every_kind_of_model_is_here() -> None:
     assert {type(make()) for make in MODELS.values()} >= {LanguageModel, MaskedLanguageModel, Transformer}
     assert all(isinstance(make(), Module) for make in MODELS.values())
+
+
+def test_a_model_in_which_nothing_attends_has_no_heads() -> None:
+    family, ids = FAMILIES["mamba2"], np.array([[3, 1, 2]])
+    model = family.build(*family.example(), np.random.default_rng(0))
+    dlogits = np.zeros_like(model(ids)[0])
+    for asked in (lambda: inspect.heads(model, ids), lambda: inspect.attribution(model, dlogits, ids)):
+        with pytest.raises(ValueError, match="no layer of this model attends, so there are no weights to show"):
+            asked()
+    with (
+        pytest.raises(ValueError, match=r"there is no head \(0, 0\): .* layers × heads: self 0 × 0"),
+        inspect.ablate(model, [(0, 0)]),
+    ):
+        pass

@@ -20,6 +20,7 @@ from minitransformer.cli import main
 from minitransformer.commands import plot
 from minitransformer.core.models.encoder_only import EncoderOnly
 from minitransformer.generation import Continuation, Sampler, generate, greedy, stream
+from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.ideas.published.chat import render
 from minitransformer.models import (
     LanguageModel,
@@ -535,6 +536,17 @@ def test_view_and_plot_of_what_an_encoder_decoder_writes(
     about = json.loads((tmp_path / "m" / "config.json").read_text())
     (tmp_path / "m" / "config.json").write_text(json.dumps(about | {"decoder_start_token_id": None}))
     assert "must name decoder_start_token_id" in run("view", "--model", tmp_path / "m", "two men", status=1)
+
+
+def test_an_encoder_decoder_writes_no_further_than_its_positions(tmp_path: Path, run: Run) -> None:
+    tokenizer = WordTokenizer.train(["two men stand in the garden"])
+    sizes = {"d_model": 4, "n_heads": 2, "d_ff": 4, "n_encoder_layers": 1, "n_decoder_layers": 1, "n_positions": 4}
+    config = BartConfig(len(tokenizer), len(tokenizer), **sizes, position_offset=2, embedding_norm=True)
+    model = config.build(np.random.default_rng(0))
+    save_pretrained(model, tmp_path / "m", tokenizer)
+    run("view", "--model", tmp_path / "m", "two men", "--html", tmp_path / "view.html")
+    data = (tmp_path / "view.html").read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
+    assert [len(each) for each in json.loads(data)["sequences"]] == [2, 4]  # none of its texts ends
 
 
 def test_view_says_what_it_cannot_show(tmp_path: Path, run: Run) -> None:

@@ -8,7 +8,7 @@ import json
 from ..core.layers import Module
 from ..core.models import LanguageModel
 from ..core.models.encoder_only import EncoderOnly
-from ..core.models.opening import opened
+from ..core.models.opening import opened, with_article
 from ..run.published_models import pool_of, sentence_vectors
 from .common import speed
 
@@ -17,7 +17,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command; return the exit status."""
     pool, found = pool_of(options.model), opened(options.model, Module)
     if not isinstance(found.model, EncoderOnly | LanguageModel):
-        raise ValueError(f"{options.model} holds a {type(found.model).__name__}, which makes no vectors of texts")
+        raise ValueError(f"{options.model} holds {with_article(type(found.model))}, which makes no vectors of texts")
     model = speed(options)(found.model.to(options.device))
     vectors = sentence_vectors(model, found.tokenizers[0], options.texts, pool)
     cosines = vectors @ vectors.T

@@ -9,7 +9,7 @@ from typing import Any
 from ..core.arrays.files import write
 from ..core.layers import Module
 from ..core.models import Classifier, EncoderDecoder, LanguageModel
-from ..core.models.opening import Opened
+from ..core.models.opening import Opened, with_article
 from ..run.published_models import check_ids
 from ..run.tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
         found = evaluate_writer(read, options.text, options.device, options.held_out, speed(options))
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
     elif not isinstance(model, Classifier) or read.published:
-        raise UsageError(f"{options.model} holds a {type(model).__name__}, which this command cannot measure")
+        raise UsageError(f"{options.model} holds {with_article(type(model))}, which this command cannot measure")
     else:
         found = evaluate_classifier(read, options.text, options.device, speed(options))
         said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts{_cut_off(found)}"

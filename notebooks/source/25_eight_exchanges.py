@@ -3,7 +3,7 @@
 #
 # How far is GPT-2 (2019) from a model of today? Eight parts. Here you exchange them, one after the other, and measure
 # each time what it does: to the number of parameters, to the operations, to the memory of a text that is being written,
-# and to the loss. Then comes the question that such tables seldom answer: would another seed have said the same?
+# to the loss, and to the time of a step. Then comes the question that such tables seldom answer: would another seed have said the same?
 #
 # After this hour you can
 #
@@ -19,6 +19,7 @@ device = "numpy"  # the models here are too small for a GPU
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from time import process_time
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -252,23 +253,24 @@ exchange("experts", feed_forward=lambda **parts: ideas.MixtureOfExperts(D, 4 * D
 
 # %%
 def learned(recipe, steps, seed, peak=5e-3):
-    """The loss of a letter of unseen lines, after some steps."""
+    """The loss of a letter of unseen lines, after some steps, and the seconds that the processor took for a step."""
     model = models.LanguageModel(recipe, np.random.default_rng(seed))
     worker, optimizer = training.Worker(model), training.AdamW(model.parameters(), peak)
-    corpus = TextCorpus(ids[:400_000], T, rows=8)
+    corpus, begin = TextCorpus(ids[:400_000], T, rows=8), process_time()
     for _ in training.train(
         worker, corpus, optimizer, steps, lambda step: training.cosine(step, peak, steps // 10, steps), 1.0, seed
     ):
         pass
-    return worker.loss(TextCorpus(ids[400_000:410_000], T, rows=32))
+    seconds = (process_time() - begin) / steps
+    return worker.loss(TextCorpus(ids[400_000:410_000], T, rows=32)), seconds
 
 
 # %% tags=["varies", "slide"]
 steps, seeds = 40, [0]
 
 for name, recipe in chain.items():
-    losses = " ".join(f"{learned(recipe, steps, seed):6.3f}" for seed in seeds)
-    print(f"{name:16} {losses}", flush=True)
+    losses, seconds = zip(*(learned(recipe, steps, seed) for seed in seeds), strict=True)
+    print(f"{name:16} {' '.join(f'{loss:6.3f}' for loss in losses)}   {1000 * min(seconds):4.0f} ms", flush=True)
 
 # %% [markdown]
 # ⟦Some numbers fall, some rise. Is that the part, or the luck of the first weights?⟧ A single column cannot tell. Even with
@@ -279,7 +281,7 @@ for name, recipe in chain.items():
 #
 #     sed 's/^steps, seeds = .*/steps, seeds = 300, [0, 1, 2]/' notebooks/source/25_eight_exchanges.py | MPLBACKEND=Agg python -
 #
-# It printed the numbers of the next cell. More steps say more; take as many as you have time for.
+# It printed the losses of the next cell. More steps say more; take as many as you have time for.
 
 # %%
 table = """

@@ -15,10 +15,15 @@ torch.set_num_threads(1)  # as many processes run the tests as there are cores; 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of a pair runs for each of the CASES of its file."""
+    """A test of a pair runs for each of the CASES of its file; with few(named=...) the others are a sweep."""
     cases = getattr(metafunc.module, "CASES", None)
     if "pair" in metafunc.fixturenames and cases:
-        metafunc.parametrize("pair", cases, ids=[case.name for case in cases], indirect=True, scope="module")
+        few = metafunc.definition.get_closest_marker("few")
+        named = {case.name for case in cases if few and few.kwargs.get("named", "") in case.name}
+        given = [
+            pytest.param(case, marks=pytest.mark.sweep) if named and case.name not in named else case for case in cases
+        ]
+        metafunc.parametrize("pair", given, ids=[case.name for case in cases], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -58,4 +58,4 @@ def drawn(name: str, seed: int) -> Case:
     return Case(f"{name} {seed}", STEMS[name] + end, config)
 
 
-CASES = [drawn(name, seed) for name in STEMS for seed in range(4)]
+CASES = [drawn(name, seed) for name in STEMS for seed in range(5)]

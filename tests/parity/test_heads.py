@@ -18,7 +18,8 @@ from minitransformer.core.models.language_model import positions_of
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.family import CLASSES, ENCODER, ENCODERS, WORDS
 from minitransformer.ideas.published.heads import ANSWERS, HEADS, REPLACED, TOKENS
-from minitransformer.models import Classifier, from_pretrained, save_pretrained
+from minitransformer.models import Classifier, LanguageModel, from_pretrained, save_pretrained
+from minitransformer.run.published_models import sentence_vectors
 
 from . import test_pretrained as published
 from .test_pretrained import Case, in_float64, t, theirs_of  # noqa: F401  # a fixture, and what pairs are made with
@@ -149,6 +150,32 @@ def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path
     found = again.eval()(t(ids))
     expected = found.last_hidden_state if case.architecture.endswith("EncoderModel") else logits_of(found)
     np.testing.assert_allclose(ours(ids)[0], expected.detach(), rtol=0, atol=published.OUTPUT)
+
+
+class Digits:
+    """A tokenizer whose texts are their ids."""
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        return [int(each) for each in text]
+
+
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if WORDS in family.architectures.values()])
+def test_the_vector_of_a_text_is_of_its_last_token(name: str, tmp_path: Path) -> None:
+    """As Qwen3-Embedding's documents compute it, padded on the left; here the padding is on the right."""
+    family = FAMILIES[name]
+    case = Case(name, next(each for each, head in family.architectures.items() if head == WORDS), dict(family.small))
+    theirs = theirs_of(case)
+    theirs.save_pretrained(tmp_path)
+    ours = from_pretrained(tmp_path)
+    if not isinstance(ours, LanguageModel):
+        return
+    texts = ["3745", "8", "53746"]
+    mask = np.arange(5) >= 5 - np.array([[len(text)] for text in texts])
+    ids = t([[0] * (5 - len(text)) + [int(each) for each in text] for text in texts])
+    given = {"attention_mask": t(mask.astype(int)), "position_ids": t(positions_of(mask))}
+    last = theirs.base_model(ids, **given).last_hidden_state[:, -1]
+    expected = F.normalize(last, dim=1).detach()
+    np.testing.assert_allclose(sentence_vectors(ours, Digits(), texts), expected, rtol=0, atol=published.OUTPUT)
 
 
 def test_the_cases_have_every_head() -> None:

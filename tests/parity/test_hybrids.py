@@ -75,7 +75,7 @@ _SIZES: dict[str, Any] = {
     "linear_num_key_heads": 2, "linear_key_head_dim": 9, "linear_value_head_dim": 3, "rms_norm_eps": 1e-2,
 }  # fmt: skip
 _ROUTED = {
-    "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 4, "shared_expert_intermediate_size": 6,
+    "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 5, "shared_expert_intermediate_size": 6,
     "norm_topk_prob": False, "decoder_sparse_step": 2,
 }  # fmt: skip
 _OTHER: dict[str, Any] = {
@@ -98,7 +98,7 @@ _BIASED = {"attention_bias": True, "mlp_bias": True}
 _HYBRID: dict[str, Any] = _GRANITE | {
     "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
     "mamba_n_heads": 6, "mamba_d_state": 7, "mamba_n_groups": 3, "mamba_d_conv": 3, "mamba_expand": 1,
-    "mamba_chunk_size": 4, "shared_intermediate_size": 11, "num_local_experts": 5, "num_experts_per_tok": 3,
+    "mamba_chunk_size": 4, "shared_intermediate_size": 11, "num_local_experts": 7, "num_experts_per_tok": 3,
     "rms_norm_eps": 1e-2, "mamba_proj_bias": True, "attention_bias": True,
 }  # fmt: skip
 _DENSE: dict[str, Any] = {
@@ -117,7 +117,7 @@ _PLAIN_MAMBA = {
     "n_groups": 1, "use_bias": False, "use_conv_bias": False, "tie_word_embeddings": True, "hidden_act": "gelu",
 }  # fmt: skip
 _OLMO = _ANY | {
-    "hidden_size": 18, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4, "intermediate_size": 9,
+    "hidden_size": 18, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "intermediate_size": 9,
     "linear_num_value_heads": 6, "linear_num_key_heads": 2, "linear_key_head_dim": 5, "linear_value_head_dim": 3,
     "linear_conv_kernel_dim": 3, "rms_norm_eps": 1e-2, "rope_parameters": {"rope_theta": None},
 }  # fmt: skip
@@ -183,11 +183,7 @@ def as_published(folder: Path, theirs: Any) -> None:
 @pytest.mark.few(45, slow=8)
 @pytest.mark.parametrize("side", CHUNKS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_models_in_chunks_that_do_not_divide_the_text(
-    case: Any, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holes = np.array([[1, 1, 0, 1, 0, 0, 1], [1, 0, 1, 1, 1, 1, 0], [1] * 7], bool)
-    monkeypatch.setitem(pretrained.MASKS, "holes", holes)
+def test_models_in_chunks_that_do_not_divide_the_text(case: Any, side: str, tmp_path: Path) -> None:
     torch.manual_seed(len(side))
     theirs = pretrained.theirs_of(case)
     theirs.save_pretrained(tmp_path)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.numpy import load_file, save_file
 
-from minitransformer.generation import Translation, greedy, write
+from minitransformer.generation import Translation, beam_search, greedy, write
 from minitransformer.ideas.published.families import EVERY
 from minitransformer.ideas.published.fields import _HARMLESS
 from minitransformer.models import from_pretrained, save_pretrained
@@ -201,6 +201,10 @@ def test_speech_is_written_with_and_without_a_cache(case: Case, tmp_path: Path) 
     expected = transformers.GenerationMixin.generate(theirs, t(features), **options)[:, 1:].tolist()
     ended = [row[: row.index(2) + 1] if 2 in row else row for row in expected]
     assert write(Translation(ours, features), [[3]] * 3, 9, end=2) == ended
+    options |= {"num_beams": 3, "num_return_sequences": 3, "early_stopping": True}
+    beams = transformers.GenerationMixin.generate(theirs, t(features), **options)[:, 1:].tolist()
+    best = [each.tokens for row in beam_search(Translation(ours, features), [[3]] * 3, 9, 3, end=2) for each in row]
+    assert best == [row[: row.index(2) + 1] if 2 in row else row for row in beams]
     found = greedy(ours, features, None, 3, 2, 9)
     assert [row[: len(each)] for row, each in zip(found.tolist(), ended, strict=True)] == ended
     for i, row in enumerate(ended):

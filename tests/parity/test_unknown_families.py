@@ -13,6 +13,11 @@ from minitransformer.ideas.published.unknown import UNKNOWN
 from minitransformer.models import load
 
 KNOWN = [name for name in UNKNOWN if name not in EVERY]
+COMMON = """
+apertus arcee bamba cohere2 deepseek_v32 dots1 ernie4_5_moe exaone4 falcon falcon_h1 gemma3n gemma4 glm4_moe
+glm4_moe_lite gpt_bigcode gpt_neo gptj granitemoe hunyuan_v1_dense jamba llama4 mamba minimax mpt nemotron olmo
+openai-gpt phimoe qwen2_moe recurrent_gemma rwkv stablelm starcoder2 xglm zamba2
+""".split()
 BY_FIELDS = {  # none of them has a line: a word of what their fields say
     "llava": "images beside the text (vision_config)", "longformer": "windows beside tokens that see",
 }  # fmt: skip
@@ -33,10 +38,17 @@ def test_a_family_that_is_known_is_refused_by_its_mathematics(tmp_path: Path) ->
             continue
         error = refusal(name, tmp_path)
         assert error.endswith(f"got {name!r}; what is missing here: {UNKNOWN[name]}") and "\n" not in error
-    assert len(KNOWN) >= 30
+    assert set(COMMON) <= {*KNOWN, *EVERY} and set(COMMON) <= {*transformers.CONFIG_MAPPING}
+
+
+@pytest.mark.parametrize("name, field", [("olmo", "clip_qkv"), ("mpt", "attn_config"), ("dbrx", "attn_config")])
+def test_limits_on_queries_are_named_where_the_config_asks_for_them(name: str, field: str, tmp_path: Path) -> None:
+    asked = refusal(name, tmp_path, **{field: 8.0 if field == "clip_qkv" else {"clip_qkv": 8.0}})
+    assert asked.count("limits on the numbers of queries, keys and values") == 1
+    assert ("limits on" in refusal(name, tmp_path)) == (name == "dbrx")
 
 
 @pytest.mark.parametrize("name", BY_FIELDS)
 def test_another_is_refused_by_its_fields(name: str, tmp_path: Path) -> None:
     assert f"what is missing here, by its fields: {BY_FIELDS[name]}" in refusal(name, tmp_path)
-    assert "nothing is known here about this family" in refusal("ctrl", tmp_path)
+    assert "nothing is known here about this family" in refusal("prophetnet", tmp_path)

@@ -48,6 +48,11 @@ class Opened(Generic[M]):
     published: bool
 
 
+def with_article(kind: type[Any]) -> str:
+    """The name of a class with its article."""
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
 def opened(path: StrPath, kind: type[M], for_text: bool = True) -> Opened[M]:
     """A model with what belongs to it. Raises the errors of `load`, and ValueError where they do not fit together.
 
@@ -56,7 +61,7 @@ def opened(path: StrPath, kind: type[M], for_text: bool = True) -> Opened[M]:
     path, model, form = Path(path), load(path, kind), _form("models.load", path)
     if (reads := getattr(model, "reads", "texts")) != "texts":
         if for_text:
-            raise ValueError(f"{path} holds a {type(model).__name__}, which reads {reads}; here there is only text")
+            raise ValueError(f"{path} holds {with_article(type(model))}, which reads {reads}; here there is only text")
         return Opened(path, model, (), (), form.published)
     tokenizers = form.tokenizers(path)
     labels = folder.labels(path) if isinstance(model, Classifier) and not form.published else ()
@@ -79,9 +84,8 @@ def load(path: StrPath, kind: type[Module] = Module) -> Any:
     """
     model = _form("models.load", path).model(Path(path))
     if not isinstance(model, kind):
-        article = "an" if kind.__name__[0] in "AEIOU" else "a"
         does = vars(kind).get("does", "will do here")
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only {article} {kind.__name__} {does}")
+        raise ValueError(f"{path} holds {with_article(type(model))}, but only {with_article(kind)} {does}")
     return model
 
 

@@ -1,6 +1,6 @@
 """ALBERT: Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations".
 
-One layer is used many times. The embedding tables are narrow, and a projection maps them to the width of the layer.
+Section 3.1: one layer is used many times. The embedding tables are narrow; a projection maps them to its width.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and three related families.
+"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ...", section 2.1; and three related.
 
 Pegasus (Zhang et al. 2020) puts its norms before the sub-layers; Marian (Junczys-Dowmunt et al. 2018) puts them after,
 like BART. Both encode positions by sines and cosines: first all sines, then all cosines. mBART (Liu et al. 2020) is a

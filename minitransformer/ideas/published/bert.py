@@ -1,4 +1,7 @@
-"""BERT: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"."""
+"""BERT: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
+
+Section 3: the encoder of 2017 alone, which looks both ways, with GELU, learned positions, token types, and a pooler.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DistilBERT: Sanh et al. 2019, "DistilBERT, a distilled version of BERT". BERT with half the layers and no types."""
+"""DistilBERT: Sanh et al. 2019, "DistilBERT, a distilled version of BERT", section 3. Half of BERT, without types."""
 
 from __future__ import annotations
 

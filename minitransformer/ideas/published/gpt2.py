@@ -1,4 +1,7 @@
-"""GPT-2: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"."""
+"""GPT-2: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+
+A causal stack alone; norms before the sub-layers, and one more after the last; learned positions, GELU.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; and four related families.
+"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", section 2.2; and four others.
 
-Mistral (Jiang et al. 2023) attends within a window, and Qwen2 (Yang et al. 2024) adds biases to queries, keys and
-values. Ministral is a Mistral, and Seed-OSS a Qwen2, under a name of its own. Everything else is the same, including
-the names.
+Llama 3 (Grattafiori et al. 2024, section 3.2) shares heads of keys and has a larger base of rotary angles, which 3.1
+scales. Mistral (Jiang et al. 2023, section 2) attends within a window, and Qwen2 (Yang et al. 2024, section 2.2) adds
+biases to queries, keys and values. Ministral is a Mistral, and Seed-OSS a Qwen2, under a name of its own. Everything
+else is the same, including the names.
 """
 
 from __future__ import annotations

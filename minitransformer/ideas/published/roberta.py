@@ -1,7 +1,7 @@
 """RoBERTa: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
 
-It is BERT with other data and other heads. Positions count only the real tokens: the first is in row padding id + 1 of
-the position table. CamemBERT (Martin et al. 2020) and XLM-R (Conneau et al. 2020) are RoBERTas of other languages.
+It is BERT (section 2.2) with other data and heads. Positions count only the real tokens: the first is in row padding
+id + 1 of the position table. CamemBERT (Martin et al. 2020) and XLM-R (Conneau et al. 2020) are of other languages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
 
-Version 1.1 has a gated feed-forward network and a separate table for the logits, which are then not scaled. mT5 (Xue
-et al. 2021) is version 1.1 trained on many languages.
+Section 2.1: a relative position bias, RMSNorm, no other biases. Version 1.1 has a gated feed-forward network and a
+separate table for the logits, which are then not scaled. mT5 (Xue et al. 2021) is version 1.1 in many languages.
 """
 
 from __future__ import annotations

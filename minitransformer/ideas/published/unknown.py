@@ -21,9 +21,12 @@ _PER_LAYER = "embeddings of tokens for each layer, and layers that share keys an
 _BY_POSITION = "queries scaled by their position"
 _CHUNKS = f"attention in chunks, {_BY_POSITION}, experts whose gates scale what they read"
 _SPARSE = "sparse attention: an indexer chooses the keys that each query sees"
+_LIMITS = "limits on the numbers of queries, keys and values"
 _SIGMOIDS = "experts chosen by sigmoids as in DeepSeek-V3"
+_SCALED = "a factor for each layer, norms of values, keys that serve as values in some layers"
+_SINES = _FILE.format("a decoder in pre-norm order with sines as positions, whose embedding is scaled")
 _QK = "norms of queries and keys"
-_QK_AFTER = "norms of queries and keys after the rotation, whose base the length of the text sets"
+_QK_AFTER = "norms of queries and keys after the rotation, whose base a factor stretches"
 
 UNKNOWN = {
     "afmoe": _FILE.format(f"an output gate, norms before and after each sub-layer, {_QK}, {_SIGMOIDS}"),
@@ -36,7 +39,10 @@ UNKNOWN = {
     "codegen": f"{_BETWEEN}, {_BESIDE}",
     "cohere": f"{_BETWEEN}, {_BESIDE}, scaled logits, LayerNorm without β",
     "cohere2": f"{_BETWEEN}, {_BESIDE}, scaled logits, LayerNorm without β, windows in most layers",
-    "dbrx": "limits on the numbers of queries, keys and values",
+    "cohere2_moe": f"{_BETWEEN}, {_BESIDE}, scaled logits, experts beside one that all tokens use",
+    "ctrl": _SINES,
+    "cwm": _FILE.format("a Llama with a window in three of four layers"),
+    "dbrx": _LIMITS,
     "deberta": "separate scores for content and position",
     "deberta-v2": "separate scores for content and position",
     "deepseek_v32": _SPARSE,
@@ -58,9 +64,12 @@ UNKNOWN = {
     "gemma3n_text": _PER_LAYER,
     "gemma4": _PER_LAYER,
     "gemma4_text": _PER_LAYER,
+    "gemma4_unified": f"images and sound before the text; {_SCALED}",
+    "gemma4_unified_text": _SCALED,
     "glm": f"{_BETWEEN}, in a part of it",
     "glm4": f"{_BETWEEN}, in a part of it, norms before and after each sub-layer",
     "glm4_moe": _FILE.format(f"rotary positions in a part of each head, {_SIGMOIDS}"),
+    "glm4_moe_lite": _FILE.format("a DeepSeek-V3 whose config.json says which layers have experts"),
     "glm_moe_dsa": _SPARSE,
     "gpt_bigcode": _FILE.format("a GPT-2 whose heads share keys and values"),
     "gpt_neo": _FILE.format("scores that are not scaled, windows in every second layer"),
@@ -70,6 +79,7 @@ UNKNOWN = {
     "helium": _BETWEEN,
     "hunyuan_v1_dense": _FILE.format(_QK_AFTER),
     "hunyuan_v1_moe": _FILE.format(f"{_QK_AFTER}; experts beside one that all tokens use"),
+    "hyperclovax": _FILE.format("a Granite with norms after its sub-layers as well"),
     "internlm3": _FILE.format("a Llama with biases of its own choice"),
     "jais2": _FILE.format("a Llama with LayerNorm, biases, and a feed-forward network of ReLU² without a gate"),
     "jamba": f"{_MAMBA}, in most layers",
@@ -78,6 +88,7 @@ UNKNOWN = {
     "llama4": f"images before the text, {_CHUNKS}",
     "llama4_text": _CHUNKS,
     "longcat_flash": "two attentions in each layer, and experts beside them, some of which do nothing",
+    "m2m_100": _FILE.format("a Pegasus with the sines of Whisper, from row 2 on"),
     "mamba": _MAMBA,
     "mimo_v2_flash": f"values of another width than keys, sinks in layers with windows, {_SIGMOIDS}",
     "minicpm3": _FILE.format("latent attention in a Llama, and factors of embedding, layers and logits"),
@@ -86,11 +97,13 @@ UNKNOWN = {
     "ministral3": _BY_POSITION,
     "mistral4": _BY_POSITION,
     "modernbert-decoder": _FILE.format("a ModernBERT whose tokens see those before them"),
+    "mpnet": _FILE.format("a BERT with a relative position bias as in T5, which its layers share"),
     "mpt": _FILE.format("ALiBi without any biases, those of LayerNorm included"),
     "nemotron": _FILE.format("a gain of LayerNorm that counts from 1, ReLU², rotary positions in a part of each head"),
     "nemotron_h": _FILE.format("layers of one sub-layer: Mamba-2, attention without positions, or ReLU²"),
-    "olmo": _FILE.format("a Llama with a LayerNorm that has neither γ nor β"),
-    "persimmon": _FILE.format("LayerNorm, also of queries and keys, ReLU², rotary positions in a part of each head"),
+    "olmo": "a LayerNorm that has neither γ nor β",
+    "openai-gpt": _FILE.format("a GPT-2 with norms after each sub-layer, and none at the end"),
+    "persimmon": "a LayerNorm of each head's queries and keys",
     "phi4_multimodal": "images and sound beside the text, with low-rank maps that they add to the layers",
     "phimoe": "experts that are chosen one after the other, each from those whose scores are near the largest",
     "qwen2_5_vl": _IMAGES,
@@ -108,9 +121,11 @@ UNKNOWN = {
     "t5gemma": _FILE.format("Gemma 2's layers in an encoder and a decoder"),
     "umt5": "a relative position bias in every layer",
     "vaultgemma": _FILE.format("a Gemma 2 without norms after its sub-layers"),
+    "xglm": _SINES,
     "xlnet": "tokens predicted in a permuted order, by two streams of attention",
     "xlstm": "the recurrences of xLSTM, one with a matrix for a memory",
     "youtu": _FILE.format("a DeepSeek-V3 without experts"),
+    "zamba": f"{_MAMBA}; one block of attention that several places of the stack share",
     "zamba2": "one block of attention that several places of a stack of Mamba-2 share, each with low-rank maps",
 }
 _SIGNS = {  # fields of config.json that say what a family has, whatever its name is
@@ -134,7 +149,9 @@ def missing(family: Any, document: Mapping[str, Any] | None = None) -> str:
     Another name would be a guess, so none is advised.
     """
     if isinstance(family, str) and family in UNKNOWN:
-        return f"what is missing here: {UNKNOWN[family]}"
+        what, inside = UNKNOWN[family], (document or {}).get("attn_config")
+        limited = any(isinstance(each, Mapping) and each.get("clip_qkv") for each in (document, inside))
+        return f"what is missing here: {what}" + (f"; {_LIMITS}" if limited and what != _LIMITS else "")
     signs = [f"{what} ({name})" for name, what in _SIGNS.items() if (document or {}).get(name)]
     if signs:
         return f"what is missing here, by its fields: {', '.join(signs)}"

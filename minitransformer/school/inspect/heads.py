@@ -81,9 +81,10 @@ def attribution(model: Module, dlogits: Array, *inputs: Any, kind: str | None = 
 
 
 def _kind(function: str, model: Module, kind: str | None) -> str:
-    kinds = list(attentions(model))
-    if kind is None and len(kinds) == 1:
-        return kinds[0]
-    if kind not in kinds:
+    kinds = attentions(model)
+    chosen = next(iter(kinds)) if kind is None and len(kinds) == 1 else kind
+    if chosen not in kinds:
         raise ValueError(f"{function}: kind must be one of {', '.join(map(repr, kinds))} for this model, got {kind!r}")
-    return kind
+    if not kinds[chosen]:
+        raise ValueError(f"{function}: no layer of this model attends, so there are no weights to show")
+    return chosen

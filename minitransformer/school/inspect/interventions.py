@@ -68,7 +68,7 @@ def place_of(model: Module, head: Any) -> tuple[str, int, int]:
         if layer in range(len(found[kind])) and number in range(found[kind][layer].n_heads):
             return kind, int(layer), int(number)
     form = "(layer, head)" if len(found) == 1 else f"(kind, layer, head) with a kind of {', '.join(found)}"
-    sizes = ", ".join(f"{kind} {len(each)} × {each[0].n_heads}" for kind, each in found.items())
+    sizes = ", ".join(f"{kind} {len(each)} × {each[0].n_heads if each else 0}" for kind, each in found.items())
     raise ValueError(f"there is no head {head!r}: give {form}, indices from 0; layers × heads: {sizes}")
 
 

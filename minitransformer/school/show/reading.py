@@ -13,7 +13,7 @@ from ...core.arrays.files import read_json
 from ...core.generation import translate
 from ...core.layers import Module
 from ...core.models import Classifier, EncoderDecoder, Transformer
-from ...core.models.opening import Opened, opened
+from ...core.models.opening import Opened, opened, with_article
 from ...core.text import END
 from ...ideas.published.weight_files import CONFIG
 from ...run.tasks.translation import written
@@ -46,7 +46,7 @@ def read_text(
     found: Opened[Any] = opened(path, Module)
     model, published = found.model, found.published
     if isinstance(model, EncoderDecoder) and not isinstance(model, Transformer):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which has no layers of attention to look into")
+        raise ValueError(f"{path} holds {with_article(type(model))}, which has no layers of attention to look into")
     model.to(device, None if published else dtype)
     ids = found.tokenizers[0].encode(text, special=True)
     if not published and isinstance(model, Classifier | Transformer):
@@ -71,7 +71,7 @@ def _written(found: Opened[Any], ids: list[int], most: int) -> Reading:
             f"{found.path}: config.json must name decoder_start_token_id and eos_token_id, with which it writes; "
             "viewer.view(model, source, target) shows ids of your own"
         )
-    most = min(most, getattr(found.model.config, "n_positions", most))
+    most = min(most, getattr(found.model.config, "n_positions", most + 1) - 1)  # the first is the start
     source = to_device(np.array([ids]), found.model.device)
     said = translate(found.model, source, start=start, end=ends[0], max_length=most, beam=1)[0]
     return Reading(found, ids, [token for token in said if token not in ends], start)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....core.arrays.backend import to_device
 from ....core.models import Classifier, LanguageModel, Transformer
+from ....core.models.opening import with_article
 from ....core.text import START
 from ....ideas.published import MaskedLanguageModel
 from ...inspect.heads import heads
@@ -48,7 +49,7 @@ def look_at(path: Path, text: str, device: str | None = None) -> Look:
     model, source, target = read.opened.model, read.opened.tokenizers[0], read.opened.tokenizers[-1]
     if read.opened.published and not isinstance(model, LanguageModel | MaskedLanguageModel | Transformer):
         raise ValueError(
-            f"{path} holds a {type(model).__name__}; only published models that predict tokens can be shown: a "
+            f"{path} holds {with_article(type(model))}; only published models that predict tokens can be shown: a "
             "LanguageModel, a MaskedLanguageModel or a Transformer"
         )
     if isinstance(model, Transformer):

@@ -14,6 +14,7 @@ import pytest
 from waiting import wait_until
 
 from minitransformer.run.fast import compiler, loops
+from minitransformer.run.fast.check import _REACHED
 from minitransformer.run.fast.compile_all import _end_with_stdin, compile_all
 from minitransformer.run.fast.row_blocks import compiled
 
@@ -24,25 +25,58 @@ ONE = np.ones(1, np.float32)
 def new_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is compiled, and nobody has asked."""
     monkeypatch.delenv("MINITRANSFORMER_COMPILE")
-    monkeypatch.setattr(compiler, "is_done", lambda: False)
+    monkeypatch.setattr(compiler, "parts_done", set)
     monkeypatch.setattr(compiler, "_ready", None)
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_a_run_begins_in_numpy_and_takes_the_loops_when_all_are_compiled(
+def test_a_run_begins_in_numpy_and_takes_each_part_of_the_loops_when_it_is_compiled(
     status: int, new_machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = tmp_path / "go on"
+    go_on, parts = tmp_path / "go on", set[str]()
     code = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\nos._exit({status})"
     monkeypatch.setattr(compiler, "COMPILE", code)
-    assert compiled(ONE) is None
+    monkeypatch.setattr(compiler, "PAUSE", 0.01)
+    monkeypatch.setattr(compiler, "parts_done", lambda: set(parts))
+    assert compiled(ONE, part="products") is None
     assert compiler.start() == compiler.NOTE
+    parts.add("products")
+    wait_until(lambda: compiled(ONE, part="products") is loops)
+    assert compiled(ONE) is None, "this part is not compiled yet"
+    assert compiler.start() == compiler.NOTE
+    parts.update(() if status else compiler.PARTS)
     go_on.touch()
     for thread in threading.enumerate():
         if thread.name == "compiler":
             thread.join()
     assert compiled(ONE) is (None if status else loops)
     assert bool(compiler.start()) == bool(status)
+
+
+def test_what_a_run_needs_first_is_compiled_first_and_what_is_done_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def call(part: str) -> None:
+        if len(called) == 2:
+            raise KeyboardInterrupt
+        called.append(part)
+
+    monkeypatch.setattr(loops, "done", lambda: tmp_path / "all.done")
+    monkeypatch.setattr("minitransformer.run.fast.compile_all.call_loops", call)
+    with pytest.raises(KeyboardInterrupt):
+        compile_all(compiler.TO_WRITE)
+    assert called == ["products", "decoding"]
+    assert compiler.parts_done() == set(called)
+    called[:] = []
+    with pytest.raises(KeyboardInterrupt):
+        compile_all()
+    assert called == ["loops", "layers"], "as training needs them"
+    called[:] = []
+    compile_all()
+    assert called == ["attention"], "the rest is done"
+    assert compiler.parts_done() == set(compiler.PARTS) == set(compiler.TO_WRITE) == set(_REACHED)
 
 
 @pytest.mark.parametrize("name", ["MINITRANSFORMER_COMPILE", "PMI_RANK"])
@@ -83,7 +117,7 @@ def test_the_compiler_ends_with_a_killed_run_and_a_minute_after_one_that_is_over
 RUN = """
 import sys, time
 from minitransformer.run.fast import compiler
-compiler.is_done = lambda: False
+compiler.parts_done = set
 compiler.COMPILE = '''
 import os, sys, threading, time
 sys.path[:] = {{}}
@@ -164,7 +198,7 @@ for module in (attention_loops, decoding_loops, layer_loops, loops, packed_loops
 def test_after_it_has_run_nothing_is_left_to_compile() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "MINITRANSFORMER_COMPILE"}
     with subprocess.Popen(
-        [sys.executable, "-c", compiler.COMPILE.format(sys.path)], env=environment, stdin=subprocess.PIPE
+        [sys.executable, "-c", compiler.COMPILE.format(sys.path, compiler.PARTS)], env=environment, stdin=subprocess.PIPE
     ) as process:
         assert process.wait() == 0, "the run that waits for it takes the loops only then"
     subprocess.run([sys.executable, "-c", USED], check=True, env=environment)

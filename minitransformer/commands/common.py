@@ -28,11 +28,11 @@ def opened_with(options: argparse.Namespace, kind: type[M]) -> Opened[M]:
     return opened_packed(options.model, kind, options.weights)
 
 
-def speed(options: argparse.Namespace) -> Accelerate:
-    """The function that makes a model fast; with --textbook, one that returns the model itself."""
+def speed(options: argparse.Namespace, order: tuple[str, ...] = compiler.PARTS) -> Accelerate:
+    """The function that makes a model fast; with --textbook, one that returns the model itself. order: of compiling."""
     if options.textbook:
         return as_written
-    if options.device == "numpy" and (note := compiler.start()):
+    if options.device == "numpy" and (note := compiler.start(order)):
         print(note, file=sys.stderr)
     return accelerate
 

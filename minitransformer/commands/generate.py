@@ -10,6 +10,7 @@ from ..core.generation import Choose, Continuation, Sampler, generate, most_prob
 from ..core.models import LanguageModel
 from ..core.text import END, Tokenizer, pieces
 from ..ideas.published.conversation import Conversation
+from ..run.fast.compiler import TO_WRITE
 from . import UsageError
 from .common import make, opened_with, speed
 
@@ -33,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
     if options.chat:  # a model without a template says so before anything is compiled
         found.tokenizers[0].chat([{"role": "user", "content": options.prompt[0]}])
     model = found.model if options.weights else found.model.to(options.device)
-    (tokenizer,), fast = found.tokenizers, speed(options)(model)
+    (tokenizer,), fast = found.tokenizers, speed(options, TO_WRITE)(model)
     if options.chat:
         return _chat(options, fast, tokenizer, choose)
     prompt = tokenizer.encode(options.prompt[0], special=True)

@@ -10,6 +10,7 @@ from ..core.models import EncoderDecoder
 from ..core.models.opening import opened
 from ..core.text import END, encode_lines
 from ..core.text.text_files import read_lines
+from ..run.fast.compiler import TO_WRITE
 from ..run.published_models import check_ids
 from ..run.tasks.translation import written
 from . import UsageError
@@ -29,7 +30,7 @@ def main(options: argparse.Namespace) -> int:
         which = f" (see sentence {', '.join(empty[:5])})" if empty else ""
         raise UsageError(f"there is nothing to translate: every sentence needs at least one word{which}")
     sentences = encode_lines(found.tokenizers[0], lines, options.input)
-    fast = speed(options)(found.model.to(options.device))
+    fast = speed(options, TO_WRITE)(found.model.to(options.device))
     search = {"early_stopping": options.early_stopping}
     ids = written(fast, sentences, options.beam, options.length_penalty, **search)
     if cut_off := sum(END not in row for row in ids):

@@ -65,7 +65,7 @@ def attention(
     if causal and t_q > t_k:  # the first queries see nothing; causal blocks cannot handle that
         seen = causal_mask(t_q, t_k, "numpy")
         return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
-    form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
+    form = _in_loops if compiled(np.empty(0, q.dtype), part="attention") and _loops() else _in_blocks
     if form is _in_blocks and t_k <= (SHORT // 2 if causal else SHORT):
         return None
     if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -60,7 +61,8 @@ def _caller(bits: int) -> Any:
 
 
 _call_32, _call_64 = _caller(32), _caller(64)
-AS_IT_IS, FLIPPED = 111, 112  # cblas.h defines these numbers, and the 101 above
+# cblas.h defines these numbers, and the 101 above. Numba compiles `multiply` anew for each Python integer.
+AS_IT_IS, FLIPPED = np.int64(111), np.int64(112)
 
 
 @compiled()

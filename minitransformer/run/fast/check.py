@@ -37,6 +37,13 @@ from .twins import accelerate
 # The functions of this package that compute, or decline.
 KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "gelu", "layer_norm", "linear"}
 EPS = float(np.finfo(np.float32).eps)
+_REACHED = {  # parts of the loops, and how the names of the large cases begin that reach them
+    "loops": ("gelu", "layer_norm", "Adam"),
+    "layers": ("EncoderLayer in",),
+    "attention": ("attention",),
+    "products": ("linear", "EncoderLayer on a cache, with packed"),
+    "decoding": ("EncoderLayer on a cache", "DecoderLayer on a cache"),
+}
 NAMES = ("as written", "NumPy form", "compiled", "CUDA")
 
 
@@ -69,11 +76,13 @@ def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
     ]
 
 
-def call_every_loop() -> None:
-    """Run the large cases in float32. They reach every loop, so Numba compiles those that its cache does not have."""
-    for case in LARGE.values():
-        with _shared_out():
-            _results(case, 0, "numpy", "float32", _twin)
+def call_loops(part: str) -> None:
+    """Run large cases in float32. They reach all loops of a part, and Numba compiles those that its cache lacks."""
+    compiler.compile_first(part)
+    for name, case in LARGE.items():
+        if name.startswith(_REACHED[part]):
+            with _shared_out():
+                _results(case, 0, "numpy", "float32", _twin)
 
 
 def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:

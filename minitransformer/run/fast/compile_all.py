@@ -6,36 +6,42 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterable
 
 from ...core.arrays.files import write
 from ..machines.locks import locked
 from . import compiler
-from .check import call_every_loop
+from .check import call_loops
 
 PATIENCE = 300  # seconds to wait for another process that compiles
 REST = 60.0  # seconds that the compiler has after the end of a run; the next one begins with what is in the cache then
 
 
-def compile_all(beside: bool = False) -> None:
-    """Compile all loops, or wait for another process that does. beside: with lower priority, and not after the end of
-    stdin, which a killed run closes. A byte from there says that the run is over; then REST seconds are left. Raises
-    OSError if there is no cache, or it cannot be written.
+def beside(order: Iterable[str]) -> None:
+    """compile_all, but not after the end of stdin, which a killed run closes. A byte from there says that the run is
+    over; then REST seconds are left.
     """
-    if beside:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a word
-        getattr(os, "nice", abs)(5)  # a quarter of a core that is busy: the compiler must not starve, either
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
-    compiler.compile_first()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a word
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    compile_all(order)
+
+
+def compile_all(order: Iterable[str] = compiler.PARTS) -> None:
+    """Compile the parts that the cache does not have, or wait for another process that does. Raises OSError if there is
+    no cache, or it cannot be written.
+    """
     file = compiler.module().done()
     if file is None:
         raise OSError(compiler.NO_FOLDER)
     for left in reversed(range(PATIENCE)):
-        if compiler.is_done():
+        if compiler.parts_done().issuperset(order):
             return
         try:
             with locked(file.parent / file.stem):
-                call_every_loop()
-                write(file, compiler.module().STAMP)
+                for part in order:
+                    if part not in (done := compiler.parts_done()):
+                        call_loops(part)
+                        write(file, " ".join([compiler.module().STAMP, *done, part]))
         except OSError:  # another process holds the lock
             if not left:
                 raise

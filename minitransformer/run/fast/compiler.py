@@ -1,8 +1,8 @@
 """The loops are compiled in a process beside the run, which begins with their NumPy forms.
 
-Numba needs some time for all loops, once on each machine. A process of low priority does it, and keeps the machine
-code in Numba's cache. When it has ended, this process takes the loops from there. If the run is killed, that process
-ends too; if the run is over before, it has another minute.
+Numba needs some time for all loops, once on each machine. A process does it part by part, what the run needs first
+before the rest, and keeps the machine code in Numba's cache. This process takes each part from there when it is done.
+If the run is killed, that process ends too; if the run is over before, it has another minute.
 
 The two forms differ by rounding. So a run has the same bits as another only if both begin with the loops. Later runs
 do, and so do ranks, which must not differ from each other. MINITRANSFORMER_COMPILE=first makes every run wait for the
@@ -23,36 +23,39 @@ from typing import Any
 NOTE = "the fast loops are being compiled, once on this machine; until then their NumPy forms run"
 NO_FOLDER = "Numba has no folder to write to, so the fast loops run in their NumPy forms; name one in NUMBA_CACHE_DIR"
 
-COMPILE = f"import sys; sys.path[:] = {{}}; from {__package__}.compile_all import compile_all; compile_all(beside=True)"
+PAUSE = 0.5  # seconds between two looks at what is done
+PARTS = ("loops", "layers", "attention", "products", "decoding")  # of the loops, as training needs them
+TO_WRITE = (*PARTS[3:], *PARTS[:3])  # as it is to generate tokens
+COMPILE = f"import sys; sys.path[:] = {{}}; from {__package__} import compile_all; compile_all.beside({{}})"
 
 _starting = threading.Lock()
-_ready: bool | None = None  # None until someone asks
+_ready: set[str] | None = None  # which parts; None until someone asks
 
 
-def loops() -> Any:
-    """The module loops, as soon as the compiler has ended; None before, and without Numba."""
+def loops(part: str) -> Any:
+    """The module loops, as soon as this part of all loops is compiled; None before, and without Numba."""
     if _ready is None:
         start()
-    return module() if _ready else None
+    return module() if part in (_ready or ()) else None
 
 
-def start() -> str:
+def start(order: tuple[str, ...] = PARTS) -> str:
     """Start the compiler, unless the loops are there. Returns what to tell the user, or ""."""
     global _ready
     with _starting:
         if _ready is None:
-            _ready = module() is not None and (_must_wait() or is_done())
-            if not _ready and module() and module().done():
-                threading.Thread(target=_compile_beside, name="compiler", daemon=True).start()
-    if _ready or not module():
+            _ready = set(PARTS) if module() and _must_wait() else parts_done()
+            if not _ready.issuperset(PARTS) and module() and module().done():
+                threading.Thread(target=_compile_beside, args=(order,), name="compiler", daemon=True).start()
+    if _ready.issuperset(PARTS) or not module():
         return ""
     return NOTE if module().done() else NO_FOLDER
 
 
-def compile_first() -> None:
-    """From now on every loop is taken, and compiled at its first call if it is not in the cache."""
+def compile_first(*parts: str) -> None:
+    """From now on the loops of these parts, or all, are taken, and compiled at first call if not in the cache."""
     global _ready
-    _ready = module() is not None
+    _ready = (_ready or set()) | set(parts or PARTS) if module() else set()
 
 
 @functools.cache
@@ -65,10 +68,11 @@ def module() -> Any:
     return loops
 
 
-def is_done() -> bool:
-    """Whether Numba's cache has all loops."""
-    file = module().done()
-    return file is not None and file.exists() and file.read_text(encoding="utf-8") == module().STAMP
+def parts_done() -> set[str]:
+    """The parts that Numba's cache has."""
+    file = module() and module().done()
+    stamp, *parts = file.read_text(encoding="utf-8").split() if file and file.exists() else [""]
+    return set(parts) if module() and stamp == module().STAMP else set()
 
 
 def _must_wait() -> bool:
@@ -77,10 +81,10 @@ def _must_wait() -> bool:
     return os.environ.get("MINITRANSFORMER_COMPILE") == "first" or started_by_mpi()
 
 
-def _compile_beside() -> None:
-    """Run compile_all.py in a process, and wait for it."""
+def _compile_beside(order: tuple[str, ...]) -> None:
+    """Run compile_all.py in a process, and take each part when it is done."""
     global _ready
-    run, silent = [sys.executable, "-c", COMPILE.format(sys.path)], subprocess.DEVNULL
+    run, silent = [sys.executable, "-c", COMPILE.format(sys.path, order)], subprocess.DEVNULL
     try:
         process: Any = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=silent, stderr=silent)
     except OSError:  # no process can be started here
@@ -91,6 +95,9 @@ def _compile_beside() -> None:
             os.write(process.stdin.fileno(), b".")
 
     atexit.register(leave_it_a_minute)
-    _ready = process.wait() == 0
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PAUSE)
+        _ready = parts_done()
     atexit.unregister(leave_it_a_minute)
     process.stdin.close()

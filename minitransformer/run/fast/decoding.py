@@ -43,7 +43,7 @@ def few_rows(x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
 def packed_product(x: Array, weight: textbook.PackedWeight) -> Array:
     """See ideas/published/packed.py. For many rows of x, BLAS multiplies what is unpacked in blocks."""
     flat, n_out = x.reshape(-1, weight.width), len(weight.rows)
-    loops = loops_for(flat)
+    loops = loops_for(flat, part="products")
     form = form_of(weight) if loops else None
     if form is None:
         return textbook.packed_product(x, weight)
@@ -86,9 +86,9 @@ def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None,
     return states[-1][:, None]
 
 
-def loops_for(*arrays: Array) -> Any:
-    """The module decoding_loops, if Numba is installed and the arrays are contiguous and float32; otherwise None."""
-    return _loops() if compiled(*arrays) else None
+def loops_for(*arrays: Array, part: str = "decoding") -> Any:
+    """The module decoding_loops, if this part is compiled and the arrays are contiguous and float32; otherwise None."""
+    return _loops() if compiled(*arrays, part=part) else None
 
 
 @functools.cache

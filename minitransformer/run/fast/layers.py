@@ -122,7 +122,7 @@ def _learned(layer: Any, parameters: list[Any], x: Array) -> tuple[Array, ...] |
         np.zeros(parameters[i - 6].value.shape[-1:], x.dtype) if p is None else p.value
         for i, p in enumerate(parameters)
     )
-    if not takes(x, *values) or not compiled(*values) or x.ndim < 2 or attention.d_model != x.shape[-1]:
+    if not takes(x, *values) or not compiled(*values, part="layers") or x.ndim < 2 or attention.d_model != x.shape[-1]:
         return None
     if not all(value.flags.carray for value in values):
         return None
@@ -153,7 +153,7 @@ def _can_grow(cache: Any, new: Array) -> bool:
     except ValueError:  # it has none yet
         return True
     shape = new.shape[:2] + new.shape[3:]
-    return all(b.shape[:2] + b.shape[3:] == shape and compiled(b) and b.flags.carray for b in buffers)
+    return all(b.shape[:2] + b.shape[3:] == shape and compiled(b, part="layers") and b.flags.carray for b in buffers)
 
 
 def _run(plan: _Plan, x: Array, cache: Any, rng: np.random.Generator | None) -> tuple[Array, Pullback | None]:

@@ -18,7 +18,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
     rows = x.reshape(-1, d_in)
     if len(rows) > decoding.FEW or weight.size < decoding.LARGE or min(weight.shape) < decoding.LEAST_SIDE:
         return None
-    form = form_of(weight) if compiled(rows) and (bias is None or bias.shape == (d_out,)) else None
+    form = form_of(weight) if compiled(rows, part="products") and (bias is None or bias.shape == (d_out,)) else None
     if form is None:
         return None
     y = decoding.few_rows(rows, form, d_out)

@@ -75,12 +75,13 @@ def wait(counts, phase, n_parts):
 @njit(nogil=True, error_model="numpy")  # no cache: Numba cannot use a generator that it has read from one
 def parts_of(counts, phase, n_parts):
     """The parts of a phase that are left to the caller; then it waits for the others."""
-    part = take(counts, phase)
-    while part < n_parts:
+    here, n = np.int64(phase), np.int64(n_parts)  # no literals: Numba would compile the calls anew for each
+    part = take(counts, here)
+    while part < n:
         yield part
-        done(counts, phase)
-        part = take(counts, phase)
-    wait(counts, phase, n_parts)
+        done(counts, here)
+        part = take(counts, here)
+    wait(counts, here, n)
 
 
 @compiled()

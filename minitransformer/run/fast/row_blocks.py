@@ -29,12 +29,14 @@ def takes(*arrays: Any) -> bool:
 _use_loops = True
 
 
-def compiled(*arrays: Any) -> Any:
-    """The module loops if it is compiled (compiler.py) and the arrays are contiguous and float32; otherwise None."""
+def compiled(*arrays: Any, part: str = "loops") -> Any:
+    """The module loops if this part of all loops is compiled (compiler.py) and the arrays are contiguous and float32;
+    otherwise None.
+    """
     for x in arrays:
         if x.dtype != _KINDS[0] or not x.flags.c_contiguous:
             return None
-    return compiler.loops() if _use_loops else None
+    return compiler.loops(part) if _use_loops else None
 
 
 @contextlib.contextmanager

@@ -198,7 +198,9 @@ for module in (attention_loops, decoding_loops, layer_loops, loops, packed_loops
 def test_after_it_has_run_nothing_is_left_to_compile() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "MINITRANSFORMER_COMPILE"}
     with subprocess.Popen(
-        [sys.executable, "-c", compiler.COMPILE.format(sys.path, compiler.PARTS)], env=environment, stdin=subprocess.PIPE
+        [sys.executable, "-c", compiler.COMPILE.format(sys.path, compiler.PARTS)],
+        env=environment,
+        stdin=subprocess.PIPE,
     ) as process:
         assert process.wait() == 0, "the run that waits for it takes the loops only then"
     subprocess.run([sys.executable, "-c", USED], check=True, env=environment)

@@ -1,9 +1,9 @@
-"""Where the time of a training step goes: python -m benchmarks.where --repetitions 5
+"""Where the time of a training step goes: python -m benchmarks.where --repetitions 9
 
-One worker on one thread, dropout 0.1, in seconds of the processor, so a busy machine disturbs little. Products: those
-of the step alone, at its sizes, in NumPy; beside their rate is that of a product of 1024 x 1024. Each column after it
-is a share of the step: compiled layers (with their products), ops of that name (forward and backward, with theirs),
-random numbers of dropout, AdamW. The rest is Python and what no op does.
+One worker on one thread, dropout 0.1, in seconds of the processor, so that a busy machine disturbs little. "Products
+alone" are those of the step, at its sizes, in NumPy; beside their rate stands that of a product of 1024 x 1024. Shares:
+compiled layers and ops, each forward and backward, with their products; dropout's random numbers; AdamW. The rest is
+Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Products = list[tuple[int, int, int, float]]  # n, k, m of a product (n, k) (k, 
 
 
 def made(name: str) -> tuple[Any, dict[str, Any], dict[str, Any], Products]:
-    """The model, a batch, options of its loss, and the products of a step; backward has two for each one forward, attention five for two."""
+    """The model, a batch, options of its loss, and the products of a step, forward and backward."""
     width, heads, hidden, length, batch, n, words = CASES[name]
     rng, n_rows, pairs = np.random.default_rng(0), batch * length, batch * heads
     ids, labels = rng.integers(1, words, (batch, length)), rng.integers(2, size=batch)
@@ -115,7 +115,7 @@ def measure(name: str, repetitions: int) -> dict[str, float]:
     """Seconds of a step, of its products alone, and of each kind of function; and GFLOP."""
     (model, batch, options, products), spent = made(name), Spent()
     watched = [(fast.ops, op, op) for op in textbook.__all__]
-    watched += [(layers, "_enter", "layers"), (twins.FastAdam, "step", "AdamW")]
+    watched += [(layers, "_enter", "layers"), (twins.FastAdam, "_move", "AdamW")]
     watched += [(attention, "kept_of", "random"), (layers, "kept_of", "random")]
     with contextlib.ExitStack() as patched:
         for module, attribute, kind in watched:

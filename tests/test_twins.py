@@ -21,7 +21,7 @@ from minitransformer.layers import (
     Module,
     Residual,
 )
-from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.models import LanguageModel, LanguageModelConfig, TransformerConfig
 from minitransformer.run.machines.settings import OPTIMIZERS
 from minitransformer.training import AdamW, Workers
 from minitransformer.verify import CASES, Case
@@ -49,6 +49,41 @@ def test_a_twin_has_the_parameters_of_its_original_and_gives_the_same_results() 
     assert fast_loss == pytest.approx(loss, rel=1e-5)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(fast_gradients[name], gradient, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("counted", ["some", "all", "none"])
+@pytest.mark.parametrize("kind", ["writer", "translator"])
+def test_a_loss_makes_logits_only_where_a_target_counts(
+    kind: str, counted: str, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, seen = np.random.default_rng(3), []
+    original: Any = model() if kind == "writer" else TransformerConfig(11, 11, 8, 2, 12, 1, 1, dropout=0.0).build(rng)
+    wanted = IDS.copy() if counted == "all" else np.where(rng.random(IDS.shape) < 0.5, -1, IDS)
+    wanted = wanted if counted != "none" else np.full_like(IDS, -1)
+    given = (IDS, wanted) if kind == "writer" else (IDS[:, ::-1], IDS, wanted)
+    found = []
+    for each in (original.to(dtype="float64"), fast.accelerate(original)):
+        original.zero_grad()
+        loss, backward = each.loss(*given, ignore_index=-1, label_smoothing=smoothing)
+        backward(0.7)
+        found.append([loss, *(p.grad.copy() for _, p in original.parameters())])
+    for exact, x in zip(*found, strict=True):
+        np.testing.assert_allclose(x, exact, rtol=1e-10, atol=1e-12)
+    fast_entropy = fast.ops.cross_entropy
+    monkeypatch.setattr(fast.ops, "cross_entropy", lambda y, *how: seen.append(y.shape) or fast_entropy(y, *how))
+    fast.accelerate(original).loss(*given, ignore_index=-1)
+    assert seen == [((wanted != -1).sum(), 11) if counted == "some" else (*IDS.shape, 11)]
+
+
+def test_a_loss_refuses_what_the_textbook_refuses() -> None:
+    for wanted in (IDS[:, 1:], IDS + 0.5, np.where(IDS == 3, -100, 11), np.where(IDS == 3, -100, IDS)[0]):
+        messages = []
+        for each in (model(), fast.accelerate(model())):
+            with pytest.raises((TypeError, ValueError)) as refused:
+                each.loss(IDS, wanted)
+            messages.append(str(refused.value))
+        assert messages[0] == messages[1]
 
 
 ATTENTION = [case for case in CASES.values() if case.covers == "MultiHeadAttention"]

@@ -6,6 +6,8 @@ A twin shares the parameters of its original, under the same names; only the cod
 from __future__ import annotations
 
 import copy
+import inspect
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from ...core import layers
 from ...core.arrays.backend import Array, Pullback
 from ...core.layers.cache import KeyValueCache, no_backward
 from ...core.layers.module import Module, Parameter
+from ...core.models import LanguageModel, Transformer
 from ...core.training.optimizers import Adam, Optimizer
 from . import adam, cuda, ops
 from .decoding import cached_layer
@@ -138,6 +141,43 @@ class DecoderLayer(Fast, layers.DecoderLayer):
         return super().__call__(x, memory, mask, memory_mask, cache, rng)
 
 
+class FastLoss(Fast):
+    """A model whose loss makes logits only where a target counts: padding needs none."""
+
+    def loss(self, *given: Any, **options: Any) -> tuple[Array, Pullback]:
+        """See core/models/."""
+        model: Any = super()
+        bound = inspect.signature(model.loss).bind(*given, **options)
+        wanted, ignored = bound.arguments["wanted"], bound.arguments.get("ignore_index", -100)
+        counted = wanted != ignored if type(wanted) is np.ndarray and wanted.dtype.kind in "iu" else None
+        ids = bound.arguments.get("target", bound.arguments.get("ids"))
+        if counted is None or np.shape(ids) != wanted.shape or counted.all() or not counted.any():
+            return model.loss(*given, **options)  # type: ignore[no-any-return]
+        some: Any = copy.copy(self)
+        some.output = _Rows(some.output, counted)
+        bound.arguments["wanted"] = wanted[counted]
+        return model.loss.__func__(some, *bound.args, **bound.kwargs)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """An output that turns only some vectors into logits. rows: boolean, (B, T)."""
+
+    output: Any
+    rows: Array
+
+    def unembed(self, x: Array) -> tuple[Array, Pullback]:
+        """logits: (n, vocabulary)."""
+        logits, unembed_backward = self.output.unembed(x[self.rows])
+
+        def backward(dlogits: Array) -> Array:
+            dx = np.zeros_like(x)
+            dx[self.rows] = unembed_backward(dlogits)
+            return dx
+
+        return logits, backward
+
+
 class FastAdam(Adam):
     """Adam and AdamW with a step in one pass over the numbers; see adam.py."""
 
@@ -161,7 +201,8 @@ def _twin_of(kind: type[Any]) -> type[Any]:
         return twin
     if issubclass(kind, Fast | FastAdam):
         return kind
-    bases = (FastAdam if issubclass(kind, Adam) else Fast, kind)
+    base = FastLoss if kind in (LanguageModel, Transformer) else Fast
+    bases = (FastAdam if issubclass(kind, Adam) else base, kind)
     return _twins.setdefault(
         kind, type(kind.__name__, bases, {"__module__": kind.__module__, "__doc__": kind.__doc__, "original": kind})
     )

@@ -116,7 +116,7 @@ def measure(name: str, repetitions: int) -> dict[str, float]:
     (model, batch, options, products), spent = made(name), Spent()
     watched = [(fast.ops, op, op) for op in textbook.__all__]
     watched += [(layers, "_enter", "layers"), (twins.FastAdam, "_move", "AdamW")]
-    watched += [(attention, "kept_of", "random"), (layers, "kept_of", "random")]
+    watched += [(attention, "uniform", "random"), (layers, "uniform", "random")]
     with contextlib.ExitStack() as patched:
         for module, attribute, kind in watched:
             timed = spent.timed(kind, getattr(module, attribute))

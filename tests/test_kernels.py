@@ -34,7 +34,6 @@ from tiers import in_one
 import minitransformer
 from minitransformer import fast, verify
 from minitransformer.core import ops as textbook
-from minitransformer.core.ops.dropout import uniform
 from minitransformer.layers import EncoderLayer, FeedForward, Linear, Parameter
 from minitransformer.run.fast import (
     activations,
@@ -430,23 +429,6 @@ def test_the_norm_of_two_numbers_errs_by_rounding_alone(eps: float, form: str) -
     exact = np.diff(dn) / -2.0 * eps * s**3 * [1.0, -1.0]
     bound = u * s * np.abs(dn).max(axis=-1, keepdims=True) * (1.0 + s * np.abs(x).max(axis=-1, keepdims=True))
     assert (np.abs(dx - exact) <= 8.0 * bound).all()
-
-
-@pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), (4, 6), (2, 3, 4, 8)])
-@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 1.0 - 1e-9, 2.0**-24, np.nextafter(0.1, 1.0)])
-@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.PCG64DXSM, np.random.Philox])
-def test_what_dropout_keeps_is_what_the_textbook_keeps_and_the_generator_goes_on_alike(
-    bits: Any, rate: float, shape: tuple[int, ...]
-) -> None:
-    for drawn_before in (0, 1):  # one number leaves half of what the generator has made
-        ours, theirs = (np.random.Generator(bits(7)) for _ in range(2))
-        for rng in (ours, theirs):
-            rng.random(drawn_before, dtype=np.float32)
-        kept = attention_kernel.kept_of(ours, shape, float(rate))
-        np.testing.assert_array_equal(kept, uniform(theirs, shape, like=np.empty(0)) >= float(rate))
-        assert kept.dtype == bool and kept.shape == shape
-        assert ours.random(3).tolist() == theirs.random(3).tolist()
-        assert ours.random(3, dtype=np.float32).tolist() == theirs.random(3, dtype=np.float32).tolist()
 
 
 def test_attention_refuses_what_is_no_generator_without_dropout_too(form: str) -> None:

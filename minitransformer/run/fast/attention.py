@@ -23,7 +23,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,7 +74,7 @@ def attention(
 
     q4, k4, v4, shapes = *map(_four_axes, (q, k, v)), (q.shape, k.shape, v.shape)
     mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
-    kept = None if generator is None else kept_of(generator, (*q4.shape[:-1], t_k), dropout)
+    kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # the factor of the weights that dropout keeps
     output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
 
@@ -216,19 +215,6 @@ def _as_matrices(x4: Array) -> Array:
 def or_nothing(x4: Array | None) -> Array:
     """The array, or an empty one: a compiled loop cannot take None."""
     return np.empty((0,) * 4, np.bool_) if x4 is None else x4
-
-
-def kept_of(rng: np.random.Generator, shape: tuple[int, ...], rate: float) -> Array:
-    """True where dropout keeps a number: `uniform(...) >= rate`, to the last bit, in half the time.
-
-    PCG64 makes 64 bits at once, and `uniform` takes the upper 24 of each half, the lower half first.
-    """
-    size, bits, limit = math.prod(shape), rng.bit_generator, math.ceil(float(np.float32(rate)) * 2**24) << 8
-    halves = type(bits) is np.random.PCG64 and sys.byteorder == "little" and not size % 2 and not limit >> 32
-    if not halves or bits.state["has_uint32"]:  # half of a number is left from the call before
-        kept: Array = uniform(rng, shape, like=np.empty(0)) >= rate
-        return kept
-    return (rng.integers(2**64, size=size // 2, dtype=np.uint64).view(np.uint32) >= np.uint32(limit)).reshape(shape)
 
 
 def _heads_like(x4: Array, width: int) -> Array:

@@ -18,8 +18,9 @@ import numpy as np
 
 from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.boundary import check_gradient
+from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
-from .attention import kept_of, mask_fits, mask_of, or_nothing
+from .attention import mask_fits, mask_of, or_nothing
 from .decoding import FEW, LARGE
 from .row_blocks import compiled, takes
 
@@ -222,7 +223,7 @@ def _dropout(plan: _Plan, rng: np.random.Generator | None) -> tuple[list[Array],
             kept.append(np.empty((0,) * len(shape), np.bool_))
             raised.append(1.0)
         else:
-            kept.append(kept_of(rng, shape, rate))
+            kept.append(uniform(rng, shape, like=plan.mask) >= rate)
             raised.append(1.0 / (1.0 - rate))
     return kept, raised
 

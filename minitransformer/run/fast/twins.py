@@ -150,13 +150,13 @@ class FastLoss(Fast):
         bound = inspect.signature(model.loss).bind(*given, **options)
         wanted, ignored = bound.arguments["wanted"], bound.arguments.get("ignore_index", -100)
         counted = wanted != ignored if type(wanted) is np.ndarray and wanted.dtype.kind in "iu" else None
-        ids = bound.arguments.get("target", bound.arguments.get("ids"))
+        ids: Any = bound.arguments.get("target", bound.arguments.get("ids"))
         if counted is None or np.shape(ids) != wanted.shape or counted.all() or not counted.any():
-            return model.loss(*given, **options)  # type: ignore[no-any-return]
+            return model.loss(*given, **options)
         some: Any = copy.copy(self)
         some.output = _Rows(some.output, counted)
         bound.arguments["wanted"] = wanted[counted]
-        return model.loss.__func__(some, *bound.args, **bound.kwargs)  # type: ignore[no-any-return]
+        return model.loss.__func__(some, *bound.args, **bound.kwargs)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, models, register_model
 
 from ...ideas.published import packing
@@ -33,31 +34,29 @@ _NUMBERS = tuple(packing.KINDS[kind].numbers if kind in packing.KINDS else 1 for
 _UP = f(2.0**112)
 i = np.int32  # the compiler makes a Python integer one of 64 bits, and only half as many fit into a register
 
+
 class _Lanes(types.Type):  # type: ignore[misc]
-    """Sixteen float32 in one register, or in two or four."""
-
-    def __init__(self):
-        super().__init__("sixteen numbers")
+    """Sixteen float32 in registers. The compiler makes none of a loop over sixteen bytes: it unrolls it first."""
 
 
-_LANES, _SIXTEEN, _INTEGERS = _Lanes(), ir.VectorType(ir.FloatType(), 16), ir.VectorType(ir.IntType(32), 16)
+_LANES, _FLOATS, _INTEGERS = _Lanes("lanes"), ir.VectorType(ir.FloatType(), 16), ir.VectorType(ir.IntType(32), 16)
 
 
 @register_model(_Lanes)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _Model(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager, kind):
-        super().__init__(manager, kind, _SIXTEEN)
+        super().__init__(manager, kind, _FLOATS)
 
 
-def _place(context, builder, kind, array, at, numbers):
-    """The address of sixteen numbers that lie side by side."""
+def _place(context, builder, kind, array, at, wanted):
+    """The address of array[at], as that of something else."""
     data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [at]), numbers.as_pointer())
+    return builder.bitcast(builder.gep(data, [at]), wanted.as_pointer())
 
 
-def _all(builder, value, numbers):
+def _all(builder, value, wanted):
     """The same number in all lanes."""
-    one = builder.insert_element(ir.Constant(numbers, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    one = builder.insert_element(ir.Constant(wanted, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(one, one, ir.Constant(_INTEGERS, [0] * 16))
 
 
@@ -67,7 +66,7 @@ def _add_product(builder, a, b, c):
 
 @intrinsic
 def _numbers(_: Any, packed, at, right, mask, flip, d, m, without, other, other_right, other_mask):
-    """The step above. The compiler makes no such step of a loop over sixteen bytes: it unrolls it first."""
+    """The step above. without: a bit for each lane that gets no m."""
 
     def generate(context, builder, signature, arguments):
         packed, at, right, mask, flip, d, m, without, other, other_right, other_mask = arguments
@@ -79,10 +78,9 @@ def _numbers(_: Any, packed, at, right, mask, flip, d, m, without, other, other_
 
         upper = builder.shl(bits(other, other_right, other_mask), ir.Constant(_INTEGERS, [4] * 16))
         q = builder.or_(builder.xor(bits(at, right, mask), _all(builder, flip, _INTEGERS)), upper)
-        d, m = (_all(builder, each, _SIXTEEN) for each in (d, m))
-        lanes = builder.bitcast(builder.trunc(without, ir.IntType(16)), ir.VectorType(ir.IntType(1), 16))
-        m = builder.select(lanes, ir.Constant(_SIXTEEN, [0.0] * 16), m)
-        return _add_product(builder, builder.sitofp(q, _SIXTEEN), d, m)
+        chosen = builder.bitcast(builder.trunc(without, ir.IntType(16)), ir.VectorType(ir.IntType(1), 16))
+        m = builder.select(chosen, ir.Constant(_FLOATS, [0.0] * 16), _all(builder, m, _FLOATS))
+        return _add_product(builder, builder.sitofp(q, _FLOATS), _all(builder, d, _FLOATS), m)
 
     long, short, number = types.int64, types.int32, types.float32
     return _LANES(packed, long, short, short, short, number, number, short, long, short, short), generate
@@ -90,7 +88,7 @@ def _numbers(_: Any, packed, at, right, mask, flip, d, m, without, other, other_
 
 @intrinsic
 def _zeros(_: Any):
-    return _LANES(), lambda *_: ir.Constant(_SIXTEEN, [0.0] * 16)
+    return _LANES(), lambda *_: ir.Constant(_FLOATS, [0.0] * 16)
 
 
 @intrinsic
@@ -99,7 +97,7 @@ def _plus(_: Any, total, lanes, x, at):
 
     def generate(context, builder, signature, arguments):
         total, lanes, x, at = arguments
-        place = _place(context, builder, signature.args[2], x, at, _SIXTEEN)
+        place = _place(context, builder, signature.args[2], x, at, _FLOATS)
         return _add_product(builder, lanes, builder.load(place, align=4), total)
 
     return _LANES(_LANES, _LANES, x, types.int64), generate
@@ -108,8 +106,7 @@ def _plus(_: Any, total, lanes, x, at):
 @intrinsic
 def _store(_: Any, lanes, out, at):
     def generate(context, builder, signature, arguments):
-        place = _place(context, builder, signature.args[1], *arguments[1:], _SIXTEEN)
-        builder.store(arguments[0], place, align=4)
+        builder.store(arguments[0], _place(context, builder, out, *arguments[1:], _FLOATS), align=4)
         return context.get_dummy_value()
 
     return types.none(_LANES, out, types.int64), generate
@@ -120,26 +117,11 @@ def _sum(_: Any, a, b):
     """The sum of all numbers of both."""
 
     def generate(context, builder, signature, arguments):
-        both, width = builder.fadd(*arguments), 16
-        while width > 1:  # halves, quarters, ...
-            width //= 2
-            undefined = ir.Constant(both.type, ir.Undefined)
-            low, high = ([ir.Constant(ir.IntType(32), i + j) for j in range(width)] for i in (0, width))
-            halves = [
-                builder.shuffle_vector(both, undefined, ir.Constant(ir.VectorType(ir.IntType(32), width), places))
-                for places in (low, high)
-            ]
-            both = builder.fadd(*halves)
-        return builder.extract_element(both, ir.Constant(ir.IntType(32), 0))
+        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType(), _FLOATS])
+        add = get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
+        return builder.call(add, [ir.Constant(ir.FloatType(), 0.0), builder.fadd(*arguments)], fastmath=("reassoc",))
 
     return types.float32(_LANES, _LANES), generate
-
-
-@compiled("nsz")
-def _sixteen(packed, at, right, mask, flip, d, m, without=0, other=0, other_right=0, other_mask=0):
-    if CHECKED and not (min(at, other) >= 0 and max(at, other) <= packed.size - 16):
-        raise IndexError("a block lies outside its row")
-    return _numbers(packed, at, i(right), i(mask), i(flip), d, m, i(without), other, i(other_right), i(other_mask))
 
 
 @intrinsic
@@ -147,16 +129,28 @@ def _integer(_: Any, packed, at, kind):
     """The integer whose bytes begin at packed[at]."""
 
     def generate(context, builder, signature, arguments):
-        place = _place(context, builder, signature.args[0], *arguments[:2], context.get_value_type(kind.dtype))
+        place = _place(context, builder, packed, *arguments[:2], context.get_value_type(kind.dtype))
         return builder.load(place, align=1)
 
     return kind.dtype(packed, types.int64, kind), generate
 
 
 @compiled()
-def _at(packed, at, kind):
-    if CHECKED and not 0 <= at <= packed.size - 2:
+def _check(array, at, size):
+    if CHECKED and not 0 <= at <= array.size - size:
         raise IndexError("a block lies outside its row")
+
+
+@compiled("nsz")
+def _sixteen(packed, at, right, mask, flip, d, m, without=0, other=0, other_right=0, other_mask=0):
+    _check(packed, at, 16)
+    _check(packed, other, 16)
+    return _numbers(packed, at, i(right), i(mask), i(flip), d, m, i(without), other, i(other_right), i(other_mask))
+
+
+@compiled()
+def _at(packed, at, kind):
+    _check(packed, at, 2)
     return i(_integer(packed, at, kind))
 
 
@@ -171,18 +165,29 @@ def _half(packed, at):
     return _float(_at(packed, at, np.int16) << i(13) & i(-0x70002000)) * _UP
 
 
+@compiled("reassoc", "nsz")
+def _dot(row, x):
+    total = f(0.0)
+    for j in range(x.size):
+        total += row[j] * x[j]
+    return total
+
+
 def _reader(kind):
-    """Makes a loop over packed rows of numbers(packed, at, d, m, group): 32, as two times sixteen, of the block at `at`.
+    """Makes a loop over packed rows. numbers(packed, at, d, m, group): 32 numbers of the block at `at`, as two lanes.
 
     d, m: its float16, the first and the last.
     """
     known = packing.KINDS[kind]
     n_bytes, n_groups, first_scale, last_scale = known.n_bytes, known.numbers // 32, known.scales[0], known.scales[-1]
 
-    def made(numbers):
+    def made(function):
+        numbers = compiled("nsz")(function)
+
         @njit(nogil=True, error_model="numpy")
         def read(rows, first, last, x, others, out, y):
             """y[0, first:last] = x Wᵀ, and so for the others. An array `out` that is not empty gets a row's numbers."""
+            _check(out, x.size if out.size else 0, 0)
             for r in range(first, last):
                 packed, a, b, to = rows[r], _zeros(), _zeros(), 0
                 for at in range(0, x.size // (32 * n_groups) * n_bytes, n_bytes):
@@ -204,31 +209,23 @@ def _reader(kind):
 
 
 @_reader("Q8_0")
-@compiled("nsz")
 def _q8_0(packed, at, d, _, group):
     m = f(-128.0) * d
     return _sixteen(packed, at + 2, 0, 255, 128, d, m), _sixteen(packed, at + 18, 0, 255, 128, d, m)
 
 
-@compiled("nsz")
-def _nibbles(packed, at, d, m):
-    return _sixteen(packed, at, 0, 15, 0, d, m), _sixteen(packed, at, 4, 15, 0, d, m)
-
-
 @_reader("Q4_0")
-@compiled("nsz")
 def _q4_0(packed, at, d, _, group):
-    return _nibbles(packed, at + 2, d, f(-8.0) * d)
+    m = f(-8.0) * d
+    return _sixteen(packed, at + 2, 0, 15, 0, d, m), _sixteen(packed, at + 2, 4, 15, 0, d, m)
 
 
 @_reader("Q4_1")
-@compiled("nsz")
 def _q4_1(packed, at, d, m, group):
-    return _nibbles(packed, at + 4, d, m)
+    return _sixteen(packed, at + 4, 0, 15, 0, d, m), _sixteen(packed, at + 4, 4, 15, 0, d, m)
 
 
 @_reader("Q5_0")
-@compiled("nsz")
 def _q5_0(packed, at, d, _, group):
     """d (q + 16) - 16 d, where the fifth bit is set, is d q."""
     m, fifth, later = f(-16.0) * d, _at(packed, at + 2, np.int16), _at(packed, at + 4, np.int16)
@@ -236,7 +233,6 @@ def _q5_0(packed, at, d, _, group):
 
 
 @_reader("Q4_K")
-@compiled("nsz")
 def _q4_k(packed, at, d, least, group):
     begin, first, right = at + 4 + (group & 3), at + 16 + 32 * (group >> 1), 4 * (group & 1)
     a, b, c = _at(packed, begin, np.uint8), _at(packed, begin + 4, np.uint8), _at(packed, begin + 8, np.uint8)
@@ -248,7 +244,6 @@ def _q4_k(packed, at, d, least, group):
 
 
 @_reader("Q6_K")
-@compiled("nsz")
 def _q6_k(packed, at, d, _, group):
     """Of 128 numbers, four quarters share bytes: two quarters the lower bits, all four the upper bits."""
     of_two, quarter, scale = group >> 2, group & 3, at + 192 + 2 * group
@@ -259,29 +254,15 @@ def _q6_k(packed, at, d, _, group):
     return low, _sixteen(packed, first + 16, right, 15, 0, t, f(-32.0) * t, 0, other + 16, up, 3)
 
 
-@compiled("reassoc", "nsz")
-def _dot(row, x):
-    total = f(0.0)
-    for j in range(x.size):
-        total += row[j] * x[j]
-    return total
-
-
-@compiled("reassoc", "nsz")
-def _bf16(rows, first, last, others, out, y):
+@compiled()
+def _others(kind, rows, first, last, others, out, y):
+    """BF16 and F32."""
     for r in range(first, last):
         packed = rows[r]
         for j in range(out.size):
             out[j] = _float((i(packed[2 * j]) | i(packed[2 * j + 1]) << i(8)) << i(16))
         for n in range(others.shape[0]):
-            y[n, r] = _dot(out, others[n])
-
-
-@compiled("reassoc", "nsz")
-def _f32(rows, first, last, others, y):
-    for r in range(first, last):
-        for n in range(others.shape[0]):
-            y[n, r] = _dot(rows[r].view(np.float32), others[n])
+            y[n, r] = _dot(out if kind == _BF16 else packed.view(np.float32), others[n])
 
 
 @compiled()
@@ -299,18 +280,17 @@ def _read(kind, rows, first, last, x, others, out, y):
         _q4_k(rows, first, last, x, others, out, y)
     elif kind == 5:
         _q6_k(rows, first, last, x, others, out, y)
-    elif kind == 6:
-        _bf16(rows, first, last, others, out, y)
     else:
-        _f32(rows, first, last, others, y)
+        _others(kind, rows, first, last, others, out, y)
 
 
 @compiled()
 def multiply_rows(kind, x, rows, first, last, y):
     """y[:, first:last] = x W[first:last]ᵀ. x: (N, width); rows: the packed rows of W; y: (N, rows)."""
-    width = rows.shape[1] // _BYTES[kind] * _NUMBERS[kind]
-    filled, out = np.zeros(width, np.float32), np.empty(width if x.shape[0] > 1 or kind == _BF16 else 0, np.float32)
-    filled[: x.shape[1]] = x[0]
+    width, keeps = rows.shape[1] // _BYTES[kind] * _NUMBERS[kind], kind == _BF16 or (kind < _BF16 and x.shape[0] > 1)
+    filled, out = np.zeros(width, np.float32), np.empty(width if keeps else 0, np.float32)
+    for j in range(x.shape[1]):
+        filled[j] = x[0, j]
     _read(kind, rows, first, last, filled, x, out, y)
 
 
@@ -319,6 +299,7 @@ def unpack(kind, rows, out, counts):
     """The numbers of packed rows. out: (N, numbers)."""
     for part in parts_of(counts, 0, PARTS):
         first, last = stretch(rows.shape[0], part, PARTS)
-        nothing, y = np.zeros((0, out.shape[1]), np.float32), np.empty((1, rows.shape[0]), np.float32)
+        zeros, y = np.zeros(out.shape[1], np.float32), np.empty((1, rows.shape[0]), np.float32)
+        nothing = np.empty((0, 0), np.float32)
         for r in range(first, last):
-            _read(kind, rows, r, r + 1, np.zeros(out.shape[1], np.float32), nothing, out[r], y)
+            _read(kind, rows, r, r + 1, zeros, nothing, out[r], y)

@@ -68,7 +68,7 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         **how: Any,
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
-        decodes = cache is not None and _decodes(rng, causal, how)
+        decodes = cache is not None and _decodes(rng, causal, **how)
         if decodes and (written := cached_layer(x, self, (cache,), masks=(mask, None))) is not None:
             return written, no_backward
         plain = type(x) is np.ndarray and self._is_plain(cache)
@@ -93,9 +93,9 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
 
 
-def _decodes(rng: Any, causal: Any = False, how: Any = None, **others: Any) -> bool:
-    """Whether nothing was asked for that the loop of decoding.py cannot do."""
-    return rng is None and type(causal) is bool and all(given is None for given in (how or others).values())
+def _decodes(rng: Any, causal: Any = False, **how: Any) -> bool:
+    """Whether nothing is asked for that the loop of decoding.py cannot do."""
+    return rng is None and type(causal) is bool and all(given is None for given in how.values())
 
 
 def _are(kind: Any, *modules: Any) -> bool:

@@ -35,7 +35,7 @@ _UP = f(2.0**112)
 i = np.int32  # the compiler makes a Python integer one of 64 bits, and only half as many fit into a register
 
 
-class _Lanes(types.Type):  # type: ignore[misc]
+class _Lanes(types.Type):
     """Sixteen float32 in registers. The compiler makes none of a loop over sixteen bytes: it unrolls it first."""
 
 
@@ -43,7 +43,7 @@ _LANES, _FLOATS, _INTEGERS = _Lanes("lanes"), ir.VectorType(ir.FloatType(), 16),
 
 
 @register_model(_Lanes)
-class _Model(models.PrimitiveModel):  # type: ignore[misc]
+class _Model(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, _FLOATS)
 

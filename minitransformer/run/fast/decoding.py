@@ -6,10 +6,10 @@ of the work takes some rows of a matrix and computes one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-A layer is one call of a loop, with its norms and residual connections, so no Python runs between its products. It is
-the loop of any attention and any feed-forward network: parts.py turns each part of the tree, such as a norm or a turn,
-into numbers for it. A weight may be packed (ideas/published/packed.py): then each row is unpacked into the cache, and
-multiplied from there.
+A token goes through all layers in one call of a loop, with their norms and residual connections, so no Python runs
+between its products. It is the loop of any attention and any feed-forward network: parts.py turns each part of the
+tree, such as a norm or a turn, into numbers for it, and plan.py keeps these for the next token. A weight may be packed
+(ideas/published/packed.py): then its numbers are unpacked into registers, and multiplied there.
 """
 
 from __future__ import annotations

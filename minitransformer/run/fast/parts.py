@@ -114,7 +114,7 @@ def _with_room(cache: Any, row: Array) -> tuple[Array, Array]:
     """Keys and values with room for a row more. Those of a cache that forgets are copies."""
     if type(cache) is not RollingCache:
         return cache.make_room(row)
-    keys, values = (np.concatenate([old, row], axis=-2) for old in cache.read())
+    keys, values = (np.ascontiguousarray(np.concatenate([old, row], axis=-2)) for old in cache.read())
     return keys, values
 
 
@@ -132,6 +132,7 @@ def numbers_of(given: tuple[Any, ...]) -> Iterator[int]:
         if isinstance(item, tuple):
             yield from numbers_of(item)
         elif isinstance(item, np.ndarray):
+            _require(item.flags.c_contiguous)  # the loop knows no strides
             yield from (item.ctypes.data, *item.shape)
         else:
             yield int(item.view(np.int32) if isinstance(item, np.float32) else item)

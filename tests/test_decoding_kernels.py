@@ -25,6 +25,7 @@ from minitransformer.ideas.after.grouped import grouped
 from minitransformer.ideas.after.rotary import rotary_turn
 from minitransformer.layers import (
     Cache,
+    Encoder,
     EncoderLayer,
     FeedForward,
     KeyValueCache,
@@ -127,6 +128,46 @@ def test_positions_that_are_given_are_those_of_the_turn(n_threads: int) -> None:
         return np.concatenate([layer(piece, cache=cache, positions=at)[0] for piece, at in pieces], axis=1)
 
     np.testing.assert_allclose(read(layer), read(layer.textbook), rtol=1e-4, atol=1e-5)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "a weight": lambda layer: vars(layer.feed_forward.sublayer.gate.weight).update(value=np.eye(12, 20, dtype="f4")),
+    "a gain": lambda layer: vars(layer.self_attention.norm.gamma).update(value=np.full(12, 3.0, np.float32)),
+    "an epsilon": lambda layer: vars(layer.feed_forward.norm).update(eps=5.0),
+    "a norm": lambda layer: vars(layer.feed_forward).update(norm=RMSNorm(12, 7.0)),
+    "the scale": lambda layer: vars(layer.self_attention.sublayer.mix.inner).update(scale=3.0),
+    "the turn of queries": lambda layer: vars(layer.self_attention.sublayer).update(turn_query=rotary_turn(2.0)[0]),
+    "the base of a turn": lambda layer: vars(layer.self_attention.sublayer.turn_key).update(base=3.0),
+    "the curve": lambda layer: vars(layer.feed_forward.sublayer).update(activation="relu"),
+    "numbers in place": lambda layer: layer.self_attention.sublayer.value.weight.value.fill(0.5),
+    "nothing": lambda layer: None,
+}
+
+
+@in_one("change", CHANGES)
+def test_a_stack_is_one_call_that_sees_what_has_changed_since_the_last_token(change: str, monkeypatch: Any) -> None:
+    def made() -> EncoderLayer:
+        attention = grouped(12, 4, 2, 6, turn=rotary_turn(50.0), rng=np.random.default_rng(1))
+        parts = attention, GatedFeedForward(12, 20, rng=np.random.default_rng(2))
+        return EncoderLayer.of(*(Residual(part, RMSNorm(12), "pre") for part in parts))
+
+    stack: Any = accelerate(Encoder.of([made(), made(), made()], RMSNorm(12)).to(dtype="float32"))
+    mine, theirs, x, calls = stack.new_cache(), stack.new_cache(), tokens(2, 40), []
+    monkeypatch.setattr(decoding, "on_threads", lambda *given: calls.append(given[1]) or given[1](*given[2:]))
+
+    def step(a: int, b: int) -> None:
+        found, expected = (
+            form(x[:, a:b], causal=True, cache=cache)[0] for form, cache in ((stack, mine), (stack.textbook, theirs))
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+    step(0, 3)
+    for i in range(3, 22):  # the buffers grow on the way
+        step(i, i + 1)
+    CHANGES[change](stack.layers[1])
+    for i in range(22, 40):
+        step(i, i + 1)
+    assert calls == [decoding_loops.layer] * 37 and mine.length == 40
 
 
 def test_the_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@
 
 A packed weight takes a half to a seventh of the memory of float32, and to write a token is to read every weight once.
 It is in place of a `Linear`'s weight or an `Embedding`'s table, and the rest of the model does not change. It is only
-read: it has no gradient. `fast.accelerate` unpacks into the processor's cache, row by row (run/fast/decoding.py).
+read: it has no gradient. `fast.accelerate` unpacks in the processor's registers (run/fast/decoding.py).
 """
 
 from __future__ import annotations

@@ -6,15 +6,16 @@ of the work takes some rows of a matrix and computes one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-A layer is one call of a loop, with its norms and residual connections, so no Python runs between its products. It is
-the loop of any attention and any feed-forward network: parts.py turns each part of the tree, such as a norm or a turn,
-into numbers for it. A weight may be packed (ideas/published/packed.py): then each row is unpacked into the cache, and
-multiplied from there.
+A token goes through all layers in one call of a loop, with their norms and residual connections, so no Python runs
+between its products. It is the loop of any attention and any feed-forward network: parts.py turns each part of the
+tree, such as a norm or a turn, into numbers for it, and plan.py keeps these for the next token. A weight may be packed
+(ideas/published/packed.py): then its numbers are unpacked into registers, and multiplied there.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ LARGE, LEAST_SIDE = 1 << 18, 256  # least numbers in a matrix (more than a core'
 SHARED = 1 << 20  # numbers to read that justify a second thread: they take 150 µs, and waking a thread takes 40
 TILE = 1 << 20  # numbers unpacked at once, 4 MiB; each is read and written
 _NO_BIAS = np.empty(0, np.float32)
+_plans: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # by the cache of the first attention
 
 
 def few_rows(x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
@@ -57,33 +59,43 @@ def packed_product(x: Array, weight: textbook.PackedWeight) -> Array:
     return y.reshape(*x.shape[:-1], n_out)
 
 
-def cached_layer(x: Array, layer: Any, caches: Any, memory: Array | None = None, masks: Any = (None,)) -> Array | None:
-    """An EncoderLayer or DecoderLayer on one new token of each sequence; None if a part has no form in the loop.
+def cached_layer(
+    x: Array, layer: Any, caches: Any, memory: Array | None = None, masks: Any = (None, None)
+) -> Array | None:
+    """`cached_layers` of one layer."""
+    return cached_layers(x, [layer], [caches], memory, masks)
 
-    x, y: (N, 1, D). caches, masks: one for each attention; those of a DecoderLayer are its own and that to the memory.
+
+def cached_layers(
+    x: Array, layers: Any, caches: Any, memory: Array | None = None, masks: Any = (None, None)
+) -> Array | None:
+    """EncoderLayers or DecoderLayers on one new token of each sequence; None if a part has no form in the loop.
+
+    x, y: (N, 1, D). caches: of each layer, one for each attention; those of a DecoderLayer are its own and that to the
+    memory. masks: one for each attention, the same for all layers.
     """
     if type(x) is not np.ndarray or x.ndim != 3 or x.shape[1] != 1 or not 0 < x.shape[0] <= FEW:
         return None
     loops = loops_for(np.ascontiguousarray(x))
-    if not loops or not caches[0].length:
-        return None
     from . import parts  # it reads classes from all of ideas/
+    from .plan import Plan
 
-    residuals = [layer.self_attention] if len(caches) == 1 else [layer.self_attention, layer.cross_attention]
-    attentions: list[tuple[Any, ...]] = []
-    try:  # the attention to x last: it changes its cache
-        network, numbers = parts.network(loops, x, layer.feed_forward)
-        for i in reversed(range(len(caches))):
-            attention, n = parts.attention(loops, x, residuals[i], caches[i], (None, memory)[i], masks[i])
-            attentions, numbers = [attention, *attentions], numbers + n
+    flat = [cache for own in caches for cache in own]
+    if not loops or not all(type(cache) in parts.CACHES and cache.length for cache in flat):
+        return None
+    plan, sizes = _plans.get(flat[0]), (x.shape, len(layers), len(caches[0]))
+    plan = plan if plan and plan.sizes == sizes else Plan(*sizes)
+    try:
+        plan.read(loops, x, layers, caches, memory, masks)
     except parts.NoForm:
         return None
-    states = np.empty((len(attentions) + 2, x.shape[0], x.shape[2]), np.float32)
+    _plans[flat[0]], states = plan, plan.states
     states[0] = x[:, 0]
     counts = loops.counters(loops.PHASES * (len(states) - 1)).reshape(len(states) - 1, -1)
-    on_threads(numbers, loops.layer, states, tuple(attentions), network, counts)
-    parts.keep(caches[0], *attentions[0][6:8])
-    return states[-1][:, None]
+    on_threads(plan.numbers, loops.layer, states, plan.first, plan.rows, plan.lengths, counts)
+    for own, (attention, *_) in zip(caches, plan.sublayers, strict=True):
+        parts.keep(own[0], *attention.given[6:8])
+    return states[-1][:, None].copy()
 
 
 def loops_for(*arrays: Array, part: str = "decoding") -> Any:

@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np import arrayobj
 
 from .loops import CURVES as CURVES
 from .loops import activate, compiled, exponentials, f
@@ -103,22 +109,25 @@ def normalize(norm, x, y):
 
 
 @compiled("reassoc", "nsz")
-def turn(x, cos, sin, interleaved):
-    """Rotate the first pairs of one vector in place, as in ideas/after/rotate.py. cos, sin: one number for a pair."""
-    step, apart = (2, 1) if interleaved else (1, cos.size)
-    for i in range(cos.size):
-        a, b = x[i * step], x[i * step + apart]
-        x[i * step] = a * cos[i] - b * sin[i]
-        x[i * step + apart] = a * sin[i] + b * cos[i]
+def turn(x, cos, sin, position, interleaved):
+    """Rotate the first pairs of one vector in place, as in ideas/after/rotate.py. cos, sin: (positions, pairs)."""
+    n_pairs = cos.shape[1]
+    step, apart = (2, 1) if interleaved else (1, n_pairs)
+    for i in range(n_pairs):
+        a, b, c, s = x[i * step], x[i * step + apart], cos[position, i], sin[position, i]
+        x[i * step] = a * c - b * s
+        x[i * step + apart] = a * s + b * c
 
 
 @compiled("reassoc", "nsz")
 def attend(query, keys, values, mix, bias, row, output):
     """Attention of one query in one head. query, output: (d,); keys, values: (T or more, d); row: (T,), for scores.
 
-    mix: scale; cap, or 0; the query sees no key from `always` up to `first`. bias: (T,), or empty.
+    mix: scale; cap, or 0; the query sees the first `always` keys and the last `width`, or all if that is 0. bias: (T,),
+    or empty.
     """
-    scale, cap, always, first = mix
+    scale, cap, always, width = mix
+    first = row.size - width if width else 0
     largest = f(-np.inf)
     for i in range(row.size):
         key, score = keys[i], f(0.0)
@@ -166,7 +175,7 @@ def finish(active, weight, bias, x, norms, terms, y, counts, phase):
 
 
 @compiled("reassoc", "nsz")
-def attention(x, given, y, counts):
+def attention(x, given, length, y, counts):
     """Attention with its norms and the residual connection, for one token of each sequence. x, y: (N, D).
 
     given: as parts.py returns it. weights, biases: of queries, keys, values, output. turns: of the queries and of the
@@ -174,7 +183,7 @@ def attention(x, given, y, counts):
     ones are written if is_new. If is_late, keys are kept as they were before their turn. bias: (N or 1, H or 1,
     length), or empty.
     """
-    norms, weights, biases, turns, mix, bias, keys, values, length, is_new, is_late, room = given
+    norms, weights, biases, turns, mix, bias, keys, values, is_new, is_late, room = given
     inner, q, merged, terms_q, terms_k, terms_v, terms, turned, scores = room
     (norm_q, cos_q, sin_q, interleaved), (norm_k, cos_k, sin_k, _) = turns
     n_rows, n_shared, _, d = keys.shape
@@ -195,7 +204,7 @@ def attention(x, given, y, counts):
                 query = q[n, h * d : (h + 1) * d]
                 collect(weights[0], biases[0], terms_q, n, h * d, (h + 1) * d, query)
                 normalize(norm_q, query, query)
-                turn(query, cos_q[0], sin_q[0], interleaved)
+                turn(query, cos_q, sin_q, last, interleaved)
             elif is_new:
                 g = h - n_heads
                 key = keys[n, g, last]
@@ -203,10 +212,10 @@ def attention(x, given, y, counts):
                 collect(weights[2], biases[2], terms_v, n, g * d, (g + 1) * d, values[n, g, last])
                 if not is_late:
                     normalize(norm_k, key, key)
-                    turn(key, cos_k[0], sin_k[0], interleaved)
+                    turn(key, cos_k, sin_k, last, interleaved)
                 for i in range(length if is_late else 0):
                     normalize(norm_k, keys[n, g, i], turned[n, g, i])
-                    turn(turned[n, g, i], cos_k[i], sin_k[i], interleaved)
+                    turn(turned[n, g, i], cos_k, sin_k, i, interleaved)
 
     for part in parts_of(counts, 3, PARTS):
         begun, ended = stretch(n_rows * n_heads, part, PARTS)
@@ -215,7 +224,7 @@ def attention(x, given, y, counts):
             g, here = h * n_shared // n_heads, slice(h * d, (h + 1) * d)
             added = bias[n % bias.shape[0], h % bias.shape[1]]
             seen = turned[n, g] if is_late else keys[n, g]
-            attend(q[n, here], seen, values[n, g], mix, added, scores[part], merged[n, here])
+            attend(q[n, here], seen, values[n, g], mix, added, scores[part, :length], merged[n, here])
     finish(merged, weights[3], biases[3], x, norms, terms, y, counts, 4)
 
 
@@ -250,13 +259,54 @@ def network(x, given, y, counts):
     finish(active, weights[2], biases[2], x, norms, terms, y, counts, 3)
 
 
-@compiled("reassoc", "nsz")
-def layer(states, attentions, last, counts):
-    """One attention after the other, then a feed-forward network. states: what each of them gets, and the last result.
+@intrinsic
+def _like(_: Any, first, numbers, i):
+    """The tuple whose numbers row i has (`numbers_of` in parts.py), of the type of the first one."""
 
-    A thread returns from each when the threads have written its whole result. In one call, no thread waits for Python
-    between two of them.
+    def generate(context, builder, signature, arguments):
+        rows = context.make_array(signature.args[1])(context, builder, arguments[1])
+        begin = builder.mul(arguments[2], builder.extract_value(rows.shape, 1))
+        places = itertools.count()
+
+        def number():
+            at = builder.add(begin, ir.Constant(ir.IntType(64), next(places)))
+            return builder.load(builder.gep(rows.data, [at]))
+
+        def made(kind):
+            if isinstance(kind, types.BaseTuple):
+                return context.make_tuple(builder, kind, [made(each) for each in kind])
+            if isinstance(kind, types.Array):
+                array, size = context.make_array(kind)(context, builder), kind.dtype.bitwidth // 8
+                data, *shape = (number() for _ in range(1 + kind.ndim))
+                strides = [ir.Constant(ir.IntType(64), size)]
+                for length in shape[:0:-1]:
+                    strides.insert(0, builder.mul(strides[0], length))
+                data = builder.inttoptr(data, array.data.type)
+                arrayobj.populate_array(array, data, shape, strides, ir.Constant(ir.IntType(64), size), None)
+                return array._getvalue()
+            whole, wanted = number(), context.get_value_type(kind)
+            if kind == types.float32:
+                return builder.bitcast(builder.trunc(whole, ir.IntType(32)), wanted)
+            return builder.trunc(whole, wanted) if wanted.width < 64 else whole
+
+        return made(signature.args[0])
+
+    return first(first, numbers, types.int64), generate
+
+
+@compiled("reassoc", "nsz")
+def layer(states, first, rows, lengths, counts):
+    """Layers, one after the other: each is one attention after the other, then a feed-forward network.
+
+    states: what each of them gets, and the last result; first: what parts.py returns for the first layer; rows: the
+    numbers of all (parts.py); lengths: how many keys each attention sees. A thread returns from each when the threads
+    have written its whole result. In one call, no thread waits for Python between two of them.
     """
-    for i in range(len(attentions)):
-        attention(states[i], attentions[i], states[i + 1], counts[i])
-    network(states[-2], last, states[-1], counts[-1])
+    at = 0
+    for i in range(rows.shape[0]):
+        attentions, last = _like(first, rows, i)
+        for j in range(len(attentions)):
+            attention(states[at], attentions[j], lengths[i, j], states[at + 1], counts[at])
+            at += 1
+        network(states[at], last, states[at + 1], counts[at])
+        at += 1

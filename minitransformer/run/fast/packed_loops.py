@@ -1,14 +1,15 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Compiled loops over packed weights: each row is unpacked into the cache, and multiplied from there.
+"""Compiled loops over packed weights: numbers are unpacked into registers, and multiplied there.
 
-ideas/published/packing.py explains the bytes; these loops are held to it. A row is unpacked once for all rows of x, so
-memory is read as packed. Nearly every kind is unpacked by one step, on sixteen bytes side by side:
+ideas/published/packing.py explains the bytes; these loops are held to it. Nearly every kind is unpacked by one step, on
+sixteen bytes side by side:
 
     w = d q + m        q = ((byte >> right & mask) ^ flip) | (other >> other_right & other_mask) << 4
 
 where `other` are the bytes with the upper bits. A signed q is one that counts from 0, and m takes the rest: for eight
-bits q ^ 128 = q + 128 and m = -128 d. Products of these few bits are exact, so the results are, to the last bit, those
-of packing.py.
+bits q ^ 128 = q + 128 and m = -128 d. Products of these few bits are exact, so the numbers are, to the last bit, those
+of packing.py. Only the order of a sum is the loop's own: 32 sums at a time, which are added up at the end of a row. For
+several rows of x a row of weights is unpacked once: the first one multiplies it on the way, and leaves it in the cache.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from numba import njit, types
+from numba.core.cgutils import get_or_insert_function
+from numba.extending import intrinsic, models, register_model
 
 from ...ideas.published import packing
 from .loops import CHECKED, compiled, f
@@ -26,49 +28,130 @@ from .phases import PARTS, parts_of, stretch
 from .phases import counters as counters
 from .weights import KINDS
 
-_F32 = KINDS["F32"]
+_BF16 = KINDS["BF16"]
 _BYTES = tuple(packing.KINDS[kind].n_bytes if kind in packing.KINDS else 4 for kind in KINDS)  # of a block
 _NUMBERS = tuple(packing.KINDS[kind].numbers if kind in packing.KINDS else 1 for kind in KINDS)
 _UP = f(2.0**112)
 i = np.int32  # the compiler makes a Python integer one of 64 bits, and only half as many fit into a register
 
 
+class _Lanes(types.Type):
+    """Sixteen float32 in registers. The compiler makes none of a loop over sixteen bytes: it unrolls it first."""
+
+
+_LANES, _FLOATS, _INTEGERS = _Lanes("lanes"), ir.VectorType(ir.FloatType(), 16), ir.VectorType(ir.IntType(32), 16)
+
+
+@register_model(_Lanes)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, _FLOATS)
+
+
+def _place(context, builder, kind, array, at, wanted):
+    """The address of array[at], as that of something else."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), wanted.as_pointer())
+
+
+def _all(builder, value, wanted):
+    """The same number in all lanes."""
+    one = builder.insert_element(ir.Constant(wanted, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, one, ir.Constant(_INTEGERS, [0] * 16))
+
+
+def _add_product(builder, a, b, c):
+    return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
+
+
 @intrinsic
-def _step(_: Any, out, to, packed, at, right, mask, flip, other, other_right, other_mask, d, m):
-    """The step above, at out[to : to + 16]; the bytes begin at packed[at] and packed[other]. The compiler makes no such
-    step of a loop over sixteen bytes: it unrolls it first.
-    """
+def _numbers(_: Any, packed, at, right, mask, flip, d, m, without, other, other_right, other_mask):
+    """The step above. without: a bit for each lane that gets no m."""
 
     def generate(context, builder, signature, arguments):
-        numbers, integers = ir.VectorType(ir.FloatType(), 16), ir.VectorType(ir.IntType(32), 16)
-        data = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 2)]
+        packed, at, right, mask, flip, d, m, without, other, other_right, other_mask = arguments
 
-        def all_lanes(value, kind):
-            one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-            return builder.shuffle_vector(one, one, ir.Constant(integers, [0] * 16))
+        def bits(at, right, mask):
+            place = _place(context, builder, signature.args[0], packed, at, ir.VectorType(ir.IntType(8), 16))
+            found = builder.zext(builder.load(place, align=1), _INTEGERS)
+            return builder.and_(builder.lshr(found, _all(builder, right, _INTEGERS)), _all(builder, mask, _INTEGERS))
 
-        def sixteen(at, right, mask):
-            place = builder.bitcast(builder.gep(data[1], [at]), ir.VectorType(ir.IntType(8), 16).as_pointer())
-            found = builder.zext(builder.load(place, align=1), integers)
-            return builder.and_(builder.lshr(found, all_lanes(right, integers)), all_lanes(mask, integers))
-
-        q = builder.xor(sixteen(*arguments[3:6]), all_lanes(arguments[6], integers))
-        upper = builder.shl(sixteen(*arguments[7:10]), ir.Constant(integers, [4] * 16))
-        products = builder.fmul(builder.sitofp(builder.or_(q, upper), numbers), all_lanes(arguments[10], numbers))
-        place = builder.bitcast(builder.gep(data[0], [arguments[1]]), numbers.as_pointer())
-        builder.store(builder.fadd(products, all_lanes(arguments[11], numbers)), place, align=4)
-        return context.get_dummy_value()
+        upper = builder.shl(bits(other, other_right, other_mask), ir.Constant(_INTEGERS, [4] * 16))
+        q = builder.or_(builder.xor(bits(at, right, mask), _all(builder, flip, _INTEGERS)), upper)
+        chosen = builder.bitcast(builder.trunc(without, ir.IntType(16)), ir.VectorType(ir.IntType(1), 16))
+        m = builder.select(chosen, ir.Constant(_FLOATS, [0.0] * 16), _all(builder, m, _FLOATS))
+        return _add_product(builder, builder.sitofp(q, _FLOATS), _all(builder, d, _FLOATS), m)
 
     long, short, number = types.int64, types.int32, types.float32
-    taken = [out, long, packed, long, short, short, short, long, short, short, number, number]
-    return types.none(*taken), generate
+    return _LANES(packed, long, short, short, short, number, number, short, long, short, short), generate
+
+
+@intrinsic
+def _zeros(_: Any):
+    return _LANES(), lambda *_: ir.Constant(_FLOATS, [0.0] * 16)
+
+
+@intrinsic
+def _plus(_: Any, total, lanes, x, at):
+    """total + lanes x[at : at + 16]"""
+
+    def generate(context, builder, signature, arguments):
+        total, lanes, x, at = arguments
+        place = _place(context, builder, signature.args[2], x, at, _FLOATS)
+        return _add_product(builder, lanes, builder.load(place, align=4), total)
+
+    return _LANES(_LANES, _LANES, x, types.int64), generate
+
+
+@intrinsic
+def _store(_: Any, lanes, out, at):
+    def generate(context, builder, signature, arguments):
+        builder.store(arguments[0], _place(context, builder, out, *arguments[1:], _FLOATS), align=4)
+        return context.get_dummy_value()
+
+    return types.none(_LANES, out, types.int64), generate
+
+
+@intrinsic
+def _sum(_: Any, a, b):
+    """The sum of all numbers of both."""
+
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType(), _FLOATS])
+        add = get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
+        return builder.call(add, [ir.Constant(ir.FloatType(), 0.0), builder.fadd(*arguments)], fastmath=("reassoc",))
+
+    return types.float32(_LANES, _LANES), generate
+
+
+@intrinsic
+def _integer(_: Any, packed, at, kind):
+    """The integer whose bytes begin at packed[at]."""
+
+    def generate(context, builder, signature, arguments):
+        place = _place(context, builder, packed, *arguments[:2], context.get_value_type(kind.dtype))
+        return builder.load(place, align=1)
+
+    return kind.dtype(packed, types.int64, kind), generate
+
+
+@compiled()
+def _check(array, at, size):
+    if CHECKED and not 0 <= at <= array.size - size:
+        raise IndexError("a block lies outside its row")
 
 
 @compiled("nsz")
-def _sixteen(out, to, packed, at, right, mask, flip, d, m, other, other_right, other_mask):
-    if CHECKED and not (0 <= to <= out.size - 16 and min(at, other) >= 0 and max(at, other) <= packed.size - 16):
-        raise IndexError("a block lies outside its row")
-    _step(out, to, packed, at, i(right), i(mask), i(flip), other, i(other_right), i(other_mask), d, m)
+def _sixteen(packed, at, right, mask, flip, d, m, without=0, other=0, other_right=0, other_mask=0):
+    _check(packed, at, 16)
+    _check(packed, other, 16)
+    return _numbers(packed, at, i(right), i(mask), i(flip), d, m, i(without), other, i(other_right), i(other_mask))
+
+
+@compiled()
+def _at(packed, at, kind):
+    _check(packed, at, 2)
+    return i(_integer(packed, at, kind))
 
 
 @compiled()
@@ -79,120 +162,136 @@ def _float(bits):
 @compiled()
 def _half(packed, at):
     """A float16, finite. Its exponent is 112 less than that of a float32; between this and its sign are three bits."""
-    bits = i(np.int16(np.uint16(packed[at]) | np.uint16(packed[at + 1]) << np.uint16(8)))
-    return _float(bits << i(13) & i(-0x70002000)) * _UP
-
-
-@compiled("nsz")
-def _q8_0(packed, out):
-    for block in range(out.size // 32):
-        at, to = 34 * block, 32 * block
-        d = _half(packed, at)
-        _sixteen(out, to, packed, at + 2, 0, 255, 128, d, f(-128.0) * d, at, 0, 0)
-        _sixteen(out, to + 16, packed, at + 18, 0, 255, 128, d, f(-128.0) * d, at, 0, 0)
-
-
-@compiled("nsz")
-def _q4(packed, out, size):
-    """Q4_0, in blocks of 18 bytes, or Q4_1, in blocks of 20."""
-    for block in range(out.size // 32):
-        at, to = size * block, 32 * block
-        d = _half(packed, at)
-        m = f(-8.0) * d if size == 18 else _half(packed, at + 2)
-        _sixteen(out, to, packed, at + size - 16, 0, 15, 0, d, m, at, 0, 0)
-        _sixteen(out, to + 16, packed, at + size - 16, 4, 15, 0, d, m, at, 0, 0)
-
-
-@compiled("nsz")
-def _q5_0(packed, out):
-    for block in range(out.size // 32):
-        at, to = 22 * block, 32 * block
-        d = _half(packed, at)
-        fifth = i(0)
-        for j in range(4):
-            fifth |= i(packed[at + 2 + j]) << i(8 * j)
-        q, low, high = packed[at + 6 : at + 22], out[to : to + 16], out[to + 16 : to + 32]
-        for j in range(16):
-            low[j] = d * f((i(q[j]) & i(15) | (fifth >> i(j) & i(1)) << i(4)) - i(16))
-            high[j] = d * f((i(q[j]) >> i(4) | (fifth >> i(j + 16) & i(1)) << i(4)) - i(16))
-
-
-@compiled("nsz")
-def _q4_k(packed, out):
-    for block in range(out.size // 256):
-        at = 144 * block
-        d, least = _half(packed, at), _half(packed, at + 2)
-        for group in range(8):
-            a, b = i(packed[at + 4 + group % 4]), i(packed[at + 8 + group % 4])
-            c = i(packed[at + 12 + group % 4])
-            if group < 4:
-                s, t = d * f(a & i(63)), least * f(b & i(63))
-            else:
-                s, t = d * f(c & i(15) | (a >> i(6)) << i(4)), least * f(c >> i(4) | (b >> i(6)) << i(4))
-            first, to, right = at + 16 + 32 * (group // 2), 256 * block + 32 * group, 4 * (group % 2)
-            _sixteen(out, to, packed, first, right, 15, 0, s, -t, at, 0, 0)
-            _sixteen(out, to + 16, packed, first + 16, right, 15, 0, s, -t, at, 0, 0)
-
-
-@compiled("nsz")
-def _q6_k(packed, out):
-    signed = packed.view(np.int8)
-    for block in range(out.size // 256):
-        at = 210 * block
-        d = _half(packed, at + 208)
-        for group in range(16):
-            half, place = group // 8, group % 8  # of 128 numbers, and of 16 in them
-            first = at + 64 * half + 16 * (place % 4)
-            other = at + 128 + 32 * half + 16 * (place % 2)
-            s = d * f(signed[at + 192 + group])
-            to, right, other_right = 256 * block + 16 * group, 4 * (place // 4), 2 * (place // 2)
-            _sixteen(out, to, packed, first, right, 15, 0, s, f(-32.0) * s, other, other_right, 3)
-
-
-@compiled("nsz")
-def _bf16(packed, out):
-    for j in range(out.size):
-        out[j] = _float((i(packed[2 * j]) | i(packed[2 * j + 1]) << i(8)) << i(16))
-
-
-@compiled("nsz")
-def unpack_row(kind, packed, out):
-    """The numbers of one row."""
-    if kind == 0:
-        _q8_0(packed, out)
-    elif kind == 1:
-        _q4(packed, out, 18)
-    elif kind == 2:
-        _q4(packed, out, 20)
-    elif kind == 3:
-        _q5_0(packed, out)
-    elif kind == 4:
-        _q4_k(packed, out)
-    elif kind == 5:
-        _q6_k(packed, out)
-    else:
-        _bf16(packed, out)
+    return _float(_at(packed, at, np.int16) << i(13) & i(-0x70002000)) * _UP
 
 
 @compiled("reassoc", "nsz")
-def _multiply_row(x, row, y, r):
-    for n in range(x.shape[0]):
-        total, other = f(0.0), x[n]
-        for j in range(other.size):
-            total += row[j] * other[j]
-        y[n, r] = total
+def _dot(row, x):
+    total = f(0.0)
+    for j in range(x.size):
+        total += row[j] * x[j]
+    return total
+
+
+def _reader(kind):
+    """Makes a loop over packed rows. numbers(packed, at, d, m, group): 32 numbers of the block at `at`, as two lanes.
+
+    d, m: its float16, the first and the last.
+    """
+    known = packing.KINDS[kind]
+    n_bytes, n_groups, first_scale, last_scale = known.n_bytes, known.numbers // 32, known.scales[0], known.scales[-1]
+
+    def made(function):
+        numbers = compiled("nsz")(function)
+
+        @njit(nogil=True, error_model="numpy")
+        def read(rows, first, last, x, others, out, y):
+            """y[0, first:last] = x Wᵀ, and so for the others. An array `out` that is not empty gets a row's numbers."""
+            _check(out, x.size if out.size else 0, 0)
+            for r in range(first, last):
+                packed, a, b, to = rows[r], _zeros(), _zeros(), 0
+                for at in range(0, x.size // (32 * n_groups) * n_bytes, n_bytes):
+                    d, m = _half(packed, at + first_scale), _half(packed, at + last_scale)
+                    for group in range(n_groups):
+                        low, high = numbers(packed, at, d, m, group)
+                        a, b = _plus(a, low, x, to), _plus(b, high, x, to + 16)
+                        if out.size:
+                            _store(low, out, to)
+                            _store(high, out, to + 16)
+                        to += 32
+                y[0, r] = _sum(a, b)
+                for n in range(1, others.shape[0]):
+                    y[n, r] = _dot(out, others[n])
+
+        return read
+
+    return made
+
+
+@_reader("Q8_0")
+def _q8_0(packed, at, d, _, group):
+    m = f(-128.0) * d
+    return _sixteen(packed, at + 2, 0, 255, 128, d, m), _sixteen(packed, at + 18, 0, 255, 128, d, m)
+
+
+@_reader("Q4_0")
+def _q4_0(packed, at, d, _, group):
+    m = f(-8.0) * d
+    return _sixteen(packed, at + 2, 0, 15, 0, d, m), _sixteen(packed, at + 2, 4, 15, 0, d, m)
+
+
+@_reader("Q4_1")
+def _q4_1(packed, at, d, m, group):
+    return _sixteen(packed, at + 4, 0, 15, 0, d, m), _sixteen(packed, at + 4, 4, 15, 0, d, m)
+
+
+@_reader("Q5_0")
+def _q5_0(packed, at, d, _, group):
+    """d (q + 16) - 16 d, where the fifth bit is set, is d q."""
+    m, fifth, later = f(-16.0) * d, _at(packed, at + 2, np.int16), _at(packed, at + 4, np.int16)
+    return _sixteen(packed, at + 6, 0, 15, 0, d, m, fifth), _sixteen(packed, at + 6, 4, 15, 0, d, m, later)
+
+
+@_reader("Q4_K")
+def _q4_k(packed, at, d, least, group):
+    begin, first, right = at + 4 + (group & 3), at + 16 + 32 * (group >> 1), 4 * (group & 1)
+    a, b, c = _at(packed, begin, np.uint8), _at(packed, begin + 4, np.uint8), _at(packed, begin + 8, np.uint8)
+    s, t = i(a & i(63)), i(b & i(63))
+    if group >= 4:
+        s, t = i(c & i(15) | (a >> i(6)) << i(4)), i(c >> i(4) | (b >> i(6)) << i(4))
+    d, m = d * f(s), -least * f(t)
+    return _sixteen(packed, first, right, 15, 0, d, m), _sixteen(packed, first + 16, right, 15, 0, d, m)
+
+
+@_reader("Q6_K")
+def _q6_k(packed, at, d, _, group):
+    """Of 128 numbers, four quarters share bytes: two quarters the lower bits, all four the upper bits."""
+    of_two, quarter, scale = group >> 2, group & 3, at + 192 + 2 * group
+    s, t = d * f(_at(packed, scale, np.int8)), d * f(_at(packed, scale + 1, np.int8))
+    first, right = at + 64 * of_two + 32 * (quarter & 1), 4 * (quarter >> 1)
+    other, up = at + 128 + 32 * of_two, 2 * quarter
+    low = _sixteen(packed, first, right, 15, 0, s, f(-32.0) * s, 0, other, up, 3)
+    return low, _sixteen(packed, first + 16, right, 15, 0, t, f(-32.0) * t, 0, other + 16, up, 3)
+
+
+@compiled()
+def _others(kind, rows, first, last, others, out, y):
+    """BF16 and F32."""
+    for r in range(first, last):
+        packed = rows[r]
+        for j in range(out.size):
+            out[j] = _float((i(packed[2 * j]) | i(packed[2 * j + 1]) << i(8)) << i(16))
+        for n in range(others.shape[0]):
+            y[n, r] = _dot(out if kind == _BF16 else packed.view(np.float32), others[n])
+
+
+@compiled()
+def _read(kind, rows, first, last, x, others, out, y):
+    """The loop of a kind. x: others[0], and zeros up to the end of the row."""
+    if kind == 0:
+        _q8_0(rows, first, last, x, others, out, y)
+    elif kind == 1:
+        _q4_0(rows, first, last, x, others, out, y)
+    elif kind == 2:
+        _q4_1(rows, first, last, x, others, out, y)
+    elif kind == 3:
+        _q5_0(rows, first, last, x, others, out, y)
+    elif kind == 4:
+        _q4_k(rows, first, last, x, others, out, y)
+    elif kind == 5:
+        _q6_k(rows, first, last, x, others, out, y)
+    else:
+        _others(kind, rows, first, last, others, out, y)
 
 
 @compiled()
 def multiply_rows(kind, x, rows, first, last, y):
     """y[:, first:last] = x W[first:last]ᵀ. x: (N, width); rows: the packed rows of W; y: (N, rows)."""
-    row = np.empty(rows.shape[1] // _BYTES[kind] * _NUMBERS[kind], np.float32)
-    for r in range(first, last):
-        if kind == _F32:
-            _multiply_row(x, rows[r].view(np.float32), y, r)
-        else:
-            unpack_row(kind, rows[r], row)
-            _multiply_row(x, row, y, r)
+    width, keeps = rows.shape[1] // _BYTES[kind] * _NUMBERS[kind], kind == _BF16 or (kind < _BF16 and x.shape[0] > 1)
+    filled, out = np.zeros(width, np.float32), np.empty(width if keeps else 0, np.float32)
+    for j in range(x.shape[1]):
+        filled[j] = x[0, j]
+    _read(kind, rows, first, last, filled, x, out, y)
 
 
 @compiled()
@@ -200,5 +299,7 @@ def unpack(kind, rows, out, counts):
     """The numbers of packed rows. out: (N, numbers)."""
     for part in parts_of(counts, 0, PARTS):
         first, last = stretch(rows.shape[0], part, PARTS)
+        zeros, y = np.zeros(out.shape[1], np.float32), np.empty((1, rows.shape[0]), np.float32)
+        nothing = np.empty((0, 0), np.float32)
         for r in range(first, last):
-            unpack_row(kind, rows[r], out[r])
+            _read(kind, rows, r, r + 1, zeros, nothing, out[r], y)

@@ -2,7 +2,7 @@
 
     norm        whether there is one, whether it subtracts the mean, offset, ε, γ, β; the gain is offset + γ
     turn        a norm, cosines, sines, whether pairs are neighbours
-    mix         scale, cap, which keys are seen, a bias of the scores
+    mix         scale, cap, which keys are seen
     map         weight (weights.py), bias
     sub-layer   its norms: before it, of its update, of the sum
 
@@ -13,6 +13,7 @@ in the loop, or that its arrays do not fit there: then the layer runs op by op, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,9 @@ _NORMS = {  # whether the mean is subtracted, and what the gain adds to γ
     OffsetRMSNorm: (False, 1.0),
     PlainRMSNorm: (False, 0.0),
 }
-_EMPTY = np.empty(0, np.float32)
+_EMPTY, _NO_ANGLES = np.empty(0, np.float32), np.empty((0, 0), np.float32)
 _NO_NORM = (False, False, np.float32(0.0), np.float32(0.0), _EMPTY, _EMPTY)
+CACHES = KeyValueCache, RollingCache
 _tables: dict[str, tuple[Array, Array]] = {}  # cosines and sines of the first positions
 
 
@@ -50,7 +52,7 @@ class NoForm(Exception):
     """A part has no form in the loop."""
 
 
-def network(loops: Any, x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
+def network(loops: Any, rooms: Any, x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
     """The loop's arguments for a feed-forward network, and how many numbers it reads."""
     (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
     gated = _kind(part) is GatedFeedForward
@@ -61,20 +63,20 @@ def network(loops: Any, x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
     maps = (_map(part.gate, width, hidden) if gated else inner, inner, _map(part.output, hidden, width))
     weights, biases = zip(*maps, strict=True)
     wide, narrow, terms = (n, hidden), (n, width), loops.PARTS
-    room = _empty(narrow, (terms, *wide), (terms, *wide), (terms, *narrow), wide, wide, wide, wide)
+    room = _room(rooms, narrow, (terms, *wide), (terms, *wide), (terms, *narrow), wide, wide, wide, wide)
     numbers = width * hidden * (2 + gated)
     return (norms, weights, biases, gated, loops.CURVES[part.activation], room), numbers
 
 
 def attention(
-    loops: Any, x: Array, residual: Any, cache: Any, memory: Array | None, mask: Any
+    loops: Any, rooms: Any, x: Array, residual: Any, cache: Any, memory: Array | None, mask: Any
 ) -> tuple[tuple[Any, ...], int]:
     """The loop's arguments for an attention, and how many numbers it reads. The cache gets room for the new token."""
     (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
     is_new, is_late = memory is None, type(cache) is RollingCache
-    _require(_kind(part) is MultiHeadAttention and type(cache) in (KeyValueCache, RollingCache))
+    _require(_kind(part) is MultiHeadAttention and type(cache) in CACHES)
     _require(cache.memory is memory and cache.length > 0 and part.d_k == part.d_v)
-    h, d, old = part.n_heads, part.d_k, cache.read()[0]
+    h, d = part.n_heads, part.d_k
     _require(type(h) is type(d) is int and d > 0)
     g = _d_out(part.key) // d
     _require(h >= g > 0 and h % g == 0)
@@ -82,44 +84,58 @@ def attention(
     weights, biases = zip(*(_map(*given) for given in maps), strict=True)
     for buffer in cache.buffers():
         _require(_has(buffer, n, g, buffer.shape[-2], d) and (is_late or buffer.flags.carray))
-    length, start = old.shape[-2] + is_new, cache.length
+    length = length_of(cache, memory)
     mix, bias, is_grouped = _mix(cache.around(part.mix), length, d)
     _require(h == g or is_grouped)
     if mask is not None:
         _require(not is_late and type(mask) is np.ndarray and mask.dtype == bool and mask.ndim == 3)
         _require(mask.shape[0] in (1, n) and mask.shape[1:] == (1, length))
         bias = np.ascontiguousarray(np.where(mask, bias if bias.size else np.float32(0.0), np.float32(-np.inf)))
-    if is_new:
-        first, last = (0, length) if is_late else (start, start + 1)
-        turns = _turn(part.turn_query, d, last - 1, last), _turn(part.turn_key, d, first, last)
-        _require(turns[0][3] == turns[1][3])
-    else:
-        _require(part.turn_query is None)
-        turns = (_turn(None, d, 0, 1),) * 2
+    _require(is_new or part.turn_query is None)
     keys, values = _with_room(cache, np.empty((n, g, 1, d), np.float32)) if is_new else cache.buffers()
+    places = keys.shape[-2] if is_new else 0
+    turns = _turn(part.turn_query, d, places), _turn(part.turn_key if is_new else None, d, places)
+    _require(turns[0][3] == turns[1][3])
     terms, many = loops.PARTS, (n, h * d)
     turned = (n, g, length if is_late else 0, d)
     shared = (terms, n, g * d)
-    room = _empty((n, width), many, many, (terms, *many), shared, shared, (terms, n, width), turned, (terms, length))
+    scores = (terms, keys.shape[-2])
+    room = _room(rooms, (n, width), many, many, (terms, *many), shared, shared, (terms, n, width), turned, scores)
     numbers = 2 * width * d * (h + g * is_new) + 2 * n * g * length * d
-    return (norms, weights, biases, turns, mix, bias, keys, values, length, is_new, is_late, room), numbers
+    return (norms, weights, biases, turns, mix, bias, keys, values, is_new, is_late, room), numbers
+
+
+def length_of(cache: Any, memory: Array | None) -> int:
+    """How many keys a new token sees, its own included."""
+    return int(cache.read()[0].shape[-2]) + (memory is None)
 
 
 def _with_room(cache: Any, row: Array) -> tuple[Array, Array]:
-    """Keys and values with room for a row more."""
+    """Keys and values with room for a row more. Those of a cache that forgets are copies."""
     if type(cache) is not RollingCache:
         return cache.make_room(row)
-    keys, values = cache.extend(row, row)
-    return np.ascontiguousarray(keys), np.ascontiguousarray(values)
+    keys, values = (np.ascontiguousarray(np.concatenate([old, row], axis=-2)) for old in cache.read())
+    return keys, values
 
 
 def keep(cache: Any, keys: Array, values: Array) -> None:
     """Count the token that the loop has written into these arrays as one that the cache has read."""
-    if type(cache) is RollingCache:  # it has copied them, and counted the token
-        for kept, new in zip(cache.read(), (keys, values), strict=True):
-            kept[..., -1, :] = new[..., -1, :]
+    if type(cache) is RollingCache:
+        cache.extend(keys[..., -1:, :], values[..., -1:, :])
     else:
         cache.length += 1
+
+
+def numbers_of(given: tuple[Any, ...]) -> Iterator[int]:
+    """The loop's arguments as integers: of each array its address and its lengths, of each float32 its bits."""
+    for item in given:
+        if isinstance(item, tuple):
+            yield from numbers_of(item)
+        elif isinstance(item, np.ndarray):
+            _require(item.flags.c_contiguous)  # the loop knows no strides
+            yield from (item.ctypes.data, *item.shape)
+        else:
+            yield int(item.view(np.int32) if isinstance(item, np.float32) else item)
 
 
 def _sublayer(residual: Any, width: int) -> tuple[Any, tuple[Any, ...]]:
@@ -164,12 +180,12 @@ def _d_out(part: Any) -> int:
 
 
 def _mix(mix: Any, length: int, d: int) -> tuple[tuple[Any, ...], Array, bool]:
-    """Scale, cap, and the range of keys that are not seen; a bias of the scores; whether heads share keys."""
-    first, always, grouped = 0, 0, False
+    """Scale, cap, and which keys are seen; a bias of the scores; whether heads share keys."""
+    width, always, grouped = 0, 0, False
     while (kind := _kind(mix)) in (Grouped, Window):
         if kind is Window:
-            _require(not first)
-            first, always = max(0, length - mix.width), mix.always
+            _require(not width)
+            width, always = mix.width, mix.always
         grouped, mix = grouped or kind is Grouped, mix.inner
     _require(kind in (ScaledDotProduct, SoftCapped, Biased))
     scale = 1.0 / math.sqrt(d) if mix.scale is None else mix.scale
@@ -177,20 +193,18 @@ def _mix(mix: Any, length: int, d: int) -> tuple[tuple[Any, ...], Array, bool]:
     if kind is Biased:
         bias = mix.bias(1, length, like=_EMPTY)[0].reshape(1, -1, length)
         _require(bias.dtype == np.float32 and bias.flags.carray)
-    return (np.float32(scale), np.float32(getattr(mix, "cap", 0.0)), always, first), bias, grouped
+    return (np.float32(scale), np.float32(getattr(mix, "cap", 0.0)), always, width), bias, grouped
 
 
-def _turn(turn: Any, d: int, first: int, last: int) -> tuple[Any, ...]:
-    """The turn of vectors at the positions from `first` up to `last`."""
+def _turn(turn: Any, d: int, n: int) -> tuple[Any, ...]:
+    """The turn of vectors at the first n positions, or more."""
     norm = _NO_NORM
     if _kind(turn) is HeadNorm:
         norm, turn = _norm(turn.norm, d), turn.then
     if turn is None:
-        none = np.empty((last - first, 0), np.float32)
-        return norm, none, none, False
+        return norm, _NO_ANGLES, _NO_ANGLES, False
     _require(_kind(turn) is RotaryPositions or (_kind(turn) is ScaledRotary and turn.follows is None))
-    cos, sin = _angles(turn, d, last)
-    return norm, cos[first:last], sin[first:last], bool(turn.interleaved)
+    return norm, *_angles(turn, d, n), bool(turn.interleaved)
 
 
 def _angles(turn: Any, d: int, n: int) -> tuple[Array, Array]:
@@ -228,5 +242,8 @@ def _has(x: Any, *shape: int) -> bool:
     return type(x) is np.ndarray and x.dtype == np.float32 and x.shape == shape
 
 
-def _empty(*shapes: tuple[int, ...]) -> tuple[Array, ...]:
-    return tuple(np.empty(shape, np.float32) for shape in shapes)
+def _room(rooms: Any, *shapes: tuple[int, ...]) -> tuple[Array, ...]:
+    """Empty arrays, the same for all sub-layers of these shapes."""
+    if shapes not in rooms:
+        rooms[shapes] = tuple(np.empty(shape, np.float32) for shape in shapes)
+    return rooms[shapes]

@@ -14,12 +14,12 @@ import numpy as np
 
 from ...core import layers
 from ...core.arrays.backend import Array, Pullback
-from ...core.layers.cache import KeyValueCache, no_backward
+from ...core.layers.cache import Cache, KeyValueCache, no_backward
 from ...core.layers.module import Module, Parameter
 from ...core.models import LanguageModel, Transformer
 from ...core.training.optimizers import Adam, Optimizer
 from . import adam, cuda, ops
-from .decoding import cached_layer
+from .decoding import cached_layer, cached_layers
 from .layers import encoder_layer
 
 T = TypeVar("T", bound=Module | Optimizer)
@@ -71,9 +71,8 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         **how: Any,
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
-        decodes = cache is not None and rng is None and type(causal) is bool
-        decodes = decodes and all(given is None for given in how.values())
-        if decodes and (written := cached_layer(x, self, (cache,), masks=(mask,))) is not None:
+        decodes = cache is not None and _decodes(rng, causal, **how)
+        if decodes and (written := cached_layer(x, self, (cache,), masks=(mask, None))) is not None:
             return written, no_backward
         plain = type(x) is np.ndarray and self._is_plain(cache)
         fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
@@ -95,6 +94,11 @@ class EncoderLayer(Fast, layers.EncoderLayer):
             return False
         plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
+
+
+def _decodes(rng: Any, causal: Any = False, **how: Any) -> bool:
+    """Whether nothing is asked for that the loop of decoding.py cannot do."""
+    return rng is None and type(causal) is bool and all(given is None for given in how.values())
 
 
 def _are(kind: Any, *modules: Any) -> bool:
@@ -192,7 +196,30 @@ class FastAdam(Adam):
             super()._move(p, remembered, rate)
 
 
-_twins: dict[type[Any], type[Any]] = {kind.original: kind for kind in (EncoderLayer, DecoderLayer)}
+class Encoder(Fast, layers.Encoder):
+    """A new token through all layers as one call; see decoding.py."""
+
+    original = layers.Encoder
+
+    def __call__(
+        self,
+        x: Array,
+        mask: Array | None = None,
+        rng: np.random.Generator | None = None,
+        cache: Cache | None = None,
+        **how: Any,
+    ) -> tuple[Array, Pullback]:
+        """See core/layers/blocks.py."""
+        if type(cache) is Cache and len(cache.self_attention) == len(self.layers) and _decodes(rng, **how):
+            caches = [(each,) for each in cache.self_attention]
+            whole = all(type(layer) is EncoderLayer for layer in self.layers)
+            written = cached_layers(x, self.layers, caches, masks=(mask, None)) if whole else None
+            if written is not None:
+                return self._finish(written)[0], no_backward
+        return super().__call__(x, mask, rng, cache, **how)
+
+
+_twins: dict[type[Any], type[Any]] = {kind.original: kind for kind in (EncoderLayer, DecoderLayer, Encoder)}
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:

@@ -76,7 +76,7 @@ def inside(op: F) -> F:
 
 @contextlib.contextmanager
 def trusted() -> Iterator[None]:
-    """Inside this context no argument is checked: for a caller that runs the same code with the same kinds of arrays."""
+    """Inside this context no argument is checked: for a caller that runs the same code again and again."""
     token = _trusted.set(True)
     try:
         yield

@@ -210,8 +210,8 @@ def test_a_finite_mask_is_by_design_where_the_reference_has_another(tmp_path: Pa
         f"import numpy as np\n\ndef attend(q, k, v, seen):\n    {own}\n    return p / p.sum(1, keepdims=True) @ v\n"
     )
     (tmp_path / "test_work.py").write_text(
-        "import numpy as np\nimport work\n\ndef test_shape():\n    q, k, v = np.ones((3, 2)), np.ones((4, 2)), np.ones((4, 5))"
-        "\n    assert work.attend(q, k, v, np.ones((3, 4), bool)).shape == (3, 5)\n"
+        "import numpy as np\nimport work\n\ndef test_shape():\n    q, k, v = np.ones((3, 2)), np.ones((4, 2)), "
+        "np.ones((4, 5))\n    assert work.attend(q, k, v, np.ones((3, 4), bool)).shape == (3, 5)\n"
     )
     toml = """
 title = "a suite"

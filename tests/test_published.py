@@ -228,6 +228,10 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
         ({"merges": ["h e e"]}, "'h e e' does not merge two tokens into a third"),
         ({"merges": ["hello hello"]}, "'hello hello' does not merge two tokens into a third"),
         ({"bos_token_id": 10**6}, "bos_token_id must be the id of a token"),
+        ({"bos_token_id": "1"}, "bos_token_id must be an integer, got '1'"),
+        ({"add_bos_token": "no"}, "add_bos_token must be true or false, got 'no'"),
+        ({"add_eos_token": 0}, "add_eos_token must be true or false, got '0'"),
+        ({"pre": 2}, "pre must be a text, got '2'"),
     ],
 )
 def test_what_is_no_vocabulary_is_said_plainly(tmp_path: Path, changes: Any, message: str) -> None:

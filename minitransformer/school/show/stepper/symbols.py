@@ -1,8 +1,9 @@
 """What papers call the values of a recording: scores is S, inverse_std is σ⁻¹, dscores is dS.
 
-A name of one letter is a capital if it holds a matrix or more, as Q does, and no other name here has this letter. Of a name of several words one is the symbol
-and the others its index: near_k is K with the index "near", scores_1 is S₁. of_scores, what comes back to the scores on
-its way to other gradients, is δ with the index S; from_reads, what the reads send back, δ with the index "from reads".
+A name of one letter is a capital if it holds a matrix or more, as Q does, and no longer name here has this letter. Of
+a name of several words one is the symbol and the others its index: near_k is K with the index "near", scores_1 is S₁.
+of_scores, what comes back to the scores on its way to other gradients, is δ with the index S; from_reads, what the
+reads send back, δ with the index "from reads".
 A name that only passes another's array on has the other's symbol: without dropout, kept is A because weights is. A
 helper that its caller calls several times, as MultiHeadAttention does for Q, K and V, works for the name that the
 caller gives its result.

@@ -386,7 +386,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "heads of odd width": ({"llama__attention__head_count": 64, "llama__rope__dimension_count": None}, "must be even"),
     "a billion layers": ({"llama__block_count": 10**9}, "layers are more than"),
     "a huge feed-forward network": ({"llama__feed_forward_length": 2**31}, "these sizes ask for more"),
-    "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "blk.1.ffn_up.weight is mis"),
+    "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "blk.1.ffn_up.weight is"),
     "a tensor more": ({"tensors": LLAMA | {"rope_more.weight": np.ones(8, np.float32)}}, "rope_more.weight is unknown"),
     "factors of other pairs": (
         {"tensors": LLAMA | {"rope_freqs.weight": np.ones(3, np.float32)}}, "rope_freqs.weight must .* of the 8 pairs"

@@ -402,6 +402,21 @@ def test_generate_with_a_file(writer: Path, run: Run) -> None:
     )
 
 
+def test_the_lines_of_the_readme_write_what_the_command_writes(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They went on past the token that ends a text."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "models.load(" in block]
+    generate_ = "generate", "--tokens", 50, "--temperature", 0, "hello", "--model"
+    past_it = load(gguf_file(tmp_path / "model.gguf"), LanguageModel)
+    (ids,) = generate(past_it, [load_tokenizer(tmp_path / "model.gguf").encode("hello", special=True)], 50)
+    ended = gguf_file(tmp_path / "ended.gguf", eos_token_id=ids[20])
+    exec(lines.replace("runs/shakespeare", str(ended)).replace("ROMEO:", "hello"), {})
+    shown = capsys.readouterr().out
+    assert shown == run(*generate_, ended) and len(shown) < len(run(*generate_, tmp_path / "model.gguf"))
+
+
 def test_generate_says_what_it_cannot_do(encoder: Path, writer: Path, tmp_path: Path, run: Run) -> None:
     assert "only a LanguageModel continues a text" in run("generate", "--model", encoder, "a", status=1)
     assert "there is no model folder" in run("generate", "--model", tmp_path / "none.gguf", "a", status=1)

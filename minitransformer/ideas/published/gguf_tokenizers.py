@@ -85,10 +85,10 @@ def of_file(path: Path) -> tuple[PublishedTokenizer]:
 
 def _check_kinds(found: Mapping[str, Any]) -> None:
     """Require numbers, flags and texts where they belong. An id that is no token's counts as missing."""
-    wanted = {"*_token_id": int, "*ggml.add_*": bool, "*ggml.remove_*": bool, "*ggml.pre": str, "*.chat_template": str}
+    wanted = {"*_token_id": int, "ggml.add_*": bool, "ggml.remove_*": bool, "ggml.pre": str, "chat_template": str}
     words = {int: "an integer", bool: "true or false", str: "a text"}
     for pattern, kind in wanted.items():
-        for name in fnmatch.filter(filter(lambda name: name.startswith("tokenizer."), found), pattern):
+        for name in fnmatch.filter(found, f"tokenizer.{pattern}"):
             if type(found[name]) is not kind:
                 raise ValueError(f"{name} must be {words[kind]}, got {str(found[name])[:40]!r}")
 

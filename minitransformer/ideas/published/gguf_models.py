@@ -51,12 +51,6 @@ feed_forward_length   size  intermediate_size
 block_count           size  num_hidden_layers
 context_length        size  max_position_embeddings
 """
-_ALSO = """
-attention.head_count_kv            size  num_key_value_heads
-attention.layer_norm_rms_epsilon   size  rms_norm_eps
-rope.freq_base                     size  rope_theta
-attention.sliding_window           size  sliding_window
-"""  # further names, for messages
 _ALWAYS = "model_type", "architectures", "vocab_size", "tie_word_embeddings"
 _FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
 _IGNORED = "*.pooling_type"  # it changes no vector of a token
@@ -161,9 +155,9 @@ def in_words_of(file: File, config: Mapping[str, Any], message: str) -> str:
     kind, family = file.metadata["general.architecture"], FAMILIES[config["model_type"]]
     assert family.in_gguf is not None
     own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
-    names = {own.get(theirs, theirs): f"{kind}.{name}" for name, _, theirs in lines(_FIELDS + _ALSO)}
+    names = {own.get(theirs, theirs): f"{kind}.{name}" for name, _, theirs in lines(_FIELDS)}
     names["partial_rotary_factor"] = f"{kind}.rope.dimension_count over the width of a head,"
-    names |= {"head_dim": "the width of a head", "config": "metadata", "num_hidden_layers": f"{kind}.block_count"}
+    names |= {"head_dim": "the width of a head", "config": "metadata"}
     for theirs, _, ours in lines(family.in_gguf.names):
         whole = theirs.endswith((".weight", ".bias"))
         places = (re.escape(ours.lstrip("/")).replace(r"\*", r"(\d+)"), theirs.replace("*", r"\1"))

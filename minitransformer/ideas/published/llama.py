@@ -133,9 +133,8 @@ def window_of_qwen(fields: Fields) -> int | None:
 
 def of_one_kind(fields: Fields, window: int | None) -> None:
     """Require that all layers have a window, or none has. A config without layer_types means this too."""
-    kind, n_layers = "full_attention" if window is None else "sliding_attention", fields.size("num_hidden_layers")
-    if fields.get("layer_types") not in (None, [kind] * n_layers):
-        raise ValueError(f"layer_types must all be {kind!r}, one for each of {n_layers} layers")
+    kind = "full_attention" if window is None else "sliding_attention"
+    fields.only(layer_types=[kind] * fields.size("num_hidden_layers"))
 
 
 def seed_oss_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:

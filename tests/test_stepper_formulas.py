@@ -342,6 +342,18 @@ def test_no_letter_stands_for_two_things(name: str) -> None:
     assert two_things(recorded(name)) == []
 
 
+def test_an_axis_has_one_letter() -> None:
+    """Q_i + K_j beside dQ = ∑_i, a sum over the keys; and slopes_i, one for each head, beside ∑_{i,j} over positions."""
+    shown = {name: [text_of(line["paper"]) for line in page_of(name)["lines"] if line["paper"]] for name in ADDED}
+    assert all(any(text.startswith(each) for text in shown[name]) for name in ADDED for each in ADDED[name])
+
+
+ADDED = {
+    "additive-attention": ["match=tanh(Qh+Ki)", "dQ=∑iδ", "dK=∑hδ", "dw=∑h,idSi⊙match"],
+    "alibi": ["B=(−slopesh)⊙distance", "dslopes=−∑i,j"],
+}
+
+
 def test_a_letter_of_ones_own_is_small_where_its_capital_is_taken() -> None:
     def f(x: np.ndarray) -> tuple[np.ndarray, Any]:
         a = x + 1.0

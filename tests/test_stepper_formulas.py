@@ -343,7 +343,7 @@ def test_no_letter_stands_for_two_things(name: str) -> None:
 
 
 def test_an_axis_has_one_letter() -> None:
-    """Q_i + K_j beside dQ = ∑_i, a sum over the keys; and slopes_i, one for each head, beside ∑_{i,j} over positions."""
+    """Q_i + K_j beside dQ = ∑_i, a sum over the keys; slopes_i, one for each head, beside ∑_{i,j} over positions."""
     shown = {name: [text_of(line["paper"]) for line in page_of(name)["lines"] if line["paper"]] for name in ADDED}
     assert all(any(text.startswith(each) for text in shown[name]) for name in ADDED for each in ADDED[name])
 

@@ -185,8 +185,9 @@ def test_a_question_stands_with_what_it_asks_about(tmp_path: Path) -> None:
         "For which size does such a check reject it?",
         "Where will the right picture look like a barcode?",
         "The next cells open it. How many are there?",
+        "In small numbers:",
     ):
-        words = "these|the cell above|before you run|such a|right picture|next cells"
+        words = "these|the cell above|before you run|such a|right picture|next cells|numbers:"
         with pytest.raises(ValueError, match=rf"slide 2 of 01_t, 'G': '({words})' is not on it"):
             shown(text(f"**Predict first.** {told}"))
 

@@ -296,6 +296,13 @@ _NO_ROPE = {"no_rope_layers": [1, 0], "use_bias": False, "use_sliding_window": N
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5 is not supported, only 1.0 is"),
         ("llama", {"rope_parameters": {"rope_theta": 9.0, "half": True}}, "in rope_parameters: half = True; it may"),
         ("llama", {"attention_bias": True}, "attention_bias and mlp_bias must be equal"),
+        (
+            "qwen2",
+            {"layer_types": 3 * ["sliding_attention"]},
+            "layer_types .* only \\[.sliding_attention., .sliding.* is$",
+        ),
+        ("smollm3", {"layer_types": 3 * ["full_attention"]}, "layer_types .* only \\[.full_attention., .full.* is$"),
+        ("qwen3_5_text", {"layer_types": []}, "layer_types must be full_attention or linear_attention for each layer"),
         ("llama", {"hidden_act": "relu6"}, "hidden_act 'relu6'"),
         ("llama", {"head_dim": 3}, "head_dim must be even, since rotary positions turn pairs of numbers; got 3"),
         ("llama", _NO_ROPE, r"not understood in config.json: no_rope_layers = \[1, 0\], use_bias = False; it may"),

@@ -228,6 +228,10 @@ def test_the_tokens_that_end_a_text(encoder: Path, tmp_path: Path, where: str) -
         ({"merges": ["h e e"]}, "'h e e' does not merge two tokens into a third"),
         ({"merges": ["hello hello"]}, "'hello hello' does not merge two tokens into a third"),
         ({"bos_token_id": 10**6}, "bos_token_id must be the id of a token"),
+        ({"bos_token_id": "1"}, "bos_token_id must be an integer, got '1'"),
+        ({"add_bos_token": "no"}, "add_bos_token must be true or false, got 'no'"),
+        ({"add_eos_token": 0}, "add_eos_token must be true or false, got '0'"),
+        ({"pre": 2}, "pre must be a text, got '2'"),
     ],
 )
 def test_what_is_no_vocabulary_is_said_plainly(tmp_path: Path, changes: Any, message: str) -> None:
@@ -396,6 +400,21 @@ def test_generate_with_a_file(writer: Path, run: Run) -> None:
     assert two.count("-" * 40) == 1 and two == run(
         "generate", "--model", writer, "hello", "--tokens", 6, "--samples", 2, "--seed", 3, "--textbook"
     )
+
+
+def test_the_lines_of_the_readme_write_what_the_command_writes(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They went on past the token that ends a text."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "models.load(" in block]
+    generate_ = "generate", "--tokens", 50, "--temperature", 0, "hello", "--model"
+    past_it = load(gguf_file(tmp_path / "model.gguf"), LanguageModel)
+    (ids,) = generate(past_it, [load_tokenizer(tmp_path / "model.gguf").encode("hello", special=True)], 50)
+    ended = gguf_file(tmp_path / "ended.gguf", eos_token_id=ids[20])
+    exec(lines.replace("runs/shakespeare", str(ended)).replace("ROMEO:", "hello"), {})
+    shown = capsys.readouterr().out
+    assert shown == run(*generate_, ended) and len(shown) < len(run(*generate_, tmp_path / "model.gguf"))
 
 
 def test_generate_says_what_it_cannot_do(encoder: Path, writer: Path, tmp_path: Path, run: Run) -> None:

@@ -8,6 +8,7 @@ import functools
 import io
 import itertools
 import re
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -116,7 +117,7 @@ class Line:
             called = ast.unparse(node.func)
             of = mathml.map_of(called)
             index = "" if of is None else "".join(of.itertext())
-            if name not in (index if mathml.is_pullback(called) else called, called, as_function(call.name)):
+            if name not in (index if mathml.is_pullback(called) else called, called, self.recording.function_for(call)):
                 continue
             del self.waiting[i]
             taken = {bound.name: bound.value.array for bound in self.recording.steps_of(call)[0].bound}
@@ -328,8 +329,75 @@ def test_no_formula_of_a_paper_is_written_as_code(name: str) -> None:
         r"reshape|stack\(|concatenate|swap|axis|device|zeros|mask\(|scoresof|\.\.\.|…|:|new,| \* |first\s1\s|from\s-1"
     )
     assert shown and [text for text in shown if code.search(text)] == []
-    assert [line["sentence"] for line in data["lines"] if re.match(r"[\w -]+ begins: ", line["sentence"])] == []
+    code = re.compile(r"[\w -]+ begins: |[\w -]+: .*=|.*\(1\)")  # of a docstring, in place of a sentence
+    assert [line["sentence"] for line in data["lines"] if line["entry"] and code.match(line["sentence"])] == []
     assert {name for line in data["lines"] if line["paper"] for name in identifiers(line["paper"])} == set()
+
+
+@pytest.mark.few(1, slow=40)
+@pytest.mark.parametrize("name", sorted(EXAMPLES, key=lambda name: name not in ("qk-norm", "gpt", "state-space")))
+def test_no_letter_stands_for_two_things(name: str) -> None:
+    """Pairs (a, b) of RoPE were A and B beside the weights A, W_O a map of attention and one of the network, E the
+    tables of tokens and of positions, H hidden units and the last vectors, and a state transposed was the table Eᵀ."""
+    assert two_things(recorded(name)) == []
+
+
+def test_an_axis_has_one_letter() -> None:
+    """Q_i + K_j beside dQ = ∑_i, a sum over the keys; slopes_i, one for each head, beside ∑_{i,j} over positions."""
+    shown = {name: [text_of(line["paper"]) for line in page_of(name)["lines"] if line["paper"]] for name in ADDED}
+    assert all(any(text.startswith(each) for text in shown[name]) for name in ADDED for each in ADDED[name])
+
+
+ADDED = {
+    "additive-attention": ["match=tanh(Qh+Ki)", "dQ=∑iδ", "dK=∑hδ", "dw=∑h,idSi⊙match"],
+    "alibi": ["B=(−slopesh)⊙distance", "dslopes=−∑i,j"],
+}
+
+
+def test_a_letter_of_ones_own_is_small_where_its_capital_is_taken() -> None:
+    def f(x: np.ndarray) -> tuple[np.ndarray, Any]:
+        a = x + 1.0
+        weights = a * a
+        y = weights + a
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            return dy * (2.0 * a + 1.0)
+
+        return y, backward
+
+    recording = step(f, np.array([[1.0, 2.0]]))
+    shown = [text_of(line["paper"]) for line in page_data.page_data(recording)["lines"] if line["paper"]]
+    assert "A=a2" in shown and "Y=A+a" in shown and two_things(recording) == []
+
+
+def two_things(recording: Recording) -> list[tuple[str, Any, Any]]:
+    """A letter and the two names, of the functions that have them, whose arrays it stands for."""
+    found: dict[str, dict[Any, list[np.ndarray]]] = {}
+    for letter, what, array in lettered(recording):
+        found.setdefault(letter, {}).setdefault(what, []).append(array)
+    pairs = [(letter, *pair) for letter, named in found.items() for pair in itertools.combinations(named, 2)]
+    return [
+        p for p in pairs if not any(itertools.starmap(np.array_equal, itertools.product(*map(found[p[0]].get, p[1:]))))
+    ]
+
+
+def lettered(recording: Recording) -> Iterator[tuple[str, Any, np.ndarray]]:
+    """The letters, but for X and Y, of parameters and of what functions compute for themselves, and these arrays."""
+    symbols = symbols_of(recording)
+    for at in filter(page_data.is_shown, recording.steps):
+        call = recording.calls[recording.calls[at.call].forward_call]
+        made = [b for b in at.bound if b.value.array is not None and not b.call.backward]
+        made = [b for b in made if b.name not in (*arguments(call.code), "_") and symbols.outside(b) is None]
+        parts = [(symbols.of(b), (call.name.partition(" ")[0], b.name), np.asarray(b.value.array)) for b in made]
+        walk, formula = walk_of(recording, at), PaperFormula(recording, at)
+        for part in walk.statement.everything:
+            if isinstance(part, Member) and part.name == "value" and isinstance(part.of, Member):
+                owner = (call.name.partition(".")[0], part.of.text.removeprefix("self."))
+                parts.append((formula._parameter_symbol(part, part.of), owner, np.asarray(walk.value(part))))
+        for symbol, what, array in parts:
+            base = symbol[0] if len(symbol) else symbol
+            if len(base.text or "") == 1 and base.text not in "XY" and array.ndim:
+                yield key(symbol), what, array
 
 
 PLAIN = "exp log tanh sin cos max min mean argsort clip split".split()  # NumPy's names that papers have as well

@@ -899,6 +899,7 @@ def test_a_classifier_reads_as_much_of_a_text_as_in_training(run, tmp_path):
         ("writer", "evaluate --text a.txt", "the loss is nan"),
         ("classifier", "evaluate --text d.txt", "logits are NaN or infinite"),
         ("classifier", "view seven", "logits of this model are not finite"),
+        ("classifier", "plot attention seven --out a.png", "the attention weights are NaN or infinite"),
     ],
 )
 def test_numbers_that_are_not_finite_are_an_error(request, run, tmp_path, monkeypatch, model, command, message):
@@ -909,7 +910,7 @@ def test_numbers_that_are_not_finite_are_an_error(request, run, tmp_path, monkey
     Path("a.txt").write_text("7 is\n" if model == "writer" else "seven\n")
     Path("d.txt").write_text("even\tseven\n")
     name, *rest = command.split()
-    assert message in run(name, "--model", "broken", *rest, status=1)
+    assert message in run(name, *rest, "--model", "broken", status=1) and not Path("a.png").exists()
 
 
 # ---- plot attention, view ----

@@ -41,8 +41,10 @@ from minitransformer import generation, models, text
 
 model, tokenizer = models.load("runs/shakespeare", models.LanguageModel), text.load("runs/shakespeare")
 print([name for name, _ in models.load("any").parameters()])
-(ids,) = generation.generate(model, [tokenizer.encode("ROMEO:", special=True)], 50)
-print(tokenizer.decode(ids))
+start = tokenizer.encode("ROMEO:", special=True)
+ids = generation.stream(generation.Continuation(model), start, 50, ends=tokenizer.ends)
+print(tokenizer.decode([*start, *ids]))
+(found,) = generation.generate(model, [start], 50, end=tokenizer.ends[0])
 """,
     "a_model_of_a_kind": """
 import numpy as np

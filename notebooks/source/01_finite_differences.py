@@ -55,9 +55,9 @@ for h in (0.1, 0.01, 0.001):
     print(f"{h:6}   {one_sided:.6f}  ({one_sided - 12:.6f})  {central:.6f}  ({central - 12:.6f})")
 
 # %% [markdown]
-# ⟦Taylor's series tells why. Around $x$,⟧
+# ⟦Taylor's series tells why. Around $x$,
 #
-# ⟦$$f(x \pm h) = f(x) \pm h f'(x) + \tfrac{h^2}{2} f''(x) \pm \tfrac{h^3}{6} f'''(x) + \dots$$⟧
+# $$f(x \pm h) = f(x) \pm h f'(x) + \tfrac{h^2}{2} f''(x) \pm \tfrac{h^3}{6} f'''(x) + \dots$$⟧
 #
 # In the one-sided quotient the term with $f''$ stays, $\tfrac{h}{2} f''$. In the central one it cancels, because it has
 # the same sign on both sides; what remains is $\tfrac{h^2}{6} f'''$.

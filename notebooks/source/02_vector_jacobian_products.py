@@ -285,7 +285,8 @@ three = xp.array([3.0])
 print("dx =", square(three)[1](xp.array([1.0])), " and the rule for x² says 2·3")
 
 # %% [markdown]
-# ⟦**Predict first.** What comes out if the second gradient replaces the first, `dx = dx_as_second`?⟧
+# ⟦**Predict first.** In $y = x \cdot x$ at $x = 3$ both factors send a gradient to $x$, 6 together. What comes out if the
+# second gradient replaces the first, `dx = dx_as_second`?⟧
 #: dx: 3
 
 # %% tags=["slide-code"]

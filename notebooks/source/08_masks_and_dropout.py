@@ -296,9 +296,9 @@ for name in ("dropout-mask-redrawn", "dropout-mask-forgotten", "dropout-not-resc
 #
 # ## Dropout in attention
 #
-# ⟦Attention drops *weights*, after the softmax:⟧
+# ⟦Attention drops *weights*, after the softmax:
 #
-# weights → dropout → kept,  output = kept · v
+# weights → dropout → kept,  output = kept · v⟧
 #
 # ⟦**Predict first.** Do the rows of `kept` still sum to one? Which of the two belongs in $dv$, weights or kept?⟧
 #: the rows of kept sum to one: no; in dv belongs: kept | weights

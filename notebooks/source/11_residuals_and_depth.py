@@ -119,7 +119,7 @@ for name in ("gelu-density-forgotten", "gelu-density-not-times-x", "relu-never-c
 # ⟦$$\text{hidden} = x W_1 + b_1, \quad \text{active} = \text{relu}(\text{hidden}), \quad y = \text{active}\, W_2 + b_2$$⟧
 #
 # ⟦Last line first: $d\text{active} = dy\, W_2^\top$, then $d\text{hidden} = d\text{active} * [\text{hidden} > 0]$, then
-# $dx = d\text{hidden}\, W_1^\top$. With small numbers:⟧
+# $dx = d\text{hidden}\, W_1^\top$.⟧ With small numbers:
 
 # %%
 w1, w2 = array([[1.0, -1.0], [0.0, 2.0]]), array([[3.0], [1.0]])

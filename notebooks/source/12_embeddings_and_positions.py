@@ -40,7 +40,7 @@ def ids_of(x):
 # %% [markdown]
 # ## 12.1 A look-up is a product with a one-hot matrix
 #
-# ⟦Five words, a table of five rows:⟧
+# Five words, a table of five rows:
 
 # %% tags=["slide-given-code"]
 words = ["the", "cat", "dog", "saw", "bit"]

@@ -75,7 +75,7 @@ for groups in (8, 2, 1):
     print(f"G = {groups}: {numbers(cache):6d} = 2·{n}·{groups}·{d} numbers in the cache, {count(layer):6d} parameters")
 
 # %% [markdown]
-# ⟦Which head of queries reads which keys and values?⟧ Take heads of keys that hold their own number and nothing else, and
+# Which head of queries reads which keys and values? Take heads of keys that hold their own number and nothing else, and
 # share them out as the layer does. ($q_0$ is the first head of queries.)
 
 # %% tags=["slide"]

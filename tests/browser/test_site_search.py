@@ -65,6 +65,17 @@ FIRST = {
     "GPT": "13_three_models",
     "beam search": "14_kv_cache",
     "state space": "state_space",
+    "softmax derivative": "04_softmax_backward",
+    "why divide by sqrt d": "06_attention_by_hand",
+    "what is a query": "06_attention_by_hand",
+    "numerical stability": "03_softmax",
+    "matrix multiplication gradient": "02_vector_jacobian_products",
+    "layer norm backward": "10_layer_norm",
+    "pre-norm vs post-norm": "11_residuals_and_depth",
+    "weight tying": "12_embeddings_and_positions",
+    "translation": "13_three_models",
+    "multi-query": "21_cheaper_attention",
+    "pipeline parallel": "23_many_machines",
 }
 
 

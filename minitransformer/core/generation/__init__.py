@@ -22,20 +22,9 @@ from .prefix import Continuation, Prefix, Translation
 from .writing import stream, write
 
 __all__ = [
-    "Choose",
-    "Continuation",
-    "Hypothesis",
-    "Prefix",
-    "Sampler",
-    "Translation",
-    "beam_search",
-    "generate",
-    "greedy",
-    "most_probable",
-    "stream",
-    "translate",
-    "write",
-]
+    "Choose", "Continuation", "Hypothesis", "Prefix", "Sampler", "Translation", "beam_search", "generate",
+    "greedy", "most_probable", "stream", "translate", "write",
+]  # fmt: skip
 
 
 def greedy(

@@ -52,8 +52,8 @@ def rotary(
         positions = xp.arange(start, start + t)
     cos, sin = _turns(positions, d, base, x.dtype)
 
-    a, b = _pairs(x, interleaved)
-    y = _together(a * cos - b * sin, a * sin + b * cos, interleaved)
+    xa, xb = _pairs(x, interleaved)
+    y = _together(xa * cos - xb * sin, xa * sin + xb * cos, interleaved)
 
     def backward(dy: Array) -> Array:
         dya, dyb = _pairs(dy, interleaved)
@@ -76,9 +76,9 @@ def _pairs(x: Array, interleaved: bool) -> tuple[Array, Array]:
     return (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
 
 
-def _together(a: Array, b: Array, interleaved: bool) -> Array:
-    xp = array_module(a)
-    return xp.stack([a, b], axis=-1 if interleaved else -2).reshape(*a.shape[:-1], -1)
+def _together(first: Array, second: Array, interleaved: bool) -> Array:
+    xp = array_module(first)
+    return xp.stack([first, second], axis=-1 if interleaved else -2).reshape(*first.shape[:-1], -1)
 
 
 class RotaryPositions(Module):

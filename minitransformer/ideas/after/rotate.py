@@ -40,16 +40,16 @@ def rotate(x: Array, cos: Array, sin: Array, interleaved: bool = False) -> tuple
             "rotate: x must be (..., T, d), and cos and sin of one shape that broadcasts to (..., T, r/2), r at most "
             f"d; got x {x.shape}, cos {cos.shape}, sin {sin.shape}"
         )
-    a, b = _pairs(x[..., :width], interleaved)
-    turned = _together(a * cos - b * sin, a * sin + b * cos, interleaved)
+    xa, xb = _pairs(x[..., :width], interleaved)
+    turned = _together(xa * cos - xb * sin, xa * sin + xb * cos, interleaved)
     y = xp.concatenate([turned, x[..., width:]], axis=-1)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dya, dyb = _pairs(dy[..., :width], interleaved)
         back = _together(dya * cos + dyb * sin, dyb * cos - dya * sin, interleaved)
         dx = xp.concatenate([back, dy[..., width:]], axis=-1)
-        dcos = _summed_to(dya * a + dyb * b, cos.shape)
-        dsin = _summed_to(dyb * a - dya * b, sin.shape)
+        dcos = _summed_to(dya * xa + dyb * xb, cos.shape)
+        dsin = _summed_to(dyb * xa - dya * xb, sin.shape)
         return dx, dcos, dsin
 
     return y, backward

@@ -167,13 +167,6 @@ def their_activation(ours: str) -> str:
     raise ValueError(f"has no activation {ours!r}")
 
 
-def every_second(fields: Fields, n_layers: int) -> None:
-    """Require a window in every second layer, starting with the first. A config without layer_types means this too."""
-    kinds = [("sliding_attention", "full_attention")[i % 2] for i in range(n_layers)]
-    if fields.get("layer_types") not in (None, kinds):
-        raise ValueError("layer_types must be 'sliding_attention' and 'full_attention' in turn, or missing")
-
-
 def written(config: Any, table: str) -> dict[str, Any]:
     """{their name: value} of a config, by a table of fields."""
     values = {theirs: (kind, getattr(config, ours)) for theirs, kind, ours, _ in _rows(table)}

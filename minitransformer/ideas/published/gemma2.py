@@ -18,8 +18,9 @@ from ..after.softcap import CappedOutput, SoftCapped
 from . import gemma, llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, every_second, written
+from .fields import Fields, written
 from .heads import TOKENS
+from .layer_kinds import kinds
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
     fields = fields.otherwise(**DEFAULTS)
     fields.only(use_bidirectional_attention=False)
     sizes = llama.sizes(fields, head)
-    every_second(fields, sizes["n_layers"])
+    fields.only(layer_types=kinds(sizes["n_layers"], 2))
     own = fields.read(FIELDS)
     for their, (our, default) in _CAPS.items():  # null is no cap
         own[our] = fields.positive(their, default) if fields.get(their, default) is not None else None

@@ -100,6 +100,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[s
     by_model = config["hidden_size"] // config["num_attention_heads"]
     return {
         "sliding_window": fields.size("gemma3.attention.sliding_window"),
+        "rope_local_base_freq": fields.positive("gemma3.rope.freq_base_swa", 10000.0),
         "final_logit_softcapping": fields.get("gemma3.final_logit_softcapping"),
         "query_pre_attn_scalar": by_model if config["num_hidden_layers"] == 62 else config["head_dim"],
     }

@@ -44,7 +44,7 @@ class Packed(Tensor):
         """Its packed rows, (N, n_bytes), mapped into memory: the system reads a page when it is needed."""
         mapped = np.memmap(self.path, np.uint8, "r", self.start, (self.shape[0], self.n_bytes // self.shape[0]))
         if not packing.all_finite(mapped, self.kind):
-            raise ValueError(f"{self.path}: a tensor of shape {self.shape} contains NaN or infinity")
+            raise ValueError(f"{self.name} contains NaN or infinity")
         return mapped
 
     def read(self) -> np.ndarray:
@@ -52,7 +52,7 @@ class Packed(Tensor):
         stored = self.stored("u1", self.n_bytes)
         numbers = _unpacked(stored.reshape(*self.shape[:-1], -1), self.kind).reshape(self.shape)
         if not np.isfinite(numbers).all():
-            raise ValueError(f"{self.path}: a tensor of shape {self.shape} contains NaN or infinity")
+            raise ValueError(f"{self.name} contains NaN or infinity")
         return numbers
 
 
@@ -69,7 +69,7 @@ class Changed(Tensor):
         with np.errstate(all="ignore"):
             found = np.asarray(self.change(*(packed.read() for packed in self.of)), np.float32).reshape(self.shape)
         if not np.isfinite(found).all():
-            raise ValueError(f"{self.path}: {self.name} cannot be made of what {self.of[0].name} holds")
+            raise ValueError(f"{self.name} cannot be made of what {self.of[0].name} holds")
         return found
 
 
@@ -237,12 +237,16 @@ def _placed(path: Path, library: Any, described: Any, begin: int, size: int) -> 
     for name, shape, number, offset in described:
         if name in found:
             raise ValueError(f"the tensor {name[:60]!r} is there twice")
+        kind = number
         try:
             kind = library.GGMLQuantizationType(number)
             block, n_bytes = library.GGML_QUANT_SIZES[kind]
             _unpacked(np.zeros((1, n_bytes), np.uint8), kind.name)
         except (ValueError, KeyError, NotImplementedError):
-            raise ValueError(f"the tensor {name[:60]!r} is of type {number}, which cannot be read") from None
+            raise ValueError(
+                f"the tensor {name[:60]!r} is of type {getattr(kind, 'name', number)}, which cannot be read; "
+                f"it must be F32, F16, or packed, such as {', '.join(packing.KINDS)}"
+            ) from None
         if 0 in shape or shape[-1] % block:
             raise ValueError(f"the tensor {name[:60]!r} of shape {shape} has no whole blocks of {block} numbers")
         n_bytes *= math.prod(shape) // block

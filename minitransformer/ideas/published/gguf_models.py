@@ -53,7 +53,7 @@ context_length        size  max_position_embeddings
 """
 _ALWAYS = "model_type", "architectures", "vocab_size", "tie_word_embeddings"
 _FACTORS = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
-_IGNORED = "*.vocab_size *.pooling_type"  # the table of tokens shows the one; the other changes no vector of a token
+_IGNORED = "*.pooling_type"  # it changes no vector of a token
 
 
 def _by_heads(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.ndarray:
@@ -89,12 +89,19 @@ def _family(kind: Any, file: File) -> Family:
             for architecture in (each.in_gguf.architecture or name).split():
                 known.setdefault(architecture, []).append(each)
     if isinstance(kind, str) and kind in known:
-        return max(known[kind], key=lambda each: bool(each.in_gguf and each.in_gguf.when(file.metadata, file.tensors)))
+        plain = _own(kind, file)
+        return max(known[kind], key=lambda each: bool(each.in_gguf and each.in_gguf.when(plain, file.tensors)))
     name = next((name for name in (*FAMILIES, *UNKNOWN) if _plain(name) == _plain(kind)), kind)  # gptoss, gpt_oss
     why = f"as a folder of Hugging Face's, {name} opens" if name in FAMILIES else missing(name)
     raise ValueError(
         f"general.architecture must be one of {', '.join(known)} in a .gguf file, got {str(kind)[:60]!r}; {why}"
     )
+
+
+def _own(kind: Any, file: File) -> dict[str, Any]:
+    """The metadata of the architecture, with lists in the place of arrays."""
+    found = {name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")}
+    return {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in found.items()}
 
 
 def _plain(name: Any) -> str:
@@ -105,15 +112,13 @@ def document(file: File) -> dict[str, Any]:
     """The config.json of a file's metadata. Raises ValueError for a model that no family has."""
     kind = file.metadata.get("general.architecture")
     family = _family(kind, file)
-    own_fields = {name: value for name, value in file.metadata.items() if name.startswith(f"{kind}.")}
-    fields = Fields({name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in own_fields.items()})
+    fields = Fields(_own(kind, file))
     if fields.document.get(f"{kind}.expert_count") == 0:
         fields.asked |= {f"{kind}.expert_count", f"{kind}.expert_used_count"}
     assert family.in_gguf is not None
     own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
-    rows = (line.split() for line in _FIELDS.strip().splitlines())
     config: dict[str, Any] = {
-        theirs: fields.size(f"{kind}.{name}") for name, _, theirs in rows if not own or theirs in own
+        theirs: fields.size(f"{kind}.{name}") for name, _, theirs in lines(_FIELDS) if not own or theirs in own
     }
     config["num_hidden_layers"] -= _predicting(fields, str(kind), file.tensors)
     n_heads = config.get("num_attention_heads", 1)
@@ -124,6 +129,7 @@ def document(file: File) -> dict[str, Any]:
     table = file.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise ValueError("token_embd.weight must be the matrix (vocabulary, width) of tokens")
+    fields.size(f"{kind}.vocab_size", table.shape[0])  # an integer, if it is there; the table shows how many there are
     config |= {
         "model_type": family.model_type,
         "architectures": [name for name, head in family.architectures.items() if head == "words"][:1],
@@ -142,6 +148,22 @@ def document(file: File) -> dict[str, Any]:
         raise ValueError(f"{kind}.attention.value_length must be the width {width} of a head")
     fields.nothing_else(_IGNORED, "the metadata")
     return config
+
+
+def in_words_of(file: File, config: Mapping[str, Any], message: str) -> str:
+    """A message about a folder's config.json and its tensors, with the names that a file has."""
+    kind, family = file.metadata["general.architecture"], FAMILIES[config["model_type"]]
+    assert family.in_gguf is not None
+    own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
+    names = {own.get(theirs, theirs): f"{kind}.{name}" for name, _, theirs in lines(_FIELDS)}
+    names["partial_rotary_factor"] = f"{kind}.rope.dimension_count over the width of a head,"
+    names |= {"head_dim": "the width of a head", "config": "metadata"}
+    for theirs, _, ours in lines(family.in_gguf.names):
+        whole = theirs.endswith((".weight", ".bias"))
+        places = (re.escape(ours.lstrip("/")).replace(r"\*", r"(\d+)"), theirs.replace("*", r"\1"))
+        at = rf"(?<![\w.])(?:{re.escape(family.prefix)}\.)?{places[0]}" + ("" if whole else r"(?=\.(weight|bias))")
+        message = re.sub(rf"{at}(?!\w)", places[1], message) if ours.count("*") < 2 else message
+    return re.sub(r"(?<![\w.])\w+(?![\w.])", lambda match: names.get(match[0], match[0]), message)
 
 
 def _epsilon(fields: Fields, kind: str) -> str:

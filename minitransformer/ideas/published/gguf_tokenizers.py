@@ -6,6 +6,7 @@ tokenizer.ggml.pre     where a text is split before that, if it is byte-pair enc
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def of_file(path: Path) -> tuple[PublishedTokenizer]:
     found = gguf.open_file(path).metadata
     library = load_library("the tokenizer of a published model", "models")
     with naming(path):
+        _check_kinds(found)
         names = _texts(found, "tokenizer.ggml.tokens")
         kind = found.get("tokenizer.ggml.model")
         if not isinstance(kind, str) or kind not in _MODELS:
@@ -78,8 +80,17 @@ def of_file(path: Path) -> tuple[PublishedTokenizer]:
             )
     ends = [found.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     template = found.get("tokenizer.chat_template")
-    found_ends = [i for i in ends if type(i) is int]
-    return (PublishedTokenizer(model, special, found_ends, template if isinstance(template, str) else None),)
+    return (PublishedTokenizer(model, special, [i for i in ends if i is not None], template),)
+
+
+def _check_kinds(found: Mapping[str, Any]) -> None:
+    """Require numbers, flags and texts where they belong. An id that is no token's counts as missing."""
+    wanted = {"*_token_id": int, "ggml.add_*": bool, "ggml.remove_*": bool, "ggml.pre": str, "chat_template": str}
+    words = {int: "an integer", bool: "true or false", str: "a text"}
+    for pattern, kind in wanted.items():
+        for name in fnmatch.filter(found, f"tokenizer.{pattern}"):
+            if type(found[name]) is not kind:
+                raise ValueError(f"{name} must be {words[kind]}, got {str(found[name])[:40]!r}")
 
 
 _IN_GGUF = {

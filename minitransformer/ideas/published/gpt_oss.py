@@ -17,9 +17,10 @@ from ..after.sink import Sink
 from . import llama
 from .decoder import decoder, within
 from .family import WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, every_second, written
+from .fields import Fields, written
 from .gguf import Changed, Packed
 from .heads import TOKENS
+from .layer_kinds import kinds
 from .weight_files import Tensor
 
 
@@ -78,7 +79,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
             f"{str(kind)[:40]})"
         )
     sizes = llama.sizes(fields, head)
-    every_second(fields, sizes["n_layers"])
+    fields.only(layer_types=kinds(sizes["n_layers"], 2))
     return GptOssConfig(**sizes, **fields.read(FIELDS))
 
 

@@ -86,7 +86,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> GraniteHybridConfig:
     mamba2.check_steps(fields)
     kinds = fields.get("layer_types") or fields.get("layers_block_type")
     older = {"mamba": _OTHER, "attention": "full_attention"}
-    renamed = [older.get(kind, kind) if isinstance(kind, str) else kind for kind in kinds or ()]
+    renamed = kinds and [older.get(kind, kind) if isinstance(kind, str) else kind for kind in kinds]
     fields = Fields({**fields.document, "layer_types": renamed}, fields.asked)
     found = {**llama.sizes(fields, head), **fields.read(FIELDS), **fields.read(granite.FIELDS)}
     if fields.get("mamba_d_head") != "auto":

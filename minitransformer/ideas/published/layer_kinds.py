@@ -40,7 +40,7 @@ def full_every(
 
 def full_layers(fields: Fields, n_layers: int, other: str, usual: Container[int]) -> tuple[int, ...]:
     """The layers that attend, of a stack with two kinds in any order. other: the other kind. usual: without a list."""
-    found = fields.get("layer_types") or two_kinds(n_layers, other, usual)
+    found = two_kinds(n_layers, other, usual) if fields.get("layer_types") is None else fields.get("layer_types")
     if not isinstance(found, list) or len(found) != n_layers or not set(found) <= {FULL, other}:
         raise ValueError(f"layer_types must be {FULL} or {other} for each layer")
     return tuple(i for i, kind in enumerate(found) if kind == FULL)

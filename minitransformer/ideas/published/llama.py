@@ -110,7 +110,7 @@ def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
 def ministral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     """The config of Ministral's config.json, which lists the kinds of its layers."""
     config = mistral_ours(fields, head, stored)
-    _all_of_one_kind(fields, config.window)
+    of_one_kind(fields, config.window)
     return config
 
 
@@ -127,14 +127,14 @@ def window_of_qwen(fields: Fields) -> int | None:
         window = None
     if window is not None and whole != 0:
         raise ValueError("use_sliding_window needs max_window_layers 0: here all layers have the window")
-    _all_of_one_kind(fields, window)
+    of_one_kind(fields, window)
     return window
 
 
-def _all_of_one_kind(fields: Fields, window: int | None) -> None:
+def of_one_kind(fields: Fields, window: int | None) -> None:
+    """Require that all layers have a window, or none has. A config without layer_types means this too."""
     kind = "full_attention" if window is None else "sliding_attention"
-    if any(layer != kind for layer in fields.get("layer_types") or ()):
-        raise ValueError(f"layer_types must all be {kind!r}")
+    fields.only(layer_types=[kind] * fields.size("num_hidden_layers"))
 
 
 def seed_oss_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:

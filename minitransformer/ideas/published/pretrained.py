@@ -94,7 +94,11 @@ def of_file(path: Path, packed: bool = False) -> Pretrained:
         found = gguf_models.tensors(file, document)
         family, head = _family(document)
         stored = _named(found, family.prefix)
-    return _filled(family, head, document, stored, path, path, packed)
+    try:
+        return _filled(family, head, document, stored, path, path, packed)
+    except ValueError as error:
+        told = gguf_models.in_words_of(file, document, str(error).removeprefix(f"{path}: "))
+        raise ValueError(f"{path}: {told}") from error
 
 
 def _family(document: Mapping[str, Any]) -> tuple[Family, str]:

@@ -49,8 +49,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> SmolLM3Config:
         every = turned.index(0) + 1 if isinstance(turned, list) and 0 in turned else max(4, sizes["n_layers"] + 1)
         if turned != [int((i + 1) % every > 0) for i in range(sizes["n_layers"])]:
             raise ValueError("no_rope_layers must have 0 for every n-th layer, and 1 for all others")
-    if any(kind != "full_attention" for kind in fields.get("layer_types") or ()):
-        raise ValueError("layer_types must all be 'full_attention'")
+    llama.of_one_kind(fields, None)
     biases: dict[str, Any] = {"bias": fields.flag("attention_bias", False), "ff_bias": fields.flag("mlp_bias", False)}
     return SmolLM3Config(**sizes, **biases, nope_every=every)
 

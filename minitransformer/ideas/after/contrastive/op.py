@@ -84,12 +84,12 @@ def contrastive_loss(x: Array, z: Array, log_scale: Array) -> tuple[Array, Pullb
     scores, scores_backward = scaled_cosines(x, z, log_scale)
     rows = scores - scores.max(axis=1, keepdims=True)  # no softmax sees a shift, and exp cannot overflow
     columns = scores - scores.max(axis=0, keepdims=True)
-    log_rows = rows - xp.log(xp.exp(rows).sum(axis=1, keepdims=True))
-    log_columns = columns - xp.log(xp.exp(columns).sum(axis=0, keepdims=True))
-    loss = -0.5 * (answers * (log_rows + log_columns)).sum() / n
+    row_logs = rows - xp.log(xp.exp(rows).sum(axis=1, keepdims=True))
+    column_logs = columns - xp.log(xp.exp(columns).sum(axis=0, keepdims=True))
+    loss = -0.5 * (answers * (row_logs + column_logs)).sum() / n
 
     def backward(dloss: Array | float = 1.0) -> tuple[Array, Array, Array]:
-        dscores = 0.5 * dloss * (xp.exp(log_rows) + xp.exp(log_columns) - 2.0 * answers) / n
+        dscores = 0.5 * dloss * (xp.exp(row_logs) + xp.exp(column_logs) - 2.0 * answers) / n
         dx, dz, dlog_scale = scores_backward(dscores)
         return dx, dz, dlog_scale
 

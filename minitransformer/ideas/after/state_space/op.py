@@ -68,8 +68,8 @@ def state_space(
     output, after = fading_sums(q, k, v, decay, chunk, state)  # noqa: RUF059
 
     def backward(doutput: Array) -> tuple[Array, ...]:
-        transposed = None if state is None else state.swapaxes(-1, -2)
-        dq, of_last = fading_sums(doutput, v, k, decay, chunk, transposed)  # noqa: RUF059
+        mirrored = None if state is None else state.swapaxes(-1, -2)
+        dq, of_last = fading_sums(doutput, v, k, decay, chunk, mirrored)  # noqa: RUF059
         dk, of_first = _sums_from_the_end(v, doutput, q, decay, chunk)  # noqa: RUF059
         dv, from_all = _sums_from_the_end(k, q, doutput, decay, chunk)
         of_clock = (q * dq).sum(axis=-1) - (k * dk).sum(axis=-1)

@@ -11,17 +11,6 @@ from .sheet import Sheet
 from .text import to_markdown
 
 __all__ = [
-    "KINDS",
-    "Form",
-    "Marks",
-    "Page",
-    "Sheet",
-    "StepMark",
-    "make",
-    "mark",
-    "page",
-    "read_form",
-    "to_form",
-    "to_html",
-    "to_markdown",
-]
+    "KINDS", "Form", "Marks", "Page", "Sheet", "StepMark", "make", "mark", "page", "read_form", "to_form",
+    "to_html", "to_markdown",
+]  # fmt: skip

@@ -24,25 +24,30 @@ _THREADS = (
 # What the field calls the subjects of a chapter, where the chapter itself says it otherwise or only in its code.
 _NAMES = {
     1: "gradient check, gradcheck, numerical gradient",
-    2: "VJP, backpropagation, autograd, chain rule, keepdims, einsum, transpose, batch",
-    3: "logsumexp, log-sum-exp, log-softmax, overflow, NaN",
+    2: "VJP, backpropagation, autograd, chain rule, keepdims, einsum, transpose, batch, matrix multiplication gradient",
+    3: "logsumexp, log-sum-exp, log-softmax, overflow, NaN, numerical stability",
+    4: "softmax derivative, softmax gradient",
     5: "NLL, negative log-likelihood, cross-entropy loss, logits, perplexity",
-    6: "self-attention, scaled dot-product attention, query key value, attention weights, scaling factor, sqrt(d)",
+    6: "self-attention, scaled dot-product attention, query key value, attention weights, scaling factor, "
+    "divide by sqrt(d)",
     8: "causal mask, padding mask, look-ahead mask",
     9: "multi-head attention, MHA, cross-attention",
-    10: "layer normalization, RMSNorm, LayerNorm",
-    11: "MLP, FFN, skip connection, residual stream, pre-norm, post-norm",
-    12: "positional encoding, positional embedding, sinusoidal encoding, embedding, tokenizer, BPE, byte-pair encoding",
-    13: "BERT, GPT, T5, Adam, encoder-decoder, teacher forcing, masked language model, learning rate, training loop",
+    10: "layer normalization, layer norm backward, RMSNorm, LayerNorm",
+    11: "MLP, FFN, GELU, skip connection, residual stream, pre-norm, post-norm",
+    12: "positional encoding, positional embedding, sinusoidal encoding, embedding, tokenizer, BPE, "
+    "byte-pair encoding, weight tying",
+    13: "BERT, GPT, T5, Adam, encoder-decoder, teacher forcing, masked language model, learning rate, training loop, "
+    "machine translation",
     14: "KV cache, key-value cache, incremental decoding, greedy decoding, beam search, inference",
     15: "FlashAttention, activation checkpointing, gradient checkpointing, FLOPs",
     17: "induction heads, logit lens, mechanistic interpretability",
     18: "ablation, activation patching, causal tracing, attribution",
     19: "RNN, LSTM, vanishing gradient, convolution",
     20: "RoPE, rotary embedding, ALiBi, relative positions",
-    21: "GQA, MQA, MLA, grouped-query attention, sliding window, attention sinks, linear attention, FlashAttention",
+    21: "GQA, MQA, MLA, multi-query attention, grouped-query attention, sliding window, attention sinks, "
+    "linear attention, FlashAttention",
     22: "MoE, mixture of experts, router, load balancing",
-    23: "data parallel, tensor parallel, all-reduce, distributed training",
+    23: "data parallel, tensor parallel, all-reduce, pipeline parallel, distributed training",
     24: "linear attention, delta rule, DeltaNet, gated delta rule, hybrid models, recurrent state",
     25: "GPT-2, Llama, Qwen3, RMSNorm, RoPE, SwiGLU, GQA, MoE, ablation, random seeds",
 }

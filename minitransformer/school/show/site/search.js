@@ -1,6 +1,6 @@
 // The search, while one types: places with all words first, then those with the most; words in a title, or in another name
 // of its subject, count most, then words of a chapter, then words of its code. Chapters come before exercises and steppers,
-// these before code, and all that students read before the pages of teachers.
+// these before code, and all that students read before the pages of teachers. Small words of a question do not count.
 "use strict";
 
 { // names of its own, whatever the other scripts of a page are
@@ -9,13 +9,17 @@
   const WHOLE = 20; // points for the words in a row
   const NAMED = 5.9; // points of a thing that has exactly this name: after the chapters, before the rest
   const KINDS = { chapters: 1.5, exercises: 1.3, steppers: 1.3 }; // by how much points of titles count more
+  const SMALL = new Set("a an and are between by do does for how in is it of or the to versus vs what when why with".split(" "));
   const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll(/[_\p{Pd}]/gu, " "); // multi-head is multi head
   const rows = INDEX.map(([address, title, text, names, code], i) => ({
     kind: address.split("/")[0], first: address.startsWith("chapters/") ? i - INDEX.length : title.length, // if points are equal
     address, title, text, head: norm(`${title} ${names}`), body: norm(text), code: norm(code), last: address.startsWith("teachers/"),
   }));
   const says = (row, word) => row.head.includes(word) || row.body.includes(word) || row.code.includes(word);
-  const wordsOf = (text) => [...new Set(norm(text).split(/\s+/).map((word) => word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "")).filter(Boolean))];
+  const wordsOf = (text) => {
+    const all = [...new Set(norm(text).split(/\s+/).map((word) => word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "")).filter(Boolean))];
+    return all.some((word) => !SMALL.has(word)) ? all.filter((word) => !SMALL.has(word)) : all; // "why divide by d": divide d
+  };
 
   // Show in a list what is typed into a field, at most so many places, and say in an element how many there are. pages: show
   // the best place of each page alone. The arrow keys lead from the field through the list and back.

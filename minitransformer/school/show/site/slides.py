@@ -9,6 +9,7 @@ A class raises letters: those of the choices or, where there are none, of what t
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,9 @@ class Slide:
     def points_at_nothing(self) -> str:
         """A word of its text that points at what the slide does not show, or ""."""
         text = "\n".join(self.texts)
+        for each, after in itertools.zip_longest(self.texts, self.texts[1:], fillvalue=""):
+            if each.rstrip().endswith((":", ",")) and not self.output and not _OBJECT.match(after):
+                return each.split()[-1]  # it announces what is not there
         if (found := _ELSEWHERE.search(text)) is not None:
             return found[0]
         pointing = _POINTS.search(text) if self.kind == "question" else None

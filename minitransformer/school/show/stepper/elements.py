@@ -63,7 +63,9 @@ def space() -> Element:
 
 
 def transposed(base: Element) -> Element:
-    """Xᵀ."""
+    """Xᵀ; of Xᵀ, X."""
+    if base.tag == "msup" and base[1].text == "T":
+        return base[0]
     return element("msup", base, word("T"))
 
 

@@ -20,7 +20,8 @@ _FUNCTIONS = {
     "cross_entropy": "CrossEntropy", "scores_of": "S", "features": "φ", "causal_sums": "CausalSum",
     "later_sums": "LaterSum", "together": "points", "with_one": "append\u00a0ones", "near": "neighbours",
     "of_near": "sum\u00a0of\u00a0parts", "collected": "sum\u00a0of\u00a0parts", "chosen_experts": "top\u00a0k",
-    "tril": "lower\u00a0triangle", "turns": "cos,\u00a0sin",
+    "tril": "lower\u00a0triangle", "turns": "rotations",
+    "attend": "TileAttention", "joined": "TiledAttention",
 }  # fmt: skip
 # Drawn as what is in them: a residual connection is a line, and a model of one stack is its parts.
 GROUPS = ("Residual", "ScaledDotProduct", "LanguageModel", "LanguageModel.hidden")
@@ -48,9 +49,11 @@ def in_words(name: str, without_encoder: bool = False) -> str:
     return words[:1].upper() + words[1:]
 
 
-def as_function(name: str) -> str:
-    """The name of a call in a formula: MultiHead, Concat, split heads."""
+def as_function(name: str, without_encoder: bool = False) -> str:
+    """The name of a call in a formula: MultiHead, Concat, split heads. without_encoder: as of `in_words`."""
     plain = name.removesuffix(" in backward").rpartition(".")[2].strip("_")
+    if without_encoder and plain in _BLOCKS:
+        return _BLOCKS[plain].replace(" ", "")
     if plain.endswith("_attention"):  # LinearAttention
         return _FUNCTIONS.get(plain, "".join(word.capitalize() for word in plain.split("_")))
     return _FUNCTIONS.get(plain, plain.replace("_", "\u00a0"))

@@ -86,9 +86,8 @@ class _Page:
 
     def _dictionary(self) -> list[tuple[str, list[Any]]]:
         """What the code and the chapters call a value that has a letter here: scores, which is S."""
-        written = {
-            b.name: b for s, b in self.recording.bindings if is_shown(s) and b.value.shape and not b.call.in_backward
-        }
+        seen = [b for s, b in self.recording.bindings if is_shown(s) and b.value.shape and not b.call.in_backward]
+        written = {b.name: b for b in seen if "_" not in b.name}
         named = [(name, symbols_of(self.recording).of(written[name])) for name in LETTERS if name in written]
         return [(name, mathml.as_lists(symbol)) for name, symbol in named if symbol.text in LETTERS.values()][:6]
 

@@ -49,6 +49,7 @@ from .symbols import symbol, symbols_of
 from .walk import walk_of
 
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v"}  # papers call their weights W_Q, W_K and W_V
+_OF_FEED_FORWARD = {"inner": "1", "output": "2"}  # and these W_1 and W_2; W_O is that of attention
 _SAME = ("ascontiguousarray", "asarray", "copy", "_as_tuple")
 SHORT = 8  # numbers of a count that are written out
 
@@ -121,7 +122,7 @@ class PaperFormula(LinearFormula):
             arrays = [self.symbols.of(b) for b in self.step.bound if b.value.shape]
             if call.parent is not None or not arrays:
                 return None
-            name = "backward" if call.backward else as_function(call.name)
+            name = "backward" if call.backward else self.recording.function_for(call)
             return mathml.block([ml.word(name), ml.bracketed(*ml.separated(arrays))])
         if (whole := inlined(self.recording, self.step)) is not None:
             return whole
@@ -240,11 +241,15 @@ class PaperFormula(LinearFormula):
 
     def _parameter_symbol(self, whole: ex.Member, parameter: ex.Member) -> Element:
         """W for self.weight, and W with the layer's name for self.output.weight."""
-        letter = symbol(parameter.name, np.ndim(self._value(whole)))
+        call = self.recording.calls[self.step.call]
+        name = self.recording.calls[call.forward_call].name
+        letter = symbol(parameter.name, np.ndim(self._value(whole)), name)
         owner = parameter.of.text.rpartition(".")[2]
-        if owner == "self":
+        if owner == "self" or parameter.name == "table":
             return letter
-        subject = self.symbols.subject(self.recording.calls[self.step.call])
+        if name == "FeedForward" and owner in _OF_FEED_FORWARD:
+            return ml.indexed(letter, ml.number(_OF_FEED_FORWARD[owner]))
+        subject = self.symbols.subject(call)
         return ml.indexed(letter, subject if subject is not None else symbol(_PROJECTIONS.get(owner, owner), 2))
 
     def _operation(self, whole: ex.Operation) -> tuple[list[Element], int]:
@@ -331,7 +336,7 @@ class PaperFormula(LinearFormula):
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [part for part in given if self._is_array(part)] or list(filter(self._is_number, given))
         brackets = [ml.bracketed(*ml.separated(list(map(self.expression, arrays))))] if arrays else []
-        name = as_function(self._inner(call).name)
+        name = self.recording.function_for(self._inner(call))
         return [ml.letter(name) if len(name) == 1 else ml.word(name), *brackets], mathml.TIGHT
 
     def _inner(self, call: Call) -> Call:

@@ -23,12 +23,12 @@ def summed(axes: Sequence[str], term: Element) -> Element:
 
 
 def new_axis(at: str) -> str | None:
-    """The letter of the axis along which x[..., None] differs, in rows i and columns j; None for another index."""
+    """The letter of the axis along which x[..., None] differs: j the last, i and h before; None for another index."""
     slots = [part for part in at.strip("()").split(", ") if part != "..."]
     if "None" not in slots or not {"None", ":"}.issuperset(slots):
         return None
-    kept = [letter for letter, slot in zip("ij", [*slots, ":"], strict=False) if slot == ":"]
-    return kept[0] if len(slots) > 1 and kept else "i" if len(slots) == 1 else "h"
+    kept = [len(slots) - i for i, slot in enumerate(slots) if slot == ":"]
+    return "jihb"[(kept[0] if kept else len(slots) + 1) - 1]
 
 
 def part_in_words(at: str, known: Mapping[str, Any]) -> str:

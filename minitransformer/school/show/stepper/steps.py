@@ -14,7 +14,7 @@ import numpy as np
 from ....check.trace.calls import Binding, Call, partners_of
 from ....check.trace.values import Value
 from ....check.verify import Report, Row
-from .naming import in_words
+from .naming import as_function, in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +108,10 @@ class Steps:
     def words_for(self, call: Call) -> str:
         """What papers call what is called."""
         return in_words(call.name, self._without_encoder)
+
+    def function_for(self, call: Call) -> str:
+        """What is called, in a formula."""
+        return as_function(call.name, self._without_encoder)
 
     @functools.cached_property
     def _without_encoder(self) -> bool:

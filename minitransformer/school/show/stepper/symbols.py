@@ -1,8 +1,9 @@
 """What papers call the values of a recording: scores is S, inverse_std is σ⁻¹, dscores is dS.
 
-A name of one letter is a capital if it holds a matrix or more, as Q does. Of a name of several words one is the symbol
-and the others its index: near_k is K with the index "near", scores_1 is S₁. of_scores, what comes back to the scores on
-its way to other gradients, is δ with the index S; from_reads, what the reads send back, δ with the index "from reads".
+A name of one letter is a capital if it holds a matrix or more, as Q does, and no longer name here has this letter. Of
+a name of several words one is the symbol and the others its index: near_k is K with the index "near", scores_1 is S₁.
+of_scores, what comes back to the scores on its way to other gradients, is δ with the index S; from_reads, what the
+reads send back, δ with the index "from reads".
 A name that only passes another's array on has the other's symbol: without dropout, kept is A because weights is. A
 helper that its caller calls several times, as MultiHeadAttention does for Q, K and V, works for the name that the
 caller gives its result.
@@ -31,7 +32,10 @@ _MARKED = {  # the letter, and what stands at its upper right
     "inverse_std": ("σ", "−1"), "variance": ("σ", "2"), "inverse_rms": ("ρ", "−1"), "normalized": ("x", "^"),
     "transposed": ("E", "T"),
 }  # fmt: skip
-_PAIRED = {"dya": "a", "dyb": "b"}  # the gradient of y, taken in pairs (a, b)
+_PAIRED = {"xa": ("x", "a"), "xb": ("x", "b"), "dya": ("dy", "a"), "dyb": ("dy", "b")}  # taken in pairs (a, b)
+_ELSEWHERE = {  # by the call that has the name
+    ("learned_positions", "table"): "P", ("LearnedPositions", "table"): "P", ("LanguageModel", "hidden"): "hidden",
+}  # fmt: skip
 
 
 def symbols_of(recording: Steps) -> Symbols:
@@ -77,6 +81,11 @@ class Symbols:
                 found.setdefault(made.serial, bound)
         return found
 
+    @functools.cached_property
+    def _taken(self) -> set[str]:
+        """The letters that stand for names of several letters here."""
+        return {LETTERS[bound.name] for _, bound in self.recording.bindings if bound.name in LETTERS}
+
     def _chosen(self, bound: Binding) -> Binding | None:
         """Of where(test, a, b) that took the same everywhere, this one: shift is the largest."""
         walk = walk_of(self.recording, self.recording.binding(bound.serial)[0])
@@ -95,8 +104,8 @@ class Symbols:
         if value is not None:
             return ml.gradient(self.of(value[-1][-1]))
         if bound.call.backward and bound.name[0] == "d" and is_known(bound.name[1:]):
-            return ml.gradient(symbol(bound.name[1:], len(bound.value.shape)))
-        plain = symbol(bound.name, len(bound.value.shape))
+            return ml.gradient(symbol(bound.name[1:], len(bound.value.shape), call.name))
+        plain = symbol(bound.name, 0 if bound.name.upper() in self._taken else len(bound.value.shape), call.name)
         subject = self._subject(call)
         if subject is not None and self._is(bound, subject):
             return self.of(subject)
@@ -130,9 +139,11 @@ def is_known(name: str) -> bool:
     return len(name) == 1 or name in LETTERS or name in _MARKED or mathml.is_greek(name)
 
 
-def symbol(name: str, axes: int) -> Element:
-    """The symbol of a name; of arrays with two axes or more the letter is a capital."""
-    if name in _MARKED:
+def symbol(name: str, axes: int, where: str = "") -> Element:
+    """The symbol of a name; of arrays with two axes or more the letter is a capital. where: the call that has it."""
+    if (otherwise := _ELSEWHERE.get((where.partition(".")[0], name))) is not None:
+        return ml.letter(otherwise)
+    if name in _MARKED and (name != "normalized" or where.endswith("_norm")):  # elsewhere it has its gain already
         letter, mark = _MARKED[name]
         if mark == "^":
             return ml.hat(ml.letter(letter.upper() if axes > 1 else letter))
@@ -140,10 +151,11 @@ def symbol(name: str, axes: int) -> Element:
     if name in ("dthrough", "dnear"):  # whose arrays have no names of their own
         return ml.gradient(ml.word(name[1:]))
     if name in _PAIRED:
-        return ml.indexed(ml.gradient(symbol("y", axes)), ml.letter(_PAIRED[name]))
-    if name == "log_p":
-        return ml.row([ml.word("log"), ml.space(), ml.letter("P" if axes > 1 else "p")])
+        of, which = _PAIRED[name]
+        return ml.indexed(symbol(of, axes), ml.letter(which))
     letter = LETTERS.get(name, name)
+    if letter.startswith("log_"):
+        return ml.row([ml.word("log"), ml.space(), symbol(letter[4:], axes)])
     if len(letter) == 1:
         return ml.letter(letter.upper() if axes > 1 and letter.isascii() else letter)
     written, words = mathml.name(name), name.split("_")

@@ -31,9 +31,12 @@ class Look:
     title: str
 
     def weights(self, kind: str) -> np.ndarray:
-        """The attention weights of a kind, (layers, heads, T_q, T_k)."""
+        """The attention weights of a kind, (layers, heads, T_q, T_k). Raises ValueError where one is not finite."""
         batch = [to_device(np.array([row]), self.model.device) for row in self.sequences]
-        return heads(self.model, *batch, kind=kind).weights[:, 0]
+        found = heads(self.model, *batch, kind=kind).weights[:, 0]
+        if not np.isfinite(found).all():
+            raise ValueError("the attention weights are NaN or infinite; the model's weights are too large, or damaged")
+        return found
 
     def tokens(self) -> list[list[str]]:
         """The sequences in words."""

@@ -101,11 +101,14 @@ def check_callable(where: str, f: Any) -> None:
         raise TypeError(f"{where}: f must be a function or a module that returns (output, backward), got {f!r}")
 
 
-class _Zeros(np.random.bit_generator.ISeedSequence):
+class _Zeros(np.random.SeedSequence):
     """The seed of a generator that gets another state at once."""
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
         return np.zeros(n_words, dtype)
+
+
+_ZEROS = _Zeros(0)
 
 
 def fresh(argument: Any) -> Any:
@@ -114,7 +117,7 @@ def fresh(argument: Any) -> Any:
         return argument
     if type(argument) is not np.random.Generator or type(argument.bit_generator) is not np.random.PCG64:
         return copy.deepcopy(argument)
-    bits = np.random.PCG64(_Zeros())  # seven times as fast as deepcopy; each evaluation needs one
+    bits = np.random.PCG64(_ZEROS)  # seven times as fast as deepcopy; each evaluation needs one
     bits.state = argument.bit_generator.state
     return np.random.Generator(bits)
 

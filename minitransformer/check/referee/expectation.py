@@ -182,10 +182,11 @@ def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[
         form.as_given = half, _in_our_form(f, leaves, half), keeping
     try:
         return form, gradients(form, *inputs, **options)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
         if form is f:
             raise
-        for dtype in [*(["float32"] if half or "float32" in dtypes else []), *([half] if half else [])]:
+        narrow_ones = half or "float32" in dtypes or any(said in str(error) for said in ("computes in", "not run"))
+        for dtype in [*(["float32"] if narrow_ones else []), *([half] if half else [])]:
             try:
                 narrow = _in_our_form(f, leaves, dtype)
                 return narrow, gradients(narrow, *inputs, **options)

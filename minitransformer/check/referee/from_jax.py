@@ -194,7 +194,11 @@ def _arrays(x: Any) -> list[Any]:
 
 def _held(jax: Any, program: Any) -> Iterator[Any]:
     """The floating-point arrays of JAX that a program holds, as one does that closes over its parameters."""
-    yield from (x for x in program.consts if isinstance(x, jax.Array) and x.ndim and jax.numpy.issubdtype(x.dtype, jax.numpy.floating))
+    yield from (
+        x
+        for x in program.consts
+        if isinstance(x, jax.Array) and x.ndim and jax.numpy.issubdtype(x.dtype, jax.numpy.floating)
+    )
     for step in program.eqns:
         for part in step.params.values():
             yield from _held(jax, part) if hasattr(part, "consts") and hasattr(part, "eqns") else ()

@@ -106,7 +106,8 @@ class Contract:
         """Whether the error of a result in float32 stays beside: that of rounding, where terms cancel, is another."""
         pairs = [(single, double), *(self._in_single_and_double(1e-5) for _ in range(2))]
         first, *others = (
-            np.ravel(host_copy(dict(one)[name]).astype(np.float64) - host_copy(dict(other)[name])) for one, other in pairs
+            np.ravel(host_copy(dict(one)[name]).astype(np.float64) - host_copy(dict(other)[name]))
+            for one, other in pairs
         )
         return all(2.0 * first @ error > np.linalg.norm(first) * np.linalg.norm(error) for error in others)
 

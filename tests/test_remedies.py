@@ -31,19 +31,19 @@ def mean_of_squares(x: np.ndarray) -> Any:
 
 
 def without_a_factor(dy: np.ndarray, cache: Any) -> Any:
-    x, w, h, y = cache
+    x, w, _, y = cache
     dh = dy * y * (1.0 - y)
     return dy @ w.T, x.T @ dh
 
 
 def without_a_transpose(dy: np.ndarray, cache: Any) -> Any:
-    x, w, h, y = cache
+    x, w, _, y = cache
     dh = dy * y * (1.0 - y)
     return dh @ w, x.T @ dh
 
 
 def without_a_path(dy: np.ndarray, cache: Any) -> Any:
-    moved, size = cache
+    _moved, size = cache
     return (dy - dy.mean(-1, keepdims=True)) / size
 
 
@@ -80,7 +80,9 @@ def test_a_small_number_that_only_forward_adds_is_told() -> None:
     def loss(x: np.ndarray) -> Any:
         return np.log(x + 1e-7), x
 
-    with pytest.raises(AssertionError, match=r"dx is off by \de-0\d of its largest entry, as by an ε that only forward"):
+    with pytest.raises(
+        AssertionError, match=r"dx is off by \de-0\d of its largest entry, as by an ε that only forward"
+    ):
         verify.check_gradients((loss, lambda dy, x: dy / x), abs(draw(3, 4)) + 0.02)
 
 

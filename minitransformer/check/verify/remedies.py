@@ -149,8 +149,11 @@ def _forgotten(check: Any, name: str, gradient: np.ndarray, probe: Probe, record
     def slope(way: np.ndarray, held: Pair) -> float:
         ends = []
         for side in (step, -step):
-            with Replacement(check.f, held, lambda _: held.value.copy()) as replacement:
-                ends.append(probe(side * way))
+            try:
+                with Replacement(check.f, held, lambda _: held.value.copy()) as replacement:
+                    ends.append(probe(side * way))
+            except (TypeError, ValueError):  # as where autograd finds no way around it
+                return np.nan
             if not replacement.done:
                 return np.nan
         return float(np.vdot(check.differences.upstream, ends[0] - ends[1])) / (2.0 * step)

@@ -172,3 +172,26 @@ def test_a_fault_of_float32_is_seen_in_small_gradients(size: float) -> None:
     report = verify.gradients(small_linear(coarse=True), draw(5, 4, seed=1), upstream=upstream)
     assert report["layer.weight"].problem == "it differs between float32 and float64", str(report)
     assert report["x"].ok and report["layer.bias"].ok
+
+
+def pair_norm(slope: float = 1.0) -> Any:
+    def norm(x: np.ndarray) -> Any:
+        mean = x.mean(-1, keepdims=True)
+        root = np.sqrt((x * x).mean(-1, keepdims=True) - mean * mean + np.asarray(1e-6, x.dtype))
+        y = (x - mean) / root
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dx: np.ndarray = (dy - dy.mean(-1, keepdims=True) - y * (dy * y).mean(-1, keepdims=True)) / root
+            return dx * dx.dtype.type(slope if dx.dtype == np.float32 else 1.0)
+
+        return y, backward
+
+    return norm
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_terms_that_cancel_in_float32_are_no_fault(seed: int) -> None:
+    """E[x²] - E[x]² of two numbers: right code was called wrong."""
+    verify.gradients(pair_norm(), draw(5, 3, 2, seed=seed)).assert_ok()
+    report = verify.gradients(pair_norm(1.5), draw(5, 3, 2, seed=seed))
+    assert report["x"].problem == "it differs between float32 and float64"

@@ -1,5 +1,6 @@
 """verify.from_jax: functions of JAX before our checker, right and wrong ones."""
 
+import dataclasses
 import re
 from typing import Any
 
@@ -279,3 +280,62 @@ def test_two_formulas_of_one_output_may_differ_by_the_rounding_of_bfloat16() -> 
 
     log_p.defvjp(forward, lambda p, dy: (dy - p * dy.sum(axis=-1, keepdims=True),))
     assert "not checked" not in str(verify.check_gradients(log_p, jnp.asarray(4.0 * X + 9.0, jnp.bfloat16)))
+
+
+@jax.custom_vjp
+def product(x: Any, w: Any) -> Any:
+    return x @ w
+
+
+product.defvjp(lambda x, w: (x @ w, (x, w)), lambda kept, dy: (dy @ kept[1].T, 0.5 * kept[0].T @ dy))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Projection:
+    """As a module of Equinox: a pytree that can be called. The gradient of its matrix is half of the right one."""
+
+    w: Any
+    key: Any
+
+    def __call__(self, x: Any) -> Any:
+        return product(x, self.w)
+
+
+def test_arrays_of_a_module_are_parameters_and_those_of_a_closure_are_named() -> None:
+    """Neither was looked at, in silence; a module among the arguments was no tree, and a tuple of arrays refused."""
+    module, x = Projection(jnp.asarray(draw(4, 2)), jax.random.key(0)), jnp.asarray(X)
+    with pytest.raises(AssertionError, match=r"Projection: dw is wrong[^!]*dw is 0\.5 times the right one"):
+        verify.check_gradients(module, x)
+    with pytest.raises(AssertionError, match=r"dmodule\.w is wrong"):
+        verify.check_gradients(lambda module, x: module(x), module, x)
+    report = verify.check_gradients(lambda x: module(x), x)
+    assert "not checked: an array of shape (4, 2) (which f holds" in str(report), str(report)
+    report = verify.check_gradients(lambda x, hc: jnp.tanh(x * hc[0]) + hc[1], x, (x[0], x))
+    assert {row.name for row in report.rows} == {"x", "hc[0]", "hc[1]"}
+
+
+def test_a_function_is_compiled_once_for_arguments_of_a_kind() -> None:
+    """Each run of a scan, or of a kernel that Pallas interprets, compiled it again, and the check did not end."""
+    runs: list[int] = []
+
+    def recurrent(w: Any, x: Any, n: int) -> Any:
+        runs.append(1)
+
+        def step(h: Any, row: Any) -> Any:
+            h = jnp.tanh(h @ w + row)
+            return h, h
+
+        return jax.lax.scan(step, jnp.zeros(4, x.dtype), x)[1] * n
+
+    verify.check_gradients(recurrent, jnp.asarray(draw(4, 4)), jnp.asarray(X), 2)
+    assert len(runs) < 20
+
+
+def test_in_32_bits_jax_has_no_64() -> None:
+    """With float64 enabled a kernel that mixes its 32-bit index with an arange did not run at all."""
+
+    def kernel(x: Any) -> Any:
+        return jnp.tanh(x) * jax.lax.div(jnp.arange(4), jnp.full(4, 1, jnp.int32)).astype(jnp.float32)
+
+    assert "It computes in float32" in verify.check_gradients(kernel, jnp.asarray(X, dtype=jnp.float32)).note

@@ -27,6 +27,7 @@ from .from_torch import from_torch, kept_in
 from .other_forms import first_output
 from .results import OUTPUT
 
+_OF_JAX = ("jax.", "jaxlib.", "equinox.", "flax.")  # whose functions and modules may be given arrays of NumPy
 _SETTINGS = inspect.signature(gradients).parameters.keys() - {"f", "inputs", "options"}
 
 
@@ -181,10 +182,11 @@ def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[
         form.as_given = half, _in_our_form(f, leaves, half), keeping
     try:
         return form, gradients(form, *inputs, **options)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
         if form is f:
             raise
-        for dtype in [*(["float32"] if half or "float32" in dtypes else []), *([half] if half else [])]:
+        narrow_ones = half or "float32" in dtypes or any(said in str(error) for said in ("computes in", "not run"))
+        for dtype in [*(["float32"] if narrow_ones else []), *([half] if half else [])]:
             try:
                 narrow = _in_our_form(f, leaves, dtype)
                 return narrow, gradients(narrow, *inputs, **options)
@@ -202,7 +204,7 @@ def _in_our_form(f: Any, leaves: list[Any], dtype: str) -> Any:
     origin = [*(kind.__module__ for kind in (f if isinstance(f, type) else type(f)).__mro__)]
     if any(as_numpy(x) is not x for x in leaves) or any(name.startswith("torch.") for name in origin):
         return from_torch(f, dtype)
-    if any(copied_array(x) is not x for x in leaves):
+    if any(copied_array(x) is not x for x in leaves) or any(name.startswith(_OF_JAX) for name in origin):
         return from_jax(f, dtype)
     if hasattr(f, "forward") and hasattr(f, "backward"):
         return from_pair(f, dtype=dtype)

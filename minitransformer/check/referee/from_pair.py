@@ -125,16 +125,18 @@ class _Upstream:
         def run() -> Any:
             return f(*map(_copied, inputs), **{key: _copied(x) for key, x in options.items()})
 
-        self._way = None
+        self._way = runs = None
         with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
             run()
             for way in self._ways() if self._outputs > 1 else ():
                 self._way = way
                 y, pullback = run()
                 with contextlib.suppress(ValueError, TypeError):
-                    if _fit(inputs, pullback(np.ones_like(y))):
+                    found = pullback(np.ones_like(y))
+                    runs = runs or way
+                    if _fit(inputs, found):
                         return
-            self._way = None
+            self._way = runs
 
 
 def _copied(x: Any) -> Any:

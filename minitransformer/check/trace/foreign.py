@@ -14,7 +14,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,27 @@ def as_array(x: Any) -> Any:
     """A tensor, or an array of JAX that has numbers, as an array of NumPy; any other value unchanged."""
     jax: Any = sys.modules.get("jax")
     if hasattr(jax, "Array") and not isinstance(x, jax.core.Tracer) and isinstance(x, jax.Array):
-        return np.asarray(x)  # jax.jit and jax.vjp compute with tracers, which have no numbers
+        # jax.jit and jax.vjp compute with tracers, which have no numbers; nor has the key of a generator.
+        return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
     return as_numpy(x)
+
+
+class Place(str):
+    """Where a leaf lies in a pytree of JAX, such as .layers[0].weight."""
+
+
+def pytree_parts(x: Any) -> list[tuple[Place, Any]] | None:
+    """(path, leaf) for each leaf of what JAX knows as a tree: a module of Equinox, a dataclass; None for others."""
+    jax: Any = sys.modules.get("jax")
+    if x is None or not hasattr(jax, "tree_util") or jax.tree_util.all_leaves((x,)):
+        return None
+    return [(Place(jax.tree_util.keystr(path)), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(x)[0]]
+
+
+def pytree_of(x: Any, leaves: Iterable[Any]) -> Any:
+    """The same tree with other leaves."""
+    tree_util: Any = sys.modules["jax"].tree_util
+    return tree_util.tree_unflatten(tree_util.tree_structure(x), list(leaves))
 
 
 def like(array: Any, x: Any) -> Any:

@@ -81,6 +81,11 @@ def label_of(frame: types.FrameType) -> str:
     return type(owner).__name__ if name in ("__call__", "forward") else f"{type(owner).__name__}.{name}"
 
 
+def is_watched() -> bool:
+    """Whether somebody follows the lines that run now."""
+    return isinstance(getattr(sys.gettrace(), "__self__", None), Traced)
+
+
 class Traced(abc.ABC):
     """Sets the trace function, and afterwards restores the previous one (a debugger's, a coverage tool's)."""
 

@@ -1,6 +1,6 @@
 """The arguments of a checked function: split into single arrays, displaced, converted, laid out differently in memory.
 
-An argument may be one array, or a nested dict or list of arrays; its single values are called its leaves.
+An argument may be one array, or a nested dict, list or pytree of arrays; its single values are called its leaves.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from ...core.arrays.backend import Array, device_of, to_device
 from ...core.layers import Module, Parameter
+from ..trace.foreign import Place, as_array, pytree_of, pytree_parts
 from ..trace.values import host_copy, is_array, is_float_array
 
 Named = tuple[str, Any]
@@ -24,11 +25,12 @@ Parameters = Module | dict[str, Parameter] | Iterable[tuple[str, Parameter]]
 
 
 def _parts(x: Any) -> list[tuple[Any, Any]] | None:
-    """(key, part) for each part of a dict, or of a list that holds arrays or dicts; None for any other value."""
+    """(key, part) for each part of a dict, of a list that holds arrays or dicts, or of a pytree; None for others."""
     if isinstance(x, dict):
         return list(x.items())
-    several = isinstance(x, list | tuple) and any(is_array(part) or _parts(part) is not None for part in x)
-    return list(enumerate(x)) if several else None
+    if isinstance(x, list | tuple):
+        return list(enumerate(x)) if any(is_array(as_array(part)) or _parts(part) is not None for part in x) else None
+    return pytree_parts(x)
 
 
 def leaves_of(name: str, x: Any) -> list[Named]:
@@ -36,7 +38,8 @@ def leaves_of(name: str, x: Any) -> list[Named]:
     parts = _parts(x)
     if parts is None:
         return [(name, x)]
-    return [leaf for key, part in parts for leaf in leaves_of(f"{name}[{key!r}]", part)]
+    titles = ((f"{name}{key}" if isinstance(key, Place) else f"{name}[{key!r}]", part) for key, part in parts)
+    return [leaf for title, part in titles for leaf in leaves_of(title, part)]
 
 
 def with_leaves(x: Any, change: Callable[[Any], Any]) -> Any:
@@ -45,7 +48,11 @@ def with_leaves(x: Any, change: Callable[[Any], Any]) -> Any:
     if parts is None:
         return change(x)
     changed = {key: with_leaves(part, change) for key, part in parts}
-    return changed if isinstance(x, dict) else type(x)(changed.values())
+    if isinstance(x, dict):
+        return changed
+    if not isinstance(x, list | tuple):
+        return pytree_of(x, changed.values())
+    return type(x)(*changed.values()) if hasattr(x, "_fields") else type(x)(changed.values())
 
 
 def gradients_of(x: Any, gradient: Any) -> list[Any]:
@@ -53,7 +60,7 @@ def gradients_of(x: Any, gradient: Any) -> list[Any]:
     parts = _parts(x)
     if parts is None:
         return [gradient] if is_float_array(x) else []
-    given = gradient if isinstance(gradient, dict) else dict(enumerate(gradient)) if _parts(gradient) else {}
+    given = dict(_parts(gradient) or ())
     return [g for key, part in parts for g in gradients_of(part, given.get(key))]
 
 

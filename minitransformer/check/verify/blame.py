@@ -63,7 +63,7 @@ def _to_blame(check: Any, rows: list[Row]) -> dict[str, Row]:
     """The rows of the values that explain a wrong gradient, in the order of their gradients in backward."""
     wrong = {row.name: row for row in rows if row.kind == "intermediate" and row.is_wrong and row.checked}
     pairs = {pair.title: pair for pair in check.pairs if pair.title in wrong}
-    probes = _probes(check) if pairs else {}
+    probes = probes_of(check) if pairs else {}
     to_explain = [row.name for row in rows if row.is_wrong and row.name in probes][:_ARRAYS]
     errors = [[_Error(check, *probes[name], pairs) for _ in range(_DIRECTIONS)] for name in to_explain]
     errors = [along for along in errors if not any(error.hidden for error in along)]
@@ -80,7 +80,7 @@ def _to_blame(check: Any, rows: list[Row]) -> dict[str, Row]:
     return found
 
 
-def _probes(check: Any) -> dict[str, tuple[np.ndarray, Probe]]:
+def probes_of(check: Any) -> dict[str, tuple[np.ndarray, Probe]]:
     """The gradient of each input and parameter, and how to move the array; without gradients that do not fit."""
     places = {name: i for i, (name, x) in enumerate(check.leaves) if is_float_array(x)}
     owned = dict(check.owned)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.layers import Parameter
-from ..trace.foreign import as_numpy
+from ..trace.foreign import as_array
 from ..trace.values import host_copy, is_float_array, same_numbers
 from . import arguments as given
 from .slopes import COARSE
@@ -35,12 +35,10 @@ _CLOSENESS = {
 
 def copied_array(x: Any) -> Any:
     """The numbers of a tensor of PyTorch or of an array of JAX as an array of NumPy; any other value unchanged."""
-    jax = sys.modules.get("jax")
-    if jax is not None and isinstance(x, getattr(jax, "Array", ())):
-        array = np.array(x)
-        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-    array = as_numpy(x)
-    return array if array is x else array.copy()
+    array = as_array(x)
+    if array is x:
+        return x
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array.copy()
 
 
 def arrays_for(f: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from ..trace.calls import Pair
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
-from . import anew, blame, foreign
+from . import anew, blame, foreign, remedies
 from . import arguments as given  # `arguments` are those of f
 from .arguments import displaced, leaves_of
 from .contract import CHANGED, Contract, marked
@@ -102,7 +102,7 @@ def gradients(
         left_out = given.unlisted(f, [*owned, *held], check.read) if parameters is None else []
         if check.f is not f:
             rows = check.with_twin(f, rows)
-        rows = blame.blamed(check, rows)
+        rows = remedies.with_remedies(check, blame.blamed(check, rows), check.recording)
         second = anew.SecondLook([])
         if all(row.ok for row in rows):
             look = functools.partial(check.rows_elsewhere, upstream, settings, intermediates)
@@ -172,6 +172,7 @@ class _Check(Contract):
             self.upstream = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
 
         rows = self._input_rows(copies)
+        self.recording = recording
         self.pairs = pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
         checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
@@ -196,7 +197,8 @@ class _Check(Contract):
         """The rows of f with other arguments: as finely as here, or along a few directions."""
         again = _Check(self.textbook, arguments, self.options, self.owned, self.seed)
         settings = settings if finely else settings | anew.COARSE
-        return blame.blamed(again, again.run(upstream, settings, intermediates and finely, iter))
+        rows = blame.blamed(again, again.run(upstream, settings, intermediates and finely, iter))
+        return remedies.with_remedies(again, rows, again.recording) if finely else rows
 
     def _input_rows(self, returned: list[Any]) -> list[Row]:
         if len(self.raw) != len(self.wanted):

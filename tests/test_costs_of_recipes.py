@@ -27,6 +27,7 @@ from minitransformer.ideas import (
 from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.ideas.after.clamped_experts import ClampedExperts
 from minitransformer.ideas.after.routing import SharedExperts, SigmoidRouting
+from minitransformer.ideas.after.value_embeddings.model import ValueLanguageModelConfig
 from minitransformer.ideas.before.convolutional import ConvolutionalConfig
 from minitransformer.ideas.before.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.ideas.published.bart import BartConfig
@@ -67,6 +68,9 @@ RECIPES = {
     "pegasus": lambda: BartConfig(11, 11, **SIZES, **SIDES, positions="halves", norm_order="pre").build(RNG(0)),
     "alibi": lambda: AlibiLanguageModelConfig(11, max_length=16, n_layers=2, **SIZES).build(RNG(0)),
     "alibi translator": lambda: AlibiTransformerConfig(11, 11, **SIZES, **SIDES).build(RNG(0)),
+    "value embeddings": lambda: ValueLanguageModelConfig(11, max_length=16, n_layers=3, n_channels=5, **SIZES).build(
+        RNG(0)
+    ),
     "convolutional": lambda: ConvolutionalConfig(11, 11, **SIZES, **SIDES).build(RNG(0)),
     "lstm": lambda: RecurrentTranslatorConfig(11, 11, d_model=12, attention="none").build(RNG(0)),
     "lstm, attention": lambda: RecurrentTranslatorConfig(11, 11, d_model=12).build(RNG(0)),

@@ -35,12 +35,12 @@ def _loss(r: Random) -> Setup:
 
 
 layer("ValueEmbedding", _embedding, (2, 4, 5), ids(4, 2, 4))
-layer("ValueAttention", _shared, (2, 4, 6), mask=some_mask(2, 4, 4), ids=ids(5, 2, 4))
-layer("ValueAttention looking back", _shared, (2, 4, 6), causal=True, ids=ids(5, 2, 4))
-for _rank, _axes in leading((..., 3, 5)):
-    layer(f"ValueEmbedding of rank {_rank}", _embedding, (*_axes, 3, 5), ids(4, *_axes, 3), along_directions=True)
-    _of_ids: Any = {"ids": ids(5, *_axes, 3), "along_directions": True}
-    layer(f"ValueAttention of rank {_rank}", _shared, (*_axes, 3, 6), **_of_ids)
+for _rank, _axes in leading((..., 5)):
+    layer(f"ValueEmbedding of rank {_rank}", _embedding, (*_axes, 5), ids(4, *_axes), along_directions=True)
+layer("ValueAttention", _shared, (2, 4, 6), ids(5, 2, 4), mask=some_mask(2, 4, 4))
+layer("ValueAttention looking back", _shared, (2, 4, 6), ids(5, 2, 4), causal=True)
+for _rank, _axes in leading((..., 3, 6)):
+    layer(f"ValueAttention of rank {_rank}", _shared, (*_axes, 3, 6), ids(5, *_axes, 3), along_directions=True)
 case.case("layer", "ValueLanguageModel", _loss, True)
 case.case("layer", "ValueLanguageModel with a cache", with_cache(_model), True)
 case.case("layer", "ValueLanguageModel padded on the left", padded(_model), True)

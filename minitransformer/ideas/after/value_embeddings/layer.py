@@ -87,9 +87,8 @@ class ValueEmbedding(Module):
         return v, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """Two products. Kept besides: the channels and the rows that were read, and the gates, twice."""
-        kept = self.gate.d_in + self.d_out + 2 * self.gate.d_out
-        return super().cost(batch, length) + Cost(kept=batch * length * kept)
+        """Two products. Kept besides: rows of the table, sigmoids and gates. The channels are a view of x."""
+        return super().cost(batch, length) + Cost(kept=batch * length * (self.d_out + 2 * self.gate.d_out))
 
     def part(self, rows: slice = slice(None), columns: slice = slice(None)) -> ValueEmbedding:
         """A copy that gives only these numbers of v: those of one head, or of several. It reads all of x."""
@@ -118,13 +117,12 @@ class ValueAttention(MultiHeadAttention):
     def __call__(  # type: ignore[override]  # it reads no memory
         self,
         x: Array,
+        ids: Array,
         mask: Array | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
         rng: np.random.Generator | None = None,
         positions: Array | None = None,
-        *,
-        ids: Array,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. ids: integers (..., T); the rest as of MultiHeadAttention."""
         self.takes_sequences(self.d_model, x=x)

@@ -75,8 +75,9 @@ def agree(module: Any, w: dict[str, torch.Tensor], called: Any, wanted: torch.Te
         np.testing.assert_allclose(parameter.grad, w[name].grad.numpy(), **CLOSE, err_msg=name)
 
 
-def test_the_values() -> None:
-    layer, w = drawn(ValueEmbedding(layers.Linear(6, 8), 2, 7, 3))
+@pytest.mark.parametrize("n_channels", [3, 6])
+def test_the_values(n_channels: int) -> None:
+    layer, w = drawn(ValueEmbedding(layers.Linear(6, 8), 2, 7, n_channels))
     x = RNG.normal(size=(3, 5, 6))
     tensor = torch.tensor(x, requires_grad=True)
     agree(layer, w, layer(x, IDS), values(w, "", tensor, IDS, 2).flatten(-2), tensor)

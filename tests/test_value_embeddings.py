@@ -46,7 +46,7 @@ def test_gates_start_at_one():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="ValueEmbedding: a map from 5 to 6 numbers must have 4 equal heads"):
         ValueEmbedding(layers.Linear(5, 6), 4, 7, 3)
-    with pytest.raises(ValueError, match="and the gates 6 channels"):
+    with pytest.raises(ValueError, match="and 6 channels for the gates"):
         ValueEmbedding(layers.Linear(5, 6), 2, 7, 6)
     layer = ValueEmbedding(layers.Linear(5, 6), 2, 7, 3)
     with pytest.raises(ValueError, match=r"ValueEmbedding: ids must have shape \(2, 5\)"):

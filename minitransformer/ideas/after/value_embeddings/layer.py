@@ -50,7 +50,7 @@ class ValueEmbedding(Module):
     ) -> None:
         self.d_in, self.d_out = d_in, d_out = projection.d_in, projection.d_out
         if d_out % n_heads or n_channels > d_in:
-            needs = f"{n_heads} equal heads, and the gates {n_channels} channels"
+            needs = f"{n_heads} equal heads, and {n_channels} channels for the gates"
             raise ValueError(f"ValueEmbedding: a map from {d_in} to {d_out} numbers must have {needs}")
         rng, self.projection = generator(rng), projection
         self.table = Embedding(vocabulary, d_out, rng=rng)

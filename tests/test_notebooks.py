@@ -186,8 +186,13 @@ def test_a_question_stands_with_what_it_asks_about(tmp_path: Path) -> None:
         "Where will the right picture look like a barcode?",
         "The next cells open it. How many are there?",
         "In small numbers:",
+        "What does our function return?",
+        "Look at its sizes. What happens?",
+        "What should this 32 × 32 matrix look like?",
+        "Write your four answers down.",
     ):
         words = "these|the cell above|before you run|such a|right picture|next cells|numbers:"
+        words += "|our function|its sizes|this 32 ×|Write your"
         with pytest.raises(ValueError, match=rf"slide 2 of 01_t, 'G': '({words})' is not on it"):
             shown(text(f"**Predict first.** {told}"))
 

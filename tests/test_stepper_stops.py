@@ -41,6 +41,13 @@ def test_attention_stops_at_its_formulas(recordings: dict[str, Recording]) -> No
     assert [bound.name for at in stops for bound in at.bound] == ATTENTION
 
 
+def test_numbers_made_of_booleans_are_a_step(recordings: dict[str, Recording]) -> None:
+    """True and 1 are equal, but later formulas speak of the numbers by their own name, which no step had shown."""
+    recording = recordings["delta-chunk"]
+    shown = [bound.name for index in stops_of(recording).found for bound in recording.steps[index].bound]
+    assert shown.index("back") + 1 == shown.index("sums")
+
+
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_stop_shows_something_new(recordings: dict[str, Recording], name: str) -> None:

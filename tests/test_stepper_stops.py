@@ -64,6 +64,14 @@ def test_every_stop_shows_something_new(recordings: dict[str, Recording], name: 
         assert is_head or at is recording.steps[-1] or paper(recording, at) is not None, at.source
 
 
+def test_a_tile_of_scores_says_which(recordings: dict[str, Recording]) -> None:
+    """It read "visible = S", and no step had shown an S."""
+    recording = recordings["flash-attention"]
+    written = [paper(recording, recording.steps[i]) for i in stops_of(recording).found]
+    told = {"".join(formula.itertext()) for formula in written if formula is not None}
+    assert "visible=S(rows,keys)" in told
+
+
 def test_the_last_step_hands_back_all_gradients_and_none_is_left_out(recordings: dict[str, Recording]) -> None:
     """A gradient of a parameter is shown at the stop that stands for its layer, if its own line is none."""
     recording = recordings["decoder-layer"]

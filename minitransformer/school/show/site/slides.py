@@ -27,12 +27,13 @@ _WITH_CODE = {"slide-code", "slide-given-code"}
 # Words of a question that need what they point at, and words of any slide for what only the chapter has.
 _POINTS = re.compile(
     r"\b(these|those(?! of)|all three|of the three(?! terms)|order the three|like this|that loss|for each:|will each|"
-    r"our function|its sizes|this (?:table|\d+ ×)|same three|such an?|unrounded|both(?! (?:heads|masked|ways|directions)))",
+    r"our function|its sizes|this (?:table|\d+ ×)|same three|such an?|unrounded|"
+    r"both(?! (?:heads|masked|ways|directions)))",
     re.IGNORECASE,
 )
 _ELSEWHERE = re.compile(
-    r"\b(above(?! zero)|below:|before you run|write your|(?:the|this) cells? (?:above|after|before|below)|next cells?|that check|"
-    r"(?:left|right) picture)",
+    r"\b(above(?! zero)|below:|before you run|write your|(?:the|this) cells? (?:above|after|before|below)|next cells?|"
+    r"that check|(?:left|right) picture)",
     re.IGNORECASE,
 )
 _OBJECT = re.compile(r"\$\$|^[-*|] |`|\(a\)", re.MULTILINE)  # a formula, a list, a table, code

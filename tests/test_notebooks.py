@@ -106,6 +106,7 @@ def test_marks_make_slides_with_one_idea_each(name: str, tmp_path: Path) -> None
     for slide in found[1:]:
         words = sum(len(markdown.plain(text).split()) for text in slide.texts)
         assert slide.texts or slide.output
+        assert notebook.PICTURE not in slide.output  # a slide has no cell
         assert words <= slides.MOST_WORDS or len(slide.texts) == 1, (slide.title, words)
         assert slide.kind == ("question" if any(markdown.PREDICT in text for text in slide.texts) else "idea")
         assert slide.given or not (slide.kind == "question" and slide.output)  # which would answer it

@@ -18,6 +18,7 @@ from ...course.exercises import EXERCISES
 from . import markdown
 from .chapters import Chapter, outputs_html, source_of
 from .frame import Site
+from .notebook import PICTURE
 from .predictions import poll
 
 MOST = 25  # slides of a chapter: two minutes for each
@@ -112,7 +113,7 @@ def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
         if {"slide", "slide-code", *GIVEN} & tags:
             if slides[-1].kind != "idea" or slides[-1].output or slides[-1].title != title or GIVEN & tags:
                 slides.append(Slide(title, given=bool(GIVEN & tags)))
-            slides[-1].output = _output(site, chapter, cell)
+            slides[-1].output = _output(site, chapter, cell, title)
     for i, slide in enumerate(slides, 1):
         if word := slide.points_at_nothing():
             raise ValueError(f"slide {i} of {chapter.stem}, {slide.title!r}: {word!r} is not on it: {slide.texts}")
@@ -136,9 +137,10 @@ def _marked(cell: dict[str, Any]) -> list[tuple[str, str]]:
     return [*found, *((heading[1], "") for heading in _TITLE.finditer(text, place))]
 
 
-def _output(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
+def _output(site: Site, chapter: Chapter, cell: dict[str, Any], title: str) -> str:
     code = _code(cell) if _WITH_CODE & set(cell["metadata"]["tags"]) else ""
-    return (code + outputs_html(site, chapter, cell)).replace(' loading="lazy"', "")
+    shown = outputs_html(site, chapter, cell).replace(PICTURE, f"Picture: {html.escape(markdown.plain(title))}")
+    return code + shown.replace(' loading="lazy"', "")
 
 
 def _code(cell: dict[str, Any]) -> str:

@@ -106,6 +106,7 @@ def test_marks_make_slides_with_one_idea_each(name: str, tmp_path: Path) -> None
     for slide in found[1:]:
         words = sum(len(markdown.plain(text).split()) for text in slide.texts)
         assert slide.texts or slide.output
+        assert notebook.PICTURE not in slide.output  # a slide has no cell
         assert words <= slides.MOST_WORDS or len(slide.texts) == 1, (slide.title, words)
         assert slide.kind == ("question" if any(markdown.PREDICT in text for text in slide.texts) else "idea")
         assert slide.given or not (slide.kind == "question" and slide.output)  # which would answer it
@@ -186,8 +187,13 @@ def test_a_question_stands_with_what_it_asks_about(tmp_path: Path) -> None:
         "Where will the right picture look like a barcode?",
         "The next cells open it. How many are there?",
         "In small numbers:",
+        "What does our function return?",
+        "Look at its sizes. What happens?",
+        "What should this 32 × 32 matrix look like?",
+        "Write your four answers down.",
     ):
         words = "these|the cell above|before you run|such a|right picture|next cells|numbers:"
+        words += "|our function|its sizes|this 32 ×|Write your"
         with pytest.raises(ValueError, match=rf"slide 2 of 01_t, 'G': '({words})' is not on it"):
             shown(text(f"**Predict first.** {told}"))
 

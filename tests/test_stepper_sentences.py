@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
 
 import numpy as np
@@ -16,6 +17,7 @@ from minitransformer.school.show.stepper.page_data import is_shown
 from minitransformer.school.show.stepper.recording import Recording
 from minitransformer.school.show.stepper.sentences import _begins, _read, names_of, outside_of, sections, sentence_of
 from minitransformer.school.show.stepper.sentences.glossary import GLOSSARY
+from minitransformer.school.show.stepper.stops import stops_of
 from minitransformer.school.show.stepper.symbols import LETTERS
 from minitransformer.school.show.stepper.terminal import Viewer
 
@@ -42,6 +44,10 @@ def test_every_step_has_a_sentence_about_its_line(name: str) -> None:
         if is_shown(at):
             assert len(told.split()) >= 4, (at.source, told)
             assert not CLUMSY.search(told), (at.source, told)
+        assert "called with these arguments" not in told, at.source  # every function here has a sentence of its own
+    stops = [recording.steps[index] for index in stops_of(recording).found]
+    for before, at in itertools.pairwise(stops):  # zeros, and then what goes into them, are two things
+        assert at.source == before.source or sentence_of(recording, at) != sentence_of(recording, before), at.source
 
 
 def test_every_written_sentence_belongs_to_a_line() -> None:

@@ -41,6 +41,13 @@ def test_attention_stops_at_its_formulas(recordings: dict[str, Recording]) -> No
     assert [bound.name for at in stops for bound in at.bound] == ATTENTION
 
 
+def test_numbers_made_of_booleans_are_a_step(recordings: dict[str, Recording]) -> None:
+    """True and 1 are equal, but later formulas speak of the numbers by their own name, which no step had shown."""
+    recording = recordings["delta-chunk"]
+    shown = [bound.name for index in stops_of(recording).found for bound in recording.steps[index].bound]
+    assert shown.index("back") + 1 == shown.index("sums")
+
+
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_stop_shows_something_new(recordings: dict[str, Recording], name: str) -> None:
@@ -55,6 +62,14 @@ def test_every_stop_shows_something_new(recordings: dict[str, Recording], name: 
         assert "Nothing changes here" not in told and "handed back" not in told
         is_head = at is recording.steps_of(recording.calls[at.call])[0]
         assert is_head or at is recording.steps[-1] or paper(recording, at) is not None, at.source
+
+
+def test_a_tile_of_scores_says_which(recordings: dict[str, Recording]) -> None:
+    """It read "visible = S", and no step had shown an S."""
+    recording = recordings["flash-attention"]
+    written = [paper(recording, recording.steps[i]) for i in stops_of(recording).found]
+    told = {"".join(formula.itertext()) for formula in written if formula is not None}
+    assert "visible=S(rows,keys)" in told
 
 
 def test_the_last_step_hands_back_all_gradients_and_none_is_left_out(recordings: dict[str, Recording]) -> None:

@@ -88,7 +88,10 @@ display(matrices(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B))
 #
 # ⟦$$dB_{mj} = \sum_i A_{im}\, dC_{ij} \qquad\Longrightarrow\qquad \boxed{dB = A^\top dC}$$⟧
 #
-# ⟦**Predict first**, with a pencil: $dA$ and $dB$ if $dC$ has only two entries that are not zero, $dC_{00} = 1$ and
+# ⟦$$A = \begin{pmatrix}1&0&2\\0&1&-1\end{pmatrix}, \qquad
+# B = \begin{pmatrix}1&0&3&0\\0&2&0&1\\1&1&0&-1\end{pmatrix}$$
+#
+# **Predict first**, with a pencil: $dA$ and $dB$ if $dC$ has only two entries that are not zero, $dC_{00} = 1$ and
 # $dC_{13} = 2$.⟧
 #: dA, row 0: (1, 0, 1); dA, row 1: (0, 2, -2)
 #: dB, row 0: (1, 0, 0, 0); dB, row 1: (0, 0, 0, 2); dB, row 2: (2, 0, 0, -2)
@@ -191,7 +194,7 @@ display(matrices(dy=dy, db=dy.sum(axis=0)))
 
 # %% [markdown]
 # ⟦The rule is the same for copies along any axis. **Predict first:** $x$ has shape (3, 2). Over which axis does the
-# gradient of $c$ sum if $c$ has shape (3, 1)? And for a scalar $s$?⟧
+# gradient of $c$ in $x + c$ sum if $c$ has shape (3, 1)? And that of a scalar $s$ in $x + s$?⟧
 
 
 # %% tags=["varies"]

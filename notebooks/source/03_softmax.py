@@ -78,8 +78,8 @@ print("2 x      ", softmax(2.0 * x), " times 21", 21 * softmax(2.0 * x))
 # %% [markdown]
 # ## Stability
 #
-# ⟦**Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does our function
-# return?⟧
+# ⟦**Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does
+# $e^{x_i} / \sum_j e^{x_j}$ return, computed as it stands?⟧
 #: returns: (nan, nan, nan)
 
 # %% tags=["slide-code"]
@@ -133,8 +133,8 @@ with np.errstate(all="ignore"):
     print("minus each row's maximum: ", stable_softmax(rows).round(4).tolist())
 
 # %% [markdown]
-# ⟦Subtracting the mean leaves 750, which still overflows. Subtracting the overall maximum leaves a row near −999, which
-# underflows to 0/0.⟧ It must be the maximum of **each row**.
+# ⟦(1000, 0, 0, 0) minus its mean leaves 750, which still overflows. The rows (1000, 999) and (1, 0) minus the overall
+# maximum leave a row near −999, which underflows to 0/0.⟧ It must be the maximum of **each row**.
 #
 # ### The logarithm of a softmax
 #

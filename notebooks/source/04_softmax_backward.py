@@ -198,15 +198,9 @@ for name, formula in wrong.items():
 #
 # ## Which mistake was it?
 #
-# ⟦With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:**
-# which mistake makes which line? The choices: *no sum*, *diagonal only*, *plain mean*, *takes dy for the wanted
-# distribution (y − dy)*.⟧
-#: A: diagonal only | no sum | plain mean | takes dy for the wanted distribution
-#: B: takes dy for the wanted distribution | diagonal only | no sum | plain mean
-#: C: no sum | diagonal only | plain mean | takes dy for the wanted distribution
-#: D: plain mean | diagonal only | no sum | takes dy for the wanted distribution
+# Four mistakes, each in the place of the right backward pass:
 
-# %% tags=["slide"]
+# %% tags=["slide-given"]
 labels = {"A": "2e7db9", "B": "286111", "C": "e0c037", "D": "2dd5ac"}
 suspects = {letter: course.suspect(label) for letter, label in labels.items()}
 answers = {}
@@ -216,9 +210,17 @@ for letter, suspect in suspects.items():
     print(f"{letter}:  7 dx = {answers[letter].round(4)}")
 
 # %% [markdown]
-# ⟦Write your four answers down. Then ask, and look at the code: right (-) and wrong (+).⟧
+# ⟦With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:**
+# which mistake makes which line? The choices: *no sum*, *diagonal only*, *plain mean*, *takes dy for the wanted
+# distribution (y − dy)*.⟧
+#
+# Write your four answers down. Then ask, and look at the code: right (-) and wrong (+).
+#: A: diagonal only | no sum | plain mean | takes dy for the wanted distribution
+#: B: takes dy for the wanted distribution | diagonal only | no sum | plain mean
+#: C: no sum | diagonal only | plain mean | takes dy for the wanted distribution
+#: D: plain mean | diagonal only | no sum | takes dy for the wanted distribution
 
-# %%
+# %% tags=["slide"]
 for letter, suspect in suspects.items():
     print(f"{letter}: {suspect.reveal()}")
 
@@ -238,7 +240,7 @@ for letter, answer in {"right": 7 * dx, **answers}.items():
 #
 # ⟦All slopes are $y_i (\delta_{ij} - y_j)$. If one weight is near 1 and the others near 0, every product is near 0.⟧
 #
-# ⟦**Predict first.** Multiply the scores by 10. What happens to the largest entry of $J$?⟧
+# ⟦**Predict first.** Multiply the scores $(\ln 1, \ln 2, \ln 4)$ by 10. What happens to the largest entry of $J$?⟧
 #: it: shrinks | grows | stays
 
 # %% tags=["slide"]

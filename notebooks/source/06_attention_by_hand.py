@@ -42,7 +42,7 @@ plt.rcParams["figure.dpi"] = 80
 #
 # *What am I looking for? What can I be found by? What do I have to say?*
 
-# %% tags=["slide"]
+# %% tags=["slide-given"]
 x, w_q, w_k, w_v = (xp.asarray(a) for a in (UNSCALED.x, UNSCALED.w_q, UNSCALED.w_k, UNSCALED.w_v))
 display(matrices(x=x, W_Q=w_q, W_K=w_k, W_V=w_v))
 
@@ -88,12 +88,12 @@ print(weights)
 # ⟦A difference of 4 between two scores is a factor of $e^4 \approx 55$ between two weights: the second token looks at
 # itself and at hardly anything else.⟧
 #
-# Introductions round these weights to
+# ⟦Introductions round the weights of our example to⟧
 #
 # ⟦$$\begin{pmatrix} 0 & 0.5 & 0.5 \\ 0 & 1 & 0 \\ 0 & 0.9 & 0.1 \end{pmatrix}$$⟧
 #
-# ⟦**Predict first.** The first row is (0.0634, 0.4683, 0.4683). To one decimal, what is it really, and what does it sum
-# to?⟧
+# ⟦**Predict first.** The first row is (0.0634, 0.4683, 0.4683) before it is rounded. To one decimal, what is it really,
+# and what does it sum to?⟧
 #: to one decimal: (0.1, 0.5, 0.5); its sum: 1.1
 
 # %% tags=["slide"]
@@ -147,7 +147,9 @@ print(bool(abs(library_output - scaled_weights @ v).max() < 1e-12))
 # %% [markdown]
 # ## What this example cannot show
 #
-# ⟦Look at its sizes: 3 tokens, $d_k = 3$, $d_v = 3$. And look at the matrix of scores.⟧
+# ⟦Look at the sizes of our example, 3 tokens, $d_k = 3$, $d_v = 3$, and at its scores:⟧
+#
+# ⟦$$q\,k^\top = \begin{pmatrix} 2 & 4 & 4 \\ 4 & 16 & 12 \\ 4 & 12 & 10 \end{pmatrix}$$⟧
 #
 # ⟦**Predict first.** Somebody computes $k\,q^\top$ in place of $q\,k^\top$. What happens?⟧
 #: the scores change: no
@@ -159,7 +161,7 @@ display(matrices(q_times_k_transposed=q @ k.T, k_times_q_transposed=k @ q.T))
 # ⟦Nothing happens! These scores are symmetric, so the example cannot tell queries from keys.⟧ Let us put mistakes into
 # the library and see whether the example, or its twin, gives another output.
 #
-# The twin has the same tokens, but $d_k = 2$ and $d_v = 4$:
+# ⟦The twin of the example has the same tokens, but $d_k = 2$ and $d_v = 4$:⟧
 
 # %% tags=["slide"]
 tx, tw_q, tw_k, tw_v = (xp.asarray(a) for a in (UNEQUAL.x, UNEQUAL.w_q, UNEQUAL.w_k, UNEQUAL.w_v))
@@ -200,8 +202,8 @@ compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attent
 # | scores, weights | queries | keys | (3, 3) |
 # | output | queries | $d_v$ | (3, 4) |⟧
 #
-# ⟦**Predict first:** the scores of the second query, $(0, 4)$, before the scale. Its two largest weights are exactly
-# equal: why?⟧
+# ⟦**Predict first:** the scores of the second query, $(0, 4)$, against the keys $(2, 1)$, $(2, 2)$ and $(3, 2)$,
+# before the scale. Its two largest weights are exactly equal: why?⟧
 #: scores: (4, 8, 8)
 
 # %% tags=["slide"]

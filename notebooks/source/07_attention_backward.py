@@ -78,7 +78,8 @@ display(matrices(doutput=doutput))
 # answers the question: does the loss grow if query $i$ looks more at token $j$? It does if $v_j$ points along row $i$
 # of doutput, the direction in which the loss grows.
 #
-# ⟦**Predict first**, with a pencil: the first row. All numbers are whole: $(1, 0, 2, -1)$ times each row of $v$.⟧
+# ⟦**Predict first**, with a pencil: the first row of dweights. All numbers are whole: $(1, 0, 2, -1)$ times each row of
+# $v$, which are $(1, 2, 3, 0)$, $(2, 2, 0, 8)$ and $(2, 3, 3, 4)$.⟧
 #: the first row: (7, -6, 4)
 
 # %% tags=["slide"]
@@ -92,7 +93,8 @@ display(matrices(doutput=doutput, v=v, dweights=dweights))
 # Now $dv_{jc} = \sum_i \text{weights}_{ij}\, \text{doutput}_{ic}$. The sum runs over $i$, the **queries**: every query
 # read the value of token $j$, so every query contributes to its gradient, in proportion to its weight.
 #
-# ⟦**Predict first.** Look at the columns of the weights. Which value *can* get a large gradient, and which cannot?⟧
+# ⟦**Predict first.** The columns of the weights are $(0.09, 0.03, 0.02)$, $(0.18, 0.49, 0.19)$ and
+# $(0.73, 0.49, 0.79)$. Which value *can* get a large gradient, and which cannot?⟧
 #: can, the value of token: 2 | 0 | 1; cannot, the value of token: 0 | 1 | 2
 
 # %% tags=["slide"]
@@ -220,8 +222,11 @@ print("dq and dk are zero:", bool(max(abs(dq_same).max(), abs(dk_same).max()) < 
 
 # %% [markdown]
 # ⟦**3. Saturated attention passes no gradient to queries and keys.** Multiply the queries, and with them the scores, by
-# a large factor: the weights go to 0 and 1. (The code multiplies the scores directly; dweights = doutput · vᵀ does not
-# depend on them.) **Predict first:** which rows of dscores stay large? Does dv?⟧
+# a large factor: the weights go to 0 and 1.⟧ (The code multiplies the scores directly; dweights = doutput · vᵀ does not
+# depend on them.)
+#
+# ⟦**Predict first.** The rows of the scores are $(3.54, 4.24, 5.66)$, $(2.83, 5.66, 5.66)$ and $(4.95, 7.07, 8.49)$.
+# Which rows of dscores stay large? Does dv?⟧
 #: stays large, row: 1 | 0 | 2; dv stays large: yes
 
 # %% tags=["slide"]

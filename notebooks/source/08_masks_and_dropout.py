@@ -176,7 +176,7 @@ show_masks(**pictures)
 # ⟦A hidden pair has the weight 0, and $\text{dscores}_{ij} = \text{weights}_{ij} (\dots)$.⟧ So its gradient is 0, and
 # **nothing needs to be written**: the softmax does it.
 #
-# ⟦**Predict first.** The last two keys are padding. Which rows of dq, dk, dv are zero?⟧
+# ⟦**Predict first.** The last two of six keys are padding. Which rows of dq, dk, dv are zero?⟧
 #: dq: none | 4 and 5 | all; dk: 4 and 5 | none | all; dv: 4 and 5 | none | all
 
 # %% tags=["slide"]

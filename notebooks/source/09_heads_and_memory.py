@@ -104,8 +104,8 @@ for ax, picture, title in zip(axes, [*right, *wrong], titles, strict=True):
         ax.text(column, row, f"t{int(token)}", ha="center", va="center")
 
 # %% [markdown]
-# ⟦This mistake is found in public code. Such a model still trains somewhat, and its gradient is *right*, for the wrong
-# function.⟧ So finite differences cannot find it. Let us put it into the library for a moment and ask them.
+# ⟦The split by `reshape` alone is found in public code. Such a model still trains somewhat, and its gradient is *right*,
+# for the wrong function.⟧ So finite differences cannot find it. Let us put it into the library for a moment and ask them.
 
 # %%
 x = array(rng.normal(size=(6, 8)))
@@ -116,8 +116,8 @@ with by_reshape.applied():
     print("finite differences accept it:", verify.gradients(attention_layer, x, intermediates=False).ok)
 
 # %% [markdown]
-# ⟦A **dependency matrix** does find it: change one input token, and see which outputs change. A causal layer must give a
-# lower triangle: no output depends on the future.⟧
+# ⟦A **dependency matrix** does find the wrong split: change one input token, and see which outputs change. A causal layer
+# must give a lower triangle: no output depends on the future.⟧
 #
 # > ⟦**Predict first.** With the wrong split, will the picture still be a lower triangle?⟧
 #: still a lower triangle: no
@@ -225,7 +225,7 @@ for D, d in ((8, 4), (512, 64)):
     print(f"D = {D}, d = {d}: full matrix {D * D:7,d} numbers, two factors {2 * D * d:7,d}")
 
 # %% [markdown]
-# Its backward is two linear maps in reverse. With $h = x W_1$:
+# ⟦The backward pass of $y = x W_1 W_2$ is two linear maps in reverse. With $h = x W_1$:⟧
 #
 # ⟦$$dh = dy\, W_2^\top, \quad dW_2 = h^\top dy, \quad dx = dh\, W_1^\top, \quad dW_1 = x^\top dh$$⟧
 #

@@ -59,8 +59,8 @@ for divisor, ddof in (("D", 0), ("D - 1", 1)):
 # %% [markdown]
 # ## 10.2 What it cannot see
 #
-# > ⟦**Predict first.** What does LayerNorm return for $x + 5$, for $3x$, for $-x$? And for a row of **two** numbers, say
-# > $(0.1, 0.7)$, or $(2, 200)$?⟧
+# > ⟦**Predict first.** LayerNorm turns $x = (1, 1, 3, 3)$ into $(-1, -1, 1, 1)$. What does it return for $x + 5$, for
+# > $3x$, for $-x$? And for a row of **two** numbers, say $(0.1, 0.7)$, or $(2, 200)$?⟧
 #: x + 5: (-1, -1, 1, 1); 3x: (-1, -1, 1, 1); -x: (1, 1, -1, -1)
 #: (0.1, 0.7): (-1, 1); (2, 200): (-1, 1)
 
@@ -79,7 +79,7 @@ for pair in ([0.1, 0.7], [2.0, 200.0]):
 # change $y$, the Jacobian sends $u$ to zero. For LayerNorm $u$ may be $(1, \dots, 1)$ or $x - \mu$, which is $n$ up to
 # scale.
 #
-# > ⟦**Predict first.** $D = 6$, $\gamma = 1$. What is the rank of the $6 \times 6$ Jacobian?⟧
+# > ⟦**Predict first.** $D = 6$, $\gamma = 1$. What is the rank of the $6 \times 6$ Jacobian of LayerNorm?⟧
 #: rank: 4
 
 # %% tags=["slide"]

@@ -326,7 +326,7 @@ plt.show()
 #
 # ## 11.7 Mistakes on the residual path
 #
-# > ⟦**Predict first.** `pre-norm-identity-dropped` forgets the residual path in backward. In shallow models the loss
+# > ⟦**Predict first.** Somebody forgets the residual path in the backward pass of pre-norm. In shallow models the loss
 # > still falls. What happens to the gradient at layer 1 of 24?⟧
 
 # %% tags=["slide"]

@@ -100,7 +100,7 @@ print("output\n", show(y)[:, :3], "\noutput for the new order\n", show(attention
 # same *set*.⟧ Nothing in softmax$(qk^\top)v$ depends on the place of a key. (A causal mask does break the symmetry: it
 # tells how many tokens came before.) So the vectors must contain the position.
 #
-# ## 12.3 The table
+# ## 12.3 The table of positions
 #
 # ⟦Vaswani et al. 2017, section 3.5, with $D$ columns in pairs $i = 0, \dots, D/2 - 1$:⟧
 #
@@ -136,8 +136,9 @@ plt.show()
 # ⟦Each pair of columns is the hand of a clock.⟧ The first hand completes a turn every $2\pi \approx 6$ positions, the
 # last one about every $2\pi\,\text{base}$ positions.
 #
-# > ⟦**Predict first.** After how many positions has the slowest hand completed a turn, with base 100 and $D = 64$? With
-# > base 10000?⟧
+# > ⟦**Predict first.** The pairs $\sin(p\,\omega_i)$, $\cos(p\,\omega_i)$ with $\omega_i = \text{base}^{-2i/D}$ are the
+# > hands of a clock. After how many positions has the slowest completed a turn, with base 100 and $D = 64$? With base
+# > 10000?⟧
 
 # %% tags=["slide"]
 for base in (100.0, 10000.0):
@@ -163,7 +164,7 @@ for width in (4, 64):
         print(f"at distance {distance.min():.2f}; position 1 is at {step_size:.2f}")
 
 # %% [markdown]
-# Position 63 is a good guess: one turn of the slow hand. ⟦Position 377 is even closer: six turns of the slow hand and
+# ⟦Position 63 is a good guess: one turn of the slow hand. Position 377 is even closer: six turns of the slow hand and
 # sixty of the fast one.⟧ With two hands, some distant positions are closer to each other than neighbours are, so a model
 # must confuse them. With 32 hands, all of them would have to complete a turn at once, and that does not happen within a
 # thousand positions.
@@ -238,8 +239,8 @@ plt.show()
 #
 # ## 12.5 Mistakes in the table
 #
-# ⟦No gradient flows into a constant table, so no gradient check can find these mistakes, and models train with all of
-# them.⟧ Only a comparison with the formula does. Take position 3 with $D = 4$: it must be
+# ⟦No gradient flows into a constant table, so no gradient check can find a mistake in it, and models train in spite
+# of it.⟧ Only a comparison with the formula does. Take position 3 with $D = 4$: it must be
 # $(\sin 3, \cos 3, \sin 0.03, \cos 0.03)$.
 
 # %%
@@ -279,7 +280,7 @@ print(f"row of the table: {lengths.mean():.2f} on average; times √D: {lengths.
 #
 # ## 12.7 One table, two uses
 #
-# ⟦Section 3.4 of the paper also uses this table to compute the logits, $\text{logits} = h\, \text{table}^\top$.⟧ A table
+# ⟦Section 3.4 of the paper also uses the table of embeddings to compute the logits, $\text{logits} = h\, \text{table}^\top$.⟧ A table
 # used twice gets two gradients.
 #
 # > ⟦**Predict first.** The batch holds tokens 1 and 4 of a vocabulary of 6. Which rows of the table get a gradient from

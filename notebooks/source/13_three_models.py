@@ -43,8 +43,8 @@ def on_device(*arrays):
 # | decoder | a beginning | what follows, token by token | each token sees itself and what came before | GPT-2 |
 # | encoder-decoder | a whole text | another text | the source as an encoder, the target as a decoder, and the target sees all of the source | the 2017 paper, T5 |⟧
 #
-# > ⟦**Predict first.** Change one input token of each model and see which outputs change. Draw the three pictures: rows
-# > are outputs, columns are inputs.⟧
+# > ⟦**Predict first.** Change one input token of an encoder, a decoder and an encoder-decoder, and see which outputs
+# > change. Draw the three pictures: rows are outputs, columns are inputs.⟧
 #: encoder: full | a lower triangle | a diagonal; decoder: a lower triangle | full | a diagonal
 
 # %% tags=["slide"]
@@ -94,7 +94,7 @@ print("outputs that see the token they should predict:", int(np.diag(leak, 1).su
 # %% [markdown]
 # ## 13.2 One step of training
 #
-# ⟦One loop trains all three: a batch, `zero_grad`, forward to the loss, `backward()`, a step.⟧ Adam (Kingma and Ba 2015)
+# ⟦One loop trains all three kinds of models: a batch, `zero_grad`, forward to the loss, `backward()`, a step.⟧ Adam (Kingma and Ba 2015)
 # keeps two running means for each weight:
 #
 # ⟦$$m \leftarrow \beta_1 m + (1-\beta_1) g, \qquad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \qquad
@@ -178,7 +178,7 @@ print(f"right on {right.mean():.1%} of 1000 new ones")
 plots.training_curve(range(1, 251), classifier_losses)
 
 # %% [markdown]
-# ⟦There are only $2^8 = 256$ such texts, so "new" means little here: the model has seen them all.⟧ (How would you test
+# ⟦There are only $2^8 = 256$ texts of eight brackets, so "new" means little here: the model has seen them all.⟧ (How would you test
 # whether it has learned the rule? Train on length 8, test on length 10. Try it.)
 #
 # ## 13.4 A decoder: invent numbers
@@ -204,7 +204,7 @@ print(ids, "\n", wanted, sep="")
 
 # %% [markdown]
 # > ⟦**Predict first.** Even a perfect model of the numbers has a loss above zero. Why? Roughly how much per *text*, if
-# > all 800 numbers are equally likely?⟧
+# > all 1000 numbers are equally likely?⟧
 
 # %%
 config = models.LanguageModelConfig(
@@ -239,11 +239,11 @@ for text in written[:5]:
     print("  ", "".join(text), every_number.get(tuple(text), "(no number)"))
 
 # %% [markdown]
-# ⟦The best possible loss is the entropy of the texts: $\log 800 \approx 6.7$ nats per text, divided among its 4 to 6
-# tokens.⟧ Nobody told the model that German puts units before tens. It found the grammar, since the grammar makes the
+# ⟦The best possible loss is the entropy of the texts: $\log 1000 \approx 6.9$ nats per text, divided among its tokens,
+# 5.2 on average.⟧ Nobody told the model that German puts units before tens. It found the grammar, since the grammar makes the
 # next token predictable, and it invents numbers that were never in its texts.
 #
-# ## 13.5 Both: translate
+# ## 13.5 Encoder and decoder: translate
 #
 # ⟦English to German. The source is known in full, so it may be read in both directions; the target is written from left
 # to right.⟧ Could a decoder alone do it? Yes, with source, separator and target as one text; large language models do

@@ -87,9 +87,9 @@ for name in ("k", "v", "y"):
 #
 # ## 14.2 A cache by hand
 #
-# ⟦One head, three lines per token. `keys` and `values` grow by a row each time.⟧
+# ⟦One head, one token at a time: `keys` and `values` grow by a row each time.⟧
 
-# %%
+# %% tags=["slide-code"]
 w_q, w_k, w_v = (array(rng.normal(size=(8, 4))) for _ in range(3))
 keys, values, outputs = [], [], []
 for x in tokens:
@@ -133,12 +133,13 @@ for pieces in ([1] * 12, [7, 1, 1, 1, 1, 1], [3, 4, 5], [12]):
     print(f"pieces {pieces}: equal", np.allclose(np.concatenate(logits, axis=1), all_at_once, rtol=1e-9, atol=1e-11))
 
 # %% [markdown]
-# ⟦**This is the test of a cache**, and it needs no reference but the model itself. Try it on three mistakes. Each of
-# them is harmless for at least one way of cutting.⟧ The third needs sinusoidal positions, so we test it in the decoder
+# **This is the test of a cache**, and it needs no reference but the model itself. Try it on three mistakes. Each of
+# them is harmless for at least one way of cutting. The third needs sinusoidal positions, so we test it in the decoder
 # of a translator.
 #
-# > ⟦**Predict first.** Twelve tokens come in one piece; one by one; 7 and then one by one; or as 3, 4 and 5. Which way
-# > of cutting finds none of the mistakes?⟧
+# > ⟦A cache must give what the whole text gives at once. Three mistakes: it returns the new keys alone; the mask takes
+# > the first new query for position 0; the positions of each piece begin at 0. **Predict first.** Twelve tokens come in
+# > one piece; one by one; 7 and then one by one; or as 3, 4 and 5. Which way of cutting finds none of the mistakes?⟧
 #: finds none: one piece | one by one | 7, then 1 | 3, 4, 5
 
 # %% tags=["slide"]

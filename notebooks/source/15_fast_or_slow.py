@@ -316,8 +316,9 @@ print(f"scores at a time: {1000 * 64:,d} numbers instead of {1000 * 1000:,d}")
 # makes such kernels fast, not a smaller number of operations; `minitransformer.fast.accelerate(layer)` gives a layer
 # that computes in this way. (Third cure: a local mask, where most blocks need not be computed at all.)
 #
-# **How far can it go?** If a share $p$ of the time can be made faster by a factor $s$, the whole becomes faster by
-# $1 / (1 - p + p/s)$.
+# ### How far can it go?
+#
+# ⟦If a share $p$ of the time can be made faster by a factor $s$, the whole becomes faster by $1 / (1 - p + p/s)$.⟧
 #
 # > ⟦**Predict first.** Attention takes 30 % of the time, and you make it 10 times faster. How much faster is the whole?⟧
 #: times faster: 1.37

@@ -183,6 +183,8 @@ for name, check in zip(together, checked, strict=True):
         print(f"{name:40s} {check()}")
 
 # %% [markdown]
+# ⟦Finite differences accept all five.⟧
+#
 # ⟦**Values.** A small attention is enough for a calculation by hand: one query, two keys, $d_k = 4$.⟧ With
 # $q = (2,0,0,0)$, $k_0 = (2,0,0,0)$, $k_1 = 0$ the scores are $4/\sqrt 4 = 2$ and 0; with values 1 and 0 the output is
 # $\sigma(2) = 0.8808$.

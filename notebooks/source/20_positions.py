@@ -57,7 +57,8 @@ print("the same rows, exchanged:", np.allclose(exchanged, y[order]))
 # Each pair turns by its own angle, whatever $x$ is. All pairs together form a matrix $S(k)$ with blocks on its
 # diagonal, and $PE_{pos + k} = PE_{pos}\,S(k)$.
 #
-# ⟦**Predict first.** Sketch this matrix for $k = 1$, with its frequencies from fast to slow. Then sketch it for $k = 100$.⟧
+# ⟦**Predict first.** On its diagonal $S(k)$ has a rotation by $k\,\omega$ for each frequency $\omega$, from fast to slow.
+# Sketch $S(1)$. Then sketch $S(100)$.⟧
 
 # %% tags=["slide"]
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
@@ -120,8 +121,8 @@ plt.show()
 # %% [markdown]
 # ## Biases: add to the scores
 #
-# ⟦T5 adds a learned number for each distance; far ones share a number.⟧ ALiBi adds $-m\,|i - j|$, with a fixed slope $m$ for
-# each head.
+# ⟦T5 adds a learned number for each distance; far ones share a number. ALiBi adds $-m\,|i - j|$, with a fixed slope $m$ for
+# each head.⟧
 #
 # ⟦**Predict first.** With 4 heads the slopes are $\frac14, \frac1{16}, \frac1{64}, \frac1{256}$. If all scores are otherwise
 # equal, which head looks back farthest? At what distance has a weight of the first head fallen to $1/e$?⟧

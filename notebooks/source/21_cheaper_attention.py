@@ -93,8 +93,8 @@ schematics.links(shared, 4.4)
 # $c_t = x_t W^{DKV}$ and makes the keys and values of each head from it: $k_h = c\,W_h^{UK}$, $v_h = c\,W_h^{UV}$.
 # Positions need a rotated key of their own, which all heads share.
 #
-# > ⟦**Predict first.** With $d_c = 4d$ and a rotated key of $d/2$ numbers, how many numbers does the cache hold? With
-# > how many heads of keys would grouped attention hold as many?⟧
+# > ⟦**Predict first.** The cache keeps a latent of $d_c = 4d$ numbers and a rotated key of $d/2$ for each of 100 tokens,
+# > with $d = 8$. How many numbers? With how many heads of keys would grouped attention hold as many?⟧
 #: numbers in the cache: 3600; heads of keys: 2.25
 
 # %% tags=["slide"]
@@ -144,8 +144,9 @@ nothing, eye = np.zeros((12, 1)), np.eye(12)
 schematics.looks({name: ops.attention(nothing, nothing, eye, mask)[0] for name, mask in visible.items()})
 
 # %% [markdown]
-# > ⟦**Predict first.** After 100 tokens with $w = 16$ and 4 sinks: how many numbers? Through three layers without sinks, on
-# > how many tokens does the last output depend?⟧
+# > ⟦**Predict first.** A layer of 8 heads of width 8 has a window of 16 tokens and 4 *sinks*, first tokens that stay. How
+# > many numbers are in its cache after 100 tokens? Through three layers without sinks, on how many tokens does the last
+# > output depend?⟧
 #: numbers: 2560
 
 # %% tags=["slide"]
@@ -171,8 +172,8 @@ for pullback in reversed(pullbacks):
 print("the last output depends on this many tokens:", int((abs(show(dx)[0]).sum(axis=1) > 0).sum()), "= 3·15 + 1")
 
 # %% [markdown]
-# A head can also be given a sink of its own: a learned score that takes part in the softmax and has no value
-# (`MultiHeadAttention(..., mix=ideas.Sink(H))`). Then the weights of a query always sum to less than one.
+# ⟦A head can also be given a sink of its own: a learned score that takes part in the softmax and has no value.⟧
+# `MultiHeadAttention(..., mix=ideas.Sink(H))` has one. Then the weights of a query always sum to less than one.
 
 # %%
 q, k, v = (array(rng.normal(size=(1, 3, 4))) for _ in range(3))
@@ -209,7 +210,7 @@ print("as a recurrence and as a product the same:", same(np.concatenate(rows, ax
 print(f"{numbers(cache)} = {H}·{d}·({d} + 1) numbers after {cache.length} tokens")
 
 # %% [markdown]
-# ⟦From 5 tokens on that is fewer than $2 n H d$.⟧ The price: it is another function. Larger queries and keys sharpen a
+# ⟦From 5 tokens on the state is smaller than keys and values, $2 n H d$ numbers.⟧ The price: it is another function. Larger queries and keys sharpen a
 # softmax exponentially, this one only as a power of their size. Here 16 keys are one-hot vectors, times a number; the
 # query is one of them, and we print the largest weight of the last query, since linear attention looks back only.
 
@@ -229,7 +230,8 @@ for size in (1.0, 5.0, 20.0):
 # whole row at once. Keep the largest score $m$ so far and the sum $l$ of $e^{s - m}$; when a larger score comes,
 # multiply the old sum by $e^{m - m'}$.
 #
-# > ⟦**Predict first.** Scores 1, 3 in the first tile, 5, 2 in the second. What are $m$ and $l$ after each tile?⟧
+# > ⟦**Predict first.** Scores 1, 3 in the first tile, 5, 2 in the second. After each tile, what are the largest score so
+# > far, $m$, and the sum $l$ of $e^{s - m}$ over all scores $s$ so far?⟧
 #: m after the first tile: 3; l after the first tile: 1.14
 #: m after the second tile: 5; l after the second tile: 1.20
 

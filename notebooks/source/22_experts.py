@@ -47,8 +47,8 @@ print("of softmax", ops.softmax(scores)[0][0])
 # %% [markdown]
 # ⟦$\frac35$ and $\frac25$: as if the other experts did not exist.⟧ The others do no work at all.
 #
-# ⟦**Predict first.** The gradient of the gates is $(1, 0, 0, 0)$: the loss would fall if the first gate were smaller. What
-# is the gradient of the scores? And for $(0, 1, 0, 0)$?⟧
+# ⟦**Predict first.** The gates are $(0, \frac35, \frac25, 0)$ and their gradient is $(1, 0, 0, 0)$: the loss would fall
+# if the first gate were smaller. What is the gradient of the scores? And for $(0, 1, 0, 0)$?⟧
 #: for (1, 0, 0, 0): (0, 0, 0, 0); for (0, 1, 0, 0): (0, 0.24, -0.24, 0)
 
 # %% tags=["slide"]
@@ -69,7 +69,7 @@ print(backward(np.array([[0.0, 1.0, 0.0, 0.0]]))[0] + 0.0)
 
 # %% [markdown]
 # ⟦Nothing: the one gate is always 1. (The Switch Transformer, which has $k = 1$, therefore uses the gate of the softmax over
-# *all*.)⟧
+# *all* experts.)⟧
 #
 # ## Parameters and work
 #
@@ -86,7 +86,7 @@ print(f"parameters {sizes[0]:,} and {sizes[1]:,}: {sizes[1] / sizes[0]:.2f} time
 print(f"multiplications per token {work[0]:,} and {work[1]:,}: {work[1] / work[0]:.2f} times")
 
 # %% [markdown]
-# ⟦A gated network has three matrices, hence the 3.⟧ Mixtral has 8 experts in each layer, 47 billion parameters, and does the work of a model of 13 billion.
+# ⟦A gated network has three matrices, so one has $3 \cdot 64 \cdot 256 = 49{,}152$ parameters.⟧ Mixtral has 8 experts in each layer, 47 billion parameters, and does the work of a model of 13 billion.
 #
 # ## An expert without a token
 #

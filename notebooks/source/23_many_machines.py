@@ -79,8 +79,8 @@ plots.matrices(
 #
 # **Copies.** Often all ranks hold one value, such as a weight, and compute the same with it. Then the copies are not three
 # numbers but one, whose gradient counts once. The sum on all ranks, *all-reduce*, turns parts into such a value. Its
-# pullback sends nothing: each rank has $dy$ already. Its partner, *identity*, hands one value to ranks that compute
-# different things with it. Forward it does nothing.
+# pullback sends nothing: each rank has $dy$ already. ⟦The partner of all-reduce, *identity*, hands one value to ranks that
+# compute different things with it. Forward it does nothing.⟧
 #
 # > ⟦**Predict first.** What must `identity` do in backward, and why would a beginner forget it?⟧
 
@@ -102,9 +102,11 @@ for rank, (total, dx, dsame) in enumerate(parallel.in_threads(3, copies)):
 #
 # ## 23.2 A ring, by hand
 #
-# ⟦How do four ranks add up long arrays? One could send everything to rank 0: then rank 0 receives three arrays while the
-# others wait.⟧ Better: put the ranks in a circle, and cut each array into four stretches. In each step every rank sends
-# *one* stretch to the next rank, which adds it to its own. After three steps each rank has one stretch of the whole sum.
+# How do four ranks add up long arrays? One could send everything to rank 0: then rank 0 receives three arrays while the
+# others wait. Better:
+#
+# ⟦Four ranks in a circle cut their arrays into four stretches. In each step every rank sends *one* to
+# the next rank, which adds it to its own.⟧ After three steps each rank has one stretch of the whole sum.
 #
 # > ⟦**Predict first.** In step 0, rank $r$ sends stretch $(r - 1) \bmod 4$. Which one must it send in step 1? After three
 # > steps, which stretch is complete on rank 0?⟧
@@ -157,15 +159,15 @@ for n in (2, 4, 8):
 #
 # ## 23.3 A network cut in two
 #
-# ⟦*Data parallel* training copies the model: each rank takes a part of the batch, and the gradients are summed.⟧ *Tensor
-# parallel* training cuts the model. Take a feed-forward network $y = f(x W_1) W_2$. Rank $r$ holds half of the columns of
-# $W_1$ and the matching half of the rows of $W_2$:
+# *Data parallel* training copies the model: each rank takes a part of the batch, and the gradients are summed.
+# ⟦*Tensor parallel* training cuts the model. Take a feed-forward network $y = f(x W_1) W_2$. Rank $r$ holds half of the
+# columns of $W_1$ and the matching half of the rows of $W_2$:⟧
 #
 # ⟦$$ y = f(x W_1^{(0)})\, W_2^{(0)} + f(x W_1^{(1)})\, W_2^{(1)} $$⟧
 #
 # The cell draws the two halves. Nothing passes between them, but something must happen where they part and where they meet.
 
-# %% tags=["slide"]
+# %% tags=["slide-given"]
 whole = layers.FeedForward(6, 8, bias=False, rng=np.random.default_rng(0)).to(device, "float64")
 w_1, w_2 = whole.inner.weight.value, whole.output.weight.value
 boxes = {"$x$ (5, 6)": (0.0, 0.6), "?": (1.2, 0.6), "? ": (6.9, 0.6), "$y$ (5, 6)": (8.1, 0.6)}
@@ -178,7 +180,7 @@ for rank, place in ((0, 1.2), (1, 0.0)):
 schematics.flow(boxes, arrows)
 
 # %% [markdown]
-# > ⟦**Predict first.** Where do the two collectives of 23.1 belong, `identity` and `all_reduce`? What is wrong without
+# > ⟦**Predict first.** Which question mark stands for `identity`, and which for `all_reduce`? What is wrong without
 # > `identity`: the output, $dW_1$, $dW_2$ or $dx$?⟧
 #: wrong without identity: dx | the output | dW_1 | dW_2
 
@@ -227,8 +229,8 @@ print("without identity:", errors(parallel.in_threads(2, lambda group: half(grou
 #
 # ## 23.4 What it costs
 #
-# ⟦Sending a message of $N$ bytes takes $\alpha + \beta N$ seconds: $\alpha$ to get going, $\beta$ for each byte.⟧ A ring of
-# $n$ ranks sends $2(n - 1)$ messages of $N/n$ bytes, so its sum takes
+# ⟦Sending a message of $N$ bytes takes $\alpha + \beta N$ seconds: $\alpha$ to get going, $\beta$ for each byte.⟧ ⟦A ring of
+# $n$ ranks sends $2(n - 1)$ messages of $N/n$ bytes, so its sum takes⟧
 #
 # ⟦$$ T = 2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\, N \beta $$⟧
 #
@@ -272,7 +274,8 @@ plt.show()
 # ⟦Short arrays cost $\alpha$ alone, so many small sums are slow; training puts gradients together in buckets.⟧ Long ones
 # cost $\beta N$. Now carry the model to machines that we do not have: the gradients of GPT-2, 124 million float32 numbers.
 #
-# > ⟦**Predict first.** On 10 Gbit/s, is the sum over 1024 machines 100 times as slow as over 8, or twice, or about as slow?⟧
+# > ⟦**Predict first.** Machines sum the gradients of GPT-2, 124 million float32 numbers, at 10 Gbit/s. Is the sum over 1024
+# > machines 100 times as slow as over 8, or twice, or about as slow?⟧
 #: the sum over 1024: is about as slow | is twice as slow | is 100 times as slow
 
 # %% tags=["slide"]

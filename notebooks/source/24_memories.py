@@ -94,8 +94,8 @@ print(f"left after 6 steps {left[6]:.3f}, after 7 steps {left[7]:.3f}")
 # The keys have random directions, and length 1. Two of them, however, are the same: token 30 writes under the key of
 # token 10.
 #
-# ⟦**Predict first.** 48 keys do not fit at right angles into 16 dimensions. Which rule loses the most of
-# token 10 when token 30 has written?⟧
+# ⟦**Predict first.** 48 keys do not fit at right angles into 16 dimensions, and token 30 has the key of token 10. Which of
+# linear attention, the delta rule and the gated rule loses the most of token 10 when token 30 has written?⟧
 #: token 10 is replaced by: the delta rule | linear attention
 
 # %%
@@ -166,8 +166,8 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# ⟦For the last four tokens the correction matters most.⟧ A model that needs a token from far back, word for word, is not
-# served by any of the three: every hybrid has some layers that attend.
+# ⟦For the last four tokens the correction that a delta rule makes matters most.⟧ A model that needs a token from far
+# back, word for word, is not served by any of the three: every hybrid has some layers that attend.
 #
 # ## A chunk at once
 #

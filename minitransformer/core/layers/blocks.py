@@ -213,10 +213,10 @@ class Encoder(_Stack):
             layer_cache = None if cache is None else cache.self_attention[i]
             x, pullback = layer(x, mask=mask, rng=rng, cache=layer_cache, **how)
             pullbacks.append(pullback)
-        y, finish_backward = self._finish(x)
+        y, norm_backward = self._finish(x)
 
         def backward(dy: Array) -> Array:
-            dx = finish_backward(dy)
+            dx = norm_backward(dy)
             for pullback in reversed(pullbacks):
                 dx = pullback(dx)
             return dx
@@ -246,10 +246,10 @@ class Decoder(_Stack):
             layer_cache = None if cache is None else (cache.self_attention[i], cache.cross_attention[i])
             x, pullback = layer(x, memory, mask=mask, memory_mask=memory_mask, cache=layer_cache, rng=rng)
             pullbacks.append(pullback)
-        y, finish_backward = self._finish(x)
+        y, norm_backward = self._finish(x)
 
         def backward(dy: Array) -> tuple[Array, Array]:
-            dx = finish_backward(dy)
+            dx = norm_backward(dy)
             dmemory: Array = 0.0
             for pullback in reversed(pullbacks):
                 dx, dlayer_memory = pullback(dx)

@@ -93,8 +93,8 @@ def differential_attention(
         dscores_1 = first_backward(dfirst)
         dscores_2 = second_backward(dsecond)
         dq = xp.concatenate([dscores_1 @ k[..., :d], dscores_2 @ k[..., d:]], axis=-1) * share
-        of_1, of_2 = dscores_1.swapaxes(-1, -2), dscores_2.swapaxes(-1, -2)
-        dk = xp.concatenate([of_1 @ q[..., :d], of_2 @ q[..., d:]], axis=-1) * share
+        dk_1, dk_2 = dscores_1.swapaxes(-1, -2) @ q[..., :d], dscores_2.swapaxes(-1, -2) @ q[..., d:]
+        dk = xp.concatenate([dk_1, dk_2], axis=-1) * share
         return dq, dk, dv, dfactor
 
     return output, backward

@@ -18,6 +18,7 @@ from ...course.exercises import EXERCISES
 from . import markdown
 from .chapters import Chapter, outputs_html, source_of
 from .frame import Site
+from .notebook import PICTURE
 from .predictions import poll
 
 MOST = 25  # slides of a chapter: two minutes for each
@@ -27,12 +28,13 @@ _WITH_CODE = {"slide-code", "slide-given-code"}
 # Words of a question that need what they point at, and words of any slide for what only the chapter has.
 _POINTS = re.compile(
     r"\b(these|those(?! of)|all three|of the three(?! terms)|order the three|like this|that loss|for each:|will each|"
-    r"such an?|unrounded|both(?! (?:heads|masked|ways|directions)))",
+    r"our function|its sizes|this (?:table|\d+ ×)|same three|such an?|unrounded|"
+    r"both(?! (?:heads|masked|ways|directions)))",
     re.IGNORECASE,
 )
 _ELSEWHERE = re.compile(
-    r"\b(above(?! zero)|below:|before you run|(?:the|this) cells? (?:above|after|before|below)|next cells?|that check|"
-    r"(?:left|right) picture)",
+    r"\b(above(?! zero)|below:|before you run|write your|(?:the|this) cells? (?:above|after|before|below)|next cells?|"
+    r"that check|(?:left|right) picture)",
     re.IGNORECASE,
 )
 _OBJECT = re.compile(r"\$\$|^[-*|] |`|\(a\)", re.MULTILINE)  # a formula, a list, a table, code
@@ -111,7 +113,7 @@ def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
         if {"slide", "slide-code", *GIVEN} & tags:
             if slides[-1].kind != "idea" or slides[-1].output or slides[-1].title != title or GIVEN & tags:
                 slides.append(Slide(title, given=bool(GIVEN & tags)))
-            slides[-1].output = _output(site, chapter, cell)
+            slides[-1].output = _output(site, chapter, cell, title)
     for i, slide in enumerate(slides, 1):
         if word := slide.points_at_nothing():
             raise ValueError(f"slide {i} of {chapter.stem}, {slide.title!r}: {word!r} is not on it: {slide.texts}")
@@ -135,9 +137,10 @@ def _marked(cell: dict[str, Any]) -> list[tuple[str, str]]:
     return [*found, *((heading[1], "") for heading in _TITLE.finditer(text, place))]
 
 
-def _output(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
+def _output(site: Site, chapter: Chapter, cell: dict[str, Any], title: str) -> str:
     code = _code(cell) if _WITH_CODE & set(cell["metadata"]["tags"]) else ""
-    return (code + outputs_html(site, chapter, cell)).replace(' loading="lazy"', "")
+    shown = outputs_html(site, chapter, cell).replace(PICTURE, f"Picture: {html.escape(markdown.plain(title))}")
+    return code + shown.replace(' loading="lazy"', "")
 
 
 def _code(cell: dict[str, Any]) -> str:

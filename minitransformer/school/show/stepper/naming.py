@@ -21,7 +21,7 @@ _FUNCTIONS = {
     "later_sums": "LaterSum", "together": "points", "with_one": "append\u00a0ones", "near": "neighbours",
     "of_near": "sum\u00a0of\u00a0parts", "collected": "sum\u00a0of\u00a0parts", "chosen_experts": "top\u00a0k",
     "tril": "lower\u00a0triangle", "turns": "rotations",
-    "attend": "TileAttention", "joined": "TiledAttention",
+    "attend": "TileAttention", "joined": "TiledAttention", "hidden": "Stack", "plain": "plain\u00a0speeds",
 }  # fmt: skip
 # Drawn as what is in them: a residual connection is a line, and a model of one stack is its parts.
 GROUPS = ("Residual", "ScaledDotProduct", "LanguageModel", "LanguageModel.hidden")

@@ -8,7 +8,7 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     a * a                                     a²
     linear(x, w, b), and a layer that is one  x w + b
     f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight;
-                                              where there is none, the numbers
+                                              where there is none, the numbers, the rows
     axis=-1, axis=-2                          j, i; axes before these two are h and b
     self.project(layer, x, width)             heads(x w + b)
     q_backward(dq), of that projection        Concat(dq) wᵀ
@@ -176,7 +176,7 @@ class PaperFormula(LinearFormula):
             return True
 
     def _is_number(self, part: ex.Expression) -> bool:
-        return type(self._value(part)) in (int, float)
+        return type(self._value(part)) in (int, float, slice)
 
     def _taken(self, whole: ex.Expression) -> ex.Expression | None:
         match whole:

@@ -121,7 +121,8 @@ class Stops:
         array = bound.value.array
         if array is None or array.size < 2 or array.dtype.kind != "f" or bound.in_place:
             return False
-        read = [r for b in self._read(step) if (r := b.value.array) is not None and r.size == array.size]
+        arrays = [other for b in self._read(step) if (other := b.value.array) is not None]
+        read = [other for other in arrays if other.size == array.size and other.dtype.kind == "f"]
         ordered = np.sort(array, axis=None)
         return any(np.array_equal(np.sort(other, axis=None), ordered) for other in read)
 

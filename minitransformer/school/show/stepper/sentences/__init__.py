@@ -164,20 +164,10 @@ def _head(recording: Steps, step: Step) -> str:
         maker = _mapped(recording, recording.calls[call.forward_call])
         return f"In the backward pass {given} {say} how the loss changes with what {maker} returned."
     told = _without_marks(_first_sentence(_documentation(call)), names_of(step))
-    if call.parent is not None and recording.is_helper(call):
-        return f"A helper of {_owner(recording, call)} begins with these arguments."
     if len(told.split()) < 2:
         return f"{recording.words_for(call)} is called with these arguments."
     is_sentence = told[0].isupper() and len(told.split()) > 3
     return told if is_sentence else f"{recording.words_for(call)}: {told}"
-
-
-def _owner(recording: Steps, call: Call) -> str:
-    """For whom a helper works, in words."""
-    while recording.is_helper(call) and call.parent is not None:
-        around = recording.calls[call.parent]
-        call = recording.calls[around.forward_call]
-    return recording.words_for(call)
 
 
 def outside_of(recording: Steps, step: Step) -> str:

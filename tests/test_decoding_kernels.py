@@ -267,10 +267,11 @@ def test_a_thread_that_comes_late_changes_nothing() -> None:
     given = weights.form_of(weight), np.empty(0, np.float32), terms, y, counts
     decoding_loops.product(x, *given)
     np.testing.assert_allclose(y, x @ weight, rtol=1e-5, atol=1e-5)
-    before = y.copy()
+    before, owners = y.copy(), sys.getrefcount(counts)
     x[:] = 0.0
     decoding_loops.product(x, *given)
     np.testing.assert_array_equal(y, before)
+    assert sys.getrefcount(counts) == owners  # or every call would keep its counters for ever
 
 
 @pytest.mark.few(2)

@@ -86,9 +86,9 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
                 return again, ran(name, "backward", lambda: pull(dy.astype(again.dtype)))
 
             fast, fast_pulled = compiled.of(of_leaves, pulled, arrays.leaves, inputs, options)
-            if fast is of_leaves or is_watched():
-                y = back(joined(name, ran(name, "forward", lambda: returned_for(*arrays.leaves))))
-            y = y if fast is of_leaves else back(fast(*arrays.leaves))
+            slow = fast is of_leaves
+            watched = ran(name, "forward", lambda: returned_for(*arrays.leaves)) if slow or is_watched() else None
+            y = back(joined(name, watched) if slow else fast(*arrays.leaves))
         require_width(name, y, inputs, single, "from_jax")
 
         def backward(dy: Array) -> Any:

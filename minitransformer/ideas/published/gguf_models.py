@@ -155,9 +155,12 @@ def in_words_of(file: File, config: Mapping[str, Any], message: str) -> str:
     kind, family = file.metadata["general.architecture"], FAMILIES[config["model_type"]]
     assert family.in_gguf is not None
     own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
-    names = {own.get(theirs, theirs): f"{kind}.{name}" for name, _, theirs in lines(_FIELDS)}
-    names["partial_rotary_factor"] = f"{kind}.rope.dimension_count over the width of a head,"
-    names |= {"head_dim": "the width of a head", "config": "metadata"}
+    names = {
+        **{own.get(theirs, theirs): f"{kind}.{name}" for name, _, theirs in lines(_FIELDS)},
+        "partial_rotary_factor": f"{kind}.rope.dimension_count over the width of a head,",
+        "head_dim": "the width of a head",
+        "config": "metadata",
+    }
     for theirs, _, ours in lines(family.in_gguf.names):
         whole = theirs.endswith((".weight", ".bias"))
         places = (re.escape(ours.lstrip("/")).replace(r"\*", r"(\d+)"), theirs.replace("*", r"\1"))

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .loops import CHECKED, compiled
@@ -72,16 +73,32 @@ def wait(counts, phase, n_parts):
             _give_way()
 
 
+@intrinsic
+def _unowned(_: Any, counts):
+    """The same array, as one that nobody owns. Numba never gives back what a generator in a loop was given."""
+
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        array.meminfo, array.parent = (cgutils.get_null_value(x.type) for x in (array.meminfo, array.parent))
+        return array._getvalue()
+
+    return counts(counts), generate
+
+
 @njit(nogil=True, error_model="numpy")  # no cache: Numba cannot use a generator that it has read from one
+def _parts(counts, phase, n_parts):
+    part = take(counts, phase)
+    while part < n_parts:
+        yield part
+        done(counts, phase)
+        part = take(counts, phase)
+    wait(counts, phase, n_parts)
+
+
+@njit(inline="always")
 def parts_of(counts, phase, n_parts):
     """The parts of a phase that are left to the caller; then it waits for the others."""
-    here, n = np.int64(phase), np.int64(n_parts)  # no literals: Numba would compile the calls anew for each
-    part = take(counts, here)
-    while part < n:
-        yield part
-        done(counts, here)
-        part = take(counts, here)
-    wait(counts, here, n)
+    return _parts(_unowned(counts), np.int64(phase), np.int64(n_parts))  # with literals it would compile anew for each
 
 
 @compiled()

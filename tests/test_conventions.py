@@ -131,6 +131,22 @@ def test_what_differs_is_told_by_how_much_and_where() -> None:
     assert verify.check_gradients(wide, X, GAMMA, BETA, op="layer_norm", op_options={"eps": 0.5}).ok
 
 
+def test_a_scale_that_is_used_as_the_shift_is_no_convention() -> None:
+    def crossed(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> Any:
+        y, backward = ops.layer_norm(x, bias, weight)
+        return y, lambda dy: (lambda dx, dscale, dshift: (dx, dshift, dscale))(*backward(dy))
+
+    with pytest.raises(AssertionError, match="its output is not that of layer_norm"):
+        verify.check_gradients(crossed, X, GAMMA, BETA, op="layer_norm")
+
+
+def test_an_option_that_the_op_does_not_take_is_an_error() -> None:
+    with pytest.raises(ValueError, match="smoothing is no option of op='cross_entropy'"):
+        verify.check_gradients(ops.cross_entropy, LOGITS, IDS, op="cross_entropy", op_options={"smoothing": 0.1})
+    with pytest.raises(ValueError, match="eps is no option of op=None"):
+        verify.check_gradients(ops.layer_norm, X, GAMMA, BETA, op_options={"eps": 0.1})
+
+
 def test_what_cannot_be_compared_is_said_so_with_the_reason() -> None:
     with pytest.raises(AssertionError, match=r"nothing could be compared with attention: .* attention"):
         verify.check_gradients(ops.relu, X + 5.0, op="attention")

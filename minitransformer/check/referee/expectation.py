@@ -56,12 +56,14 @@ def check_gradients(
     worst entry, says in which pattern gradients or the output are wrong, and ends with the table. Without `op`, the
     mistakes of all ops with the same output are tried. everything: fail as well if something was not checked, such as
     a parameter whose gradient was not found; the first line of the report names it. Raises ValueError for an op that
-    does not exist, and if f does not run.
+    does not exist, for op_options that it does not take, and if f does not run.
     """
     __tracebackhide__ = True
     check_flags("check_gradients", everything=everything)
     if op is not None and op not in known_ops():
         raise ValueError(f"check_gradients: there is no op {op!r}; expected one of {', '.join(sorted(known_ops()))}")
+    if unknown := (op_options or {}).keys() - (inspect.signature(known_ops()[op]).parameters if op else {}):
+        raise ValueError(f"check_gradients: op_options: {', '.join(sorted(unknown))} is no option of op={op!r}")
     for_f, for_op = _split(f, op, options)
     for_op |= op_options or {}
     try:

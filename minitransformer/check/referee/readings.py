@@ -86,13 +86,18 @@ def bound(op: Op, names: list[str], values: list[Any], n_inputs: int) -> Iterato
         slots = tuple((places | by_name).get(i, "") for i in range(len(values)))
         return Reading(slots, (*told, *([", ".join(renamed)] if renamed else [])))
 
+    def crossed(places: dict[int, str]) -> bool:
+        """Whether what is called a scale is read as the shift, or the other way round: a mistake, no convention."""
+        return any({_MEANING.get(names[i].rpartition(".")[2]), place} == {"gamma", "beta"} for i, place in places.items())
+
     first = [Reading(tuple(order[: len(values)]))] if len(values) <= len(order) and not own else []
     if len(arrays) <= len(of_arrays):
         given_ones = len(arrays) - len(own)
         rest = of_arrays[given_ones:]
         for kept in itertools.permutations(rest, len(own)):
             places = dict(zip(arrays, [*of_arrays[:given_ones], *kept], strict=True))
-            first.append(reading(places))
+            if not crossed(places):
+                first.append(reading(places))
     yield _unlike(first)
     if 1 < len(arrays) <= len(of_arrays) and len(arrays) <= 3:
         others = [dict(zip(arrays, kept, strict=True)) for kept in itertools.permutations(of_arrays[:3], len(arrays))]
@@ -100,6 +105,7 @@ def bound(op: Op, names: list[str], values: list[Any], n_inputs: int) -> Iterato
         yield [
             reading(places, (f"its arrays come in the order {told}",))
             for places, told in zip(others, in_order, strict=True)
+            if not crossed(places)
         ]
 
 
@@ -115,6 +121,11 @@ _ALIASES = {
     "p": "rate",
     "dim": "axis",
 }
+
+
+_MEANING = dict.fromkeys(("gamma", "weight", "scale", "gain"), "gamma") | dict.fromkeys(
+    ("beta", "bias", "shift", "offset"), "beta"
+)
 
 
 def same(x: Any) -> Any:

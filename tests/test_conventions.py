@@ -132,12 +132,21 @@ def test_what_differs_is_told_by_how_much_and_where() -> None:
 
 
 def test_a_scale_that_is_used_as_the_shift_is_no_convention() -> None:
-    def crossed(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> Any:
-        y, backward = ops.layer_norm(x, bias, weight)
-        return y, lambda dy: (lambda dx, dscale, dshift: (dx, dshift, dscale))(*backward(dy))
+    class Crossed:
+        def __init__(self) -> None:
+            self.weight, self.bias = GAMMA.copy(), BETA.copy()
 
+        def forward(self, x: np.ndarray) -> np.ndarray:
+            y, self.back = ops.layer_norm(x, self.bias, self.weight)
+            return y
+
+        def backward(self, upstream: np.ndarray) -> np.ndarray:
+            dx, self.dbias, self.dweight = self.back(upstream)
+            return dx
+
+    assert verify.check_gradients(Crossed(), X).ok
     with pytest.raises(AssertionError, match="its output is not that of layer_norm"):
-        verify.check_gradients(crossed, X, GAMMA, BETA, op="layer_norm")
+        verify.check_gradients(Crossed(), X, op="layer_norm")
 
 
 def test_an_option_that_the_op_does_not_take_is_an_error() -> None:
@@ -237,3 +246,13 @@ def test_no_pattern_is_no_sentence() -> None:
     heads = np.stack([RIGHT, RIGHT + 1.0, RIGHT])
     assert pattern("dx", heads, np.stack([RIGHT] * 3)) == "dx is wrong only in index of axis 0 1: [1, :, :]."
     assert apart("it", RIGHT[0], RIGHT).startswith("it has the shape (6,); expected: (4, 6)")
+
+
+@pytest.mark.parametrize("n", [4, 40])
+def test_a_residual_that_does_not_flow_back_is_told(n: int) -> None:
+    def block(x: np.ndarray) -> Any:
+        y, backward = ops.layer_norm(x, GAMMA, BETA)
+        return x + y, lambda dy: backward(dy)[0]
+
+    with pytest.raises(AssertionError, match="dx lacks the upstream gradient itself"):
+        verify.check_gradients(block, draw(n, 6))

@@ -84,7 +84,7 @@ class Differences:
         if row.full is None and row.where is not None:
             return row
         if row.full is not None:
-            said = pattern(f"d{row.name}", row.full.by_hand, row.full.numerical)
+            said = pattern(f"d{row.name}", row.full.by_hand, row.full.numerical, upstream=self.upstream)
             return dataclasses.replace(row, pattern=said)
         return located(row, gradient, self.upstream, self.step, probe) if self.entries_at_kinks else row
 

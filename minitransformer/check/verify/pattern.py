@@ -43,14 +43,22 @@ def located(row: Row, hand: np.ndarray, upstream: np.ndarray, step: float, probe
         hand=float(by_hand[worst]),
         numerical=float(found[worst]),
         error=float(error[worst]),
-        pattern=pattern(f"d{row.name}", by_hand, found, places),
+        pattern=pattern(
+            f"d{row.name}", by_hand, found, places, upstream[np.ix_(*places)] if upstream.shape == hand.shape else None
+        ),
     )
 
 
-def pattern(name: str, found: np.ndarray, right: np.ndarray, places: list[np.ndarray] | None = None) -> str:
+def pattern(
+    name: str,
+    found: np.ndarray,
+    right: np.ndarray,
+    places: list[np.ndarray] | None = None,
+    upstream: np.ndarray | None = None,
+) -> str:
     """In a sentence, how an array differs from the right one; "" where no pattern shows. No shape may differ.
 
-    places: the indices along each axis, if these are only some entries of a larger array.
+    places: the indices along each axis, if these are only some entries of a larger array. upstream: dL/dy at them.
     """
     if found.size < 2 or not (np.isfinite(found).all() and np.isfinite(right).all()):
         return ""
@@ -64,6 +72,8 @@ def pattern(name: str, found: np.ndarray, right: np.ndarray, places: list[np.nda
         return said
     if found.ndim > 1 and found.shape[-1] == found.shape[-2] and _near(found, right.swapaxes(-1, -2), largest):
         return f"{name} is right but for a transpose of its last two axes."
+    if upstream is not None and upstream.shape == found.shape and _near(right - found, upstream, largest):
+        return f"{name} lacks the upstream gradient itself, as that of a residual connection."
     if not wrong.all():
         return _region(name, found, wrong, places or [np.arange(n) for n in found.shape])
     off = found - right

@@ -81,7 +81,7 @@ def test_a_small_number_that_only_forward_adds_is_told() -> None:
         return np.log(x + 1e-7), x
 
     with pytest.raises(
-        AssertionError, match=r"dx is off by \de-0\d of its largest entry, as by an ε that only forward adds or a rounded"
+        AssertionError, match=r"dx is off by \de-0\d of its largest entry, as by an ε that only forward adds or a"
     ):
         verify.check_gradients((loss, lambda dy, x: dy / x), abs(draw(3, 4)) + 0.02)
 

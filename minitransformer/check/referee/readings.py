@@ -88,7 +88,7 @@ def bound(op: Op, names: list[str], values: list[Any], n_inputs: int) -> Iterato
 
     def crossed(places: dict[int, str]) -> bool:
         """Whether what is called a scale is read as the shift, or the other way round: a mistake, no convention."""
-        pairs = ({_MEANING.get(names[i].rpartition(".")[2]), place} for i, place in places.items())
+        pairs = ({_MEANING.get(names[i].rpartition(".")[2], ""), place} for i, place in places.items())
         return {"gamma", "beta"} in pairs
 
     first = [Reading(tuple(order[: len(values)]))] if len(values) <= len(order) and not own else []

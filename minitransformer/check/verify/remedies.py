@@ -72,7 +72,8 @@ def _expressed(row: Row, values: list[Named]) -> str:
     hand, right = row.full.by_hand, row.full.numerical
     size = max(float(abs(right).max()), float(abs(hand).max()))
     if (off := float(abs(hand - right).max()) / size) < 10.0 * _CLOSE:
-        return f"d{row.name} is off by {off:.0e} of its largest entry, as by an ε that only forward adds or a rounded constant."
+        why = "an ε that only forward adds or a rounded constant"
+        return f"d{row.name} is off by {off:.0e} of its largest entry, as by {why}."
     with np.errstate(all="ignore"):
         tried = _tried(f"d{row.name}", hand, [(told, x) for told, x in values if told != f"d{row.name}"])
         told = next(filter(None, (_if_equal(told, x, right, _CLOSE * size) for told, x in tried)), "")

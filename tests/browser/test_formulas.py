@@ -106,6 +106,9 @@ def test_formulas_are_in_the_font_of_the_page(open_page: Open, multi_head: tuple
     assert page.evaluate("document.fonts.load('16px formulas').then((found) => found.length)") == 1
     assert page.evaluate("document.fonts.check('16px formulas')")
     assert page.evaluate("getComputedStyle(document.querySelector('#formula math')).fontFamily") == "formulas, math"
+    page = page.context.new_page()
+    page.set_content(path.read_text(encoding="utf-8"))  # the developer tools load a page again, and may load no file
+    page.evaluate("document.fonts.load('16px formulas')")
     devtools = page.context.new_cdp_session(page)
     devtools.send("DOM.enable")
     devtools.send("CSS.enable")

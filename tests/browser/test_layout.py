@@ -297,6 +297,8 @@ def test_text_size_and_colours_are_kept_and_stand_in_the_address(open_page: Open
     linked = open_page(files["attention"], "#step=0&large&dark", color_scheme="light")
     later = page.context.new_page()
     later.goto(files["attention"].as_uri())
+    until(later, "localStorage['minitransformer:theme'] === 'dark'")  # another process wrote it
+    later.reload()
     for shown in (later, linked):
         until(shown, "document.documentElement.matches('.large[data-theme=dark]')")
         assert shown.get_attribute("#large", "aria-pressed") == shown.get_attribute("#theme", "aria-pressed") == "true"

@@ -22,9 +22,20 @@ from .prefix import Continuation, Prefix, Translation
 from .writing import stream, write
 
 __all__ = [
-    "Choose", "Continuation", "Hypothesis", "Prefix", "Sampler", "Translation", "beam_search", "generate",
-    "greedy", "most_probable", "stream", "translate", "write",
-]  # fmt: skip
+    "Choose",
+    "Continuation",
+    "Hypothesis",
+    "Prefix",
+    "Sampler",
+    "Translation",
+    "beam_search",
+    "generate",
+    "greedy",
+    "most_probable",
+    "stream",
+    "translate",
+    "write",
+]
 
 
 def greedy(

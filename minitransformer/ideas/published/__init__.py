@@ -9,8 +9,20 @@ from .speech import SpeechConfig, SpeechModel
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 
 __all__ = [
-    "AnswerFinder", "ImageClassifier", "ImageEncoder", "ImageEncoderConfig", "ImageTextConfig",
-    "ImageTextModel", "MaskedLanguageModel", "ReplacedTokenFinder", "SpeechConfig", "SpeechModel",
-    "TextClassifierConfig", "TextEncoder", "TextEncoderConfig", "TokenClassifier", "from_pretrained",
+    "AnswerFinder",
+    "ImageClassifier",
+    "ImageEncoder",
+    "ImageEncoderConfig",
+    "ImageTextConfig",
+    "ImageTextModel",
+    "MaskedLanguageModel",
+    "ReplacedTokenFinder",
+    "SpeechConfig",
+    "SpeechModel",
+    "TextClassifierConfig",
+    "TextEncoder",
+    "TextEncoderConfig",
+    "TokenClassifier",
+    "from_pretrained",
     "save_pretrained",
-]  # fmt: skip
+]

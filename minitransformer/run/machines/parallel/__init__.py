@@ -7,7 +7,23 @@ from .tensor import Cut, cut
 from .vocabulary import CutEmbedding, vocabulary_cross_entropy
 
 __all__ = [
-    "Cut", "CutEmbedding", "Group", "all_gather", "all_reduce", "broadcast", "cut", "identity", "idle_share",
-    "in_threads", "mean", "one_forward_one_backward", "receive", "reduce", "reduce_scatter", "send", "stage_of",
-    "thread_ranks", "vocabulary_cross_entropy",
-]  # fmt: skip
+    "Cut",
+    "CutEmbedding",
+    "Group",
+    "all_gather",
+    "all_reduce",
+    "broadcast",
+    "cut",
+    "identity",
+    "idle_share",
+    "in_threads",
+    "mean",
+    "one_forward_one_backward",
+    "receive",
+    "reduce",
+    "reduce_scatter",
+    "send",
+    "stage_of",
+    "thread_ranks",
+    "vocabulary_cross_entropy",
+]

@@ -11,6 +11,17 @@ from .sheet import Sheet
 from .text import to_markdown
 
 __all__ = [
-    "KINDS", "Form", "Marks", "Page", "Sheet", "StepMark", "make", "mark", "page", "read_form", "to_form",
-    "to_html", "to_markdown",
-]  # fmt: skip
+    "KINDS",
+    "Form",
+    "Marks",
+    "Page",
+    "Sheet",
+    "StepMark",
+    "make",
+    "mark",
+    "page",
+    "read_form",
+    "to_form",
+    "to_html",
+    "to_markdown",
+]

@@ -60,7 +60,10 @@ class Training(Program):
         return loss
 
     def prove(self) -> dict[str, np.ndarray]:
-        return {"losses": np.array([self.run() for _ in range(10)])}
+        """The losses of ten steps without dropout, whose random numbers are each program's own; later steps have it."""
+        losses = np.array([self.run() for _ in range(10)])
+        self.corpus.drops = True
+        return {"losses": losses}
 
 
 def load_loops() -> None:
@@ -86,7 +89,7 @@ class Batches:
     def __init__(self, batches: list[dict[str, np.ndarray]], options: dict[str, Any]) -> None:
         self.size, self.number = len(next(iter(batches[0].values()))), len(batches)
         self.arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-        self.options = options
+        self.options, self.drops = options, False
 
     def rows(self, step: int) -> np.ndarray:
         return np.arange(self.size) + step % self.number * self.size
@@ -96,5 +99,5 @@ class Batches:
         return int((targets != self.options.get("ignore_index", -100)).sum())
 
     def loss(self, model: Any, rows: np.ndarray, rng: np.random.Generator | None) -> Any:
-        """Dropout is off, because both sides must compute the same: no rng is passed on."""
-        return model.loss(**{name: array[rows] for name, array in self.arrays.items()}, **self.options)
+        rows_of = {name: array[rows] for name, array in self.arrays.items()}
+        return model.loss(**rows_of, **self.options, rng=rng if self.drops else None)

@@ -31,7 +31,7 @@ class Training(Program):
     """Training steps over a list of batches, repeatedly: forward, backward, AdamW."""
 
     def __init__(self, model: nn.Module, batches: list[dict[str, Any]], learning_rate: float, compiled: bool) -> None:
-        self.loss = torch.compile(model) if compiled else model
+        self.model, self.loss = model.eval(), torch.compile(model) if compiled else model
         self.batches = [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in batches]
         self.optimizer = adamw(model.parameters(), learning_rate)
         self.taken = 0
@@ -46,7 +46,10 @@ class Training(Program):
         return loss.item()
 
     def prove(self) -> dict[str, np.ndarray]:
-        return {"losses": np.array([self.run() for _ in range(10)])}
+        """The losses of ten steps without dropout; later steps have it."""
+        losses = np.array([self.run() for _ in range(10)])
+        self.model.train()
+        return {"losses": losses}
 
 
 def adamw(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
@@ -95,20 +98,28 @@ def sinusoids(length: int, width: int) -> torch.Tensor:
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, weights: Weights, name: str, n_heads: int) -> None:
+    """dropout: of the output; weights_dropout: of the attention weights."""
+
+    def __init__(
+        self, weights: Weights, name: str, n_heads: int, dropout: float = 0.0, weights_dropout: float = 0.0
+    ) -> None:
         super().__init__()
+        self.drop, self.weights_dropout = nn.Dropout(dropout), weights_dropout
         self.qkv = linear(weights, f"{name}.query", f"{name}.key", f"{name}.value")
         self.output = linear(weights, f"{name}.output")
         self.n_heads = n_heads
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         q, k, v = (_split(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
-        return self.output(_merge(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)))
+        rate = self.weights_dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=rate)
+        return self.drop(self.output(_merge(heads)))
 
 
 class CrossAttention(nn.Module):
-    def __init__(self, weights: Weights, name: str, n_heads: int) -> None:
+    def __init__(self, weights: Weights, name: str, n_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.drop = nn.Dropout(dropout)
         self.query = linear(weights, f"{name}.query")
         self.kv = linear(weights, f"{name}.key", f"{name}.value")
         self.output = linear(weights, f"{name}.output")
@@ -117,7 +128,7 @@ class CrossAttention(nn.Module):
     def forward(self, x: torch.Tensor, memory: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         q = _split(self.query(x), self.n_heads)
         k, v = (_split(part, self.n_heads) for part in self.kv(memory).chunk(2, dim=-1))
-        return self.output(_merge(F.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
+        return self.drop(self.output(_merge(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))))
 
 
 def _split(x: torch.Tensor, n_heads: int) -> torch.Tensor:
@@ -129,24 +140,32 @@ def _merge(heads: torch.Tensor) -> torch.Tensor:
 
 
 class FeedForward(nn.Module):
-    def __init__(self, weights: Weights, name: str, activation: Any) -> None:
+    def __init__(self, weights: Weights, name: str, activation: Any, dropout: float = 0.0) -> None:
         super().__init__()
         self.inner, self.output = linear(weights, f"{name}.inner"), linear(weights, f"{name}.output")
-        self.activation = activation
+        self.activation, self.drop = activation, nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.output(self.activation(self.inner(x)))
+        return self.drop(self.output(self.activation(self.inner(x))))
 
 
 class PreNormLayer(nn.Module):
     """x + attention(norm(x)), then x + feed_forward(norm(x))."""
 
-    def __init__(self, weights: Weights, name: str, n_heads: int, activation: Any) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        name: str,
+        n_heads: int,
+        activation: Any,
+        dropout: float = 0.0,
+        weights_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.norm1 = layer_norm(weights, f"{name}.self_attention.norm")
-        self.attention = SelfAttention(weights, f"{name}.self_attention.sublayer", n_heads)
+        self.attention = SelfAttention(weights, f"{name}.self_attention.sublayer", n_heads, dropout, weights_dropout)
         self.norm2 = layer_norm(weights, f"{name}.feed_forward.norm")
-        self.feed_forward = FeedForward(weights, f"{name}.feed_forward.sublayer", activation)
+        self.feed_forward = FeedForward(weights, f"{name}.feed_forward.sublayer", activation, dropout)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         x = x + self.attention(self.norm1(x), mask, causal)

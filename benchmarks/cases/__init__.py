@@ -37,6 +37,10 @@ def _language_model(name: str, n_layers: int, n_heads: int, width: int, length: 
     return Case(name, title, "language_model", sizes, tokens=batch * length, goal=0.8)
 
 
+def _with_dropout(name: str, title: str, family: str, tokens: int, goal: float, **sizes: int) -> Case:
+    return Case(f"dropout-{name}", f"{title}, dropout 0.1", family, sizes | {"dropout": 0.1}, tokens=tokens, goal=goal)
+
+
 def _gpt2(timed: str, batch: int) -> Case:
     tokens, what, goal = (256, "prefill of 256 tokens", 0.8) if timed == "prefill" else (64, "64 tokens written", 0.5)
     title = f"GPT-2 124M, {what}, batch {batch}"
@@ -76,6 +80,38 @@ CASES: Sequence[Case] = (
         {"n_layers": 4, "n_heads": 4, "width": 256, "length": 128, "batch": 16},
         tokens=16 * 128,
         goal=0.8,
+    ),
+    _with_dropout(
+        "gpt-96",
+        "GPT, 4 layers, width 96, T 48, batch 16",
+        "language_model",
+        16 * 48,
+        0.6,
+        **{"n_layers": 4, "n_heads": 4, "width": 96, "length": 48, "batch": 16},
+    ),
+    _with_dropout(
+        "gpt-256",
+        "GPT, 4 layers, width 256, T 512, batch 2",
+        "language_model",
+        2 * 512,
+        0.42,
+        **{"n_layers": 4, "n_heads": 8, "width": 256, "length": 512, "batch": 2},
+    ),
+    _with_dropout(
+        "translator-192",
+        "encoder-decoder, 3 + 3 layers, width 192, vocabulary 8000, 32 pairs of at most 24 tokens",
+        "translator",
+        2 * 32 * 24,
+        0.6,
+        **{"n_layers": 3, "n_heads": 6, "width": 192, "d_ff": 768, "length": 24, "batch": 32, "vocabulary": 8000},
+    ),
+    _with_dropout(
+        "classifier-512",
+        "encoder classifier, 4 layers, width 512, T 128, batch 4",
+        "classifier",
+        4 * 128,
+        0.7,
+        **{"n_layers": 4, "n_heads": 8, "width": 512, "length": 128, "batch": 4, "vocabulary": 8000},
     ),
     Case(
         "adamw",

@@ -23,6 +23,7 @@ class Sizes:
     batch: int
     vocabulary: int = 10_000
     n_classes: int = 2
+    dropout: float = 0.0
 
 
 def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
@@ -53,6 +54,6 @@ class Ours(ours.Training):
             n_heads=sizes.n_heads,
             d_ff=4 * sizes.width,
             n_layers=sizes.n_layers,
-            dropout=0.0,
+            dropout=sizes.dropout,
         )
         super().__init__(Classifier(config, np.random.default_rng(1)), batches(sizes), LEARNING_RATE)

@@ -18,14 +18,16 @@ class Model(nn.Module):
         self.tokens = twins.embedding(weights, "embed.tokens.table")
         self.register_buffer("positions", twins.sinusoids(sizes.length, sizes.width))
         self.layers = nn.ModuleList(
-            twins.PreNormLayer(weights, f"encoder.layers.{i}", sizes.n_heads, F.gelu) for i in range(sizes.n_layers)
+            twins.PreNormLayer(weights, f"encoder.layers.{i}", sizes.n_heads, F.gelu, sizes.dropout)
+            for i in range(sizes.n_layers)
         )
+        self.drop = nn.Dropout(sizes.dropout)
         self.norm = twins.layer_norm(weights, "encoder.final_norm")
         self.head = twins.linear(weights, "head")
         twins.complete(self, weights)
 
     def forward(self, ids: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) * math.sqrt(self.tokens.embedding_dim) + self.positions
+        x = self.drop(self.tokens(ids) * math.sqrt(self.tokens.embedding_dim) + self.positions)
         for layer in self.layers:
             x = layer(x, mask=mask[:, None, None, :])
         real = mask[..., None]

@@ -23,6 +23,7 @@ class Sizes:
     length: int
     batch: int
     vocabulary: int = 65  # the characters of Shakespeare's plays
+    dropout: float = 0.0
 
 
 def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
@@ -48,8 +49,8 @@ def model(s: Any) -> LanguageModel:
         n_heads=s.n_heads,
         d_ff=4 * s.width,
         n_layers=s.n_layers,
-        dropout=0.0,
-        attention_dropout=0.0,
+        dropout=s.dropout,
+        attention_dropout=s.dropout,
     )
     return LanguageModel(config, np.random.default_rng(1))
 

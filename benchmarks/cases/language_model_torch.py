@@ -18,14 +18,17 @@ class Model(nn.Module):
         gelu = functools.partial(F.gelu, approximate="tanh")
         self.tokens = twins.embedding(weights, "tokens.table")
         self.positions = twins.embedding(weights, "embed.positions.table")
+        rate = sizes.dropout
+        self.drop = nn.Dropout(rate)
         self.layers = nn.ModuleList(
-            twins.PreNormLayer(weights, f"stack.layers.{i}", sizes.n_heads, gelu) for i in range(sizes.n_layers)
+            twins.PreNormLayer(weights, f"stack.layers.{i}", sizes.n_heads, gelu, rate, rate)
+            for i in range(sizes.n_layers)
         )
         self.norm = twins.layer_norm(weights, "stack.final_norm")
         twins.complete(self, weights)
 
     def forward(self, ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+        x = self.drop(self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device)))
         for layer in self.layers:
             x = layer(x, causal=True)
         logits = F.linear(self.norm(x), self.tokens.weight)

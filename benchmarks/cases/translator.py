@@ -27,6 +27,7 @@ class Sizes:
     length: int
     batch: int
     vocabulary: int
+    dropout: float = 0.0
 
 
 def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
@@ -67,7 +68,7 @@ class Ours(ours.Training):
             d_ff=sizes.d_ff,
             n_encoder_layers=sizes.n_layers,
             n_decoder_layers=sizes.n_layers,
-            dropout=0.0,
+            dropout=sizes.dropout,
         )
         model = Transformer(config, np.random.default_rng(1))
         options = {"ignore_index": PADDING, "label_smoothing": LABEL_SMOOTHING}

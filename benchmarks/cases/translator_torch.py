@@ -15,11 +15,11 @@ from .translator import LABEL_SMOOTHING, LEARNING_RATE, PADDING, Sizes, batches
 class EncoderLayer(nn.Module):
     """norm(x + attention(x)), then norm(x + feed_forward(x))."""
 
-    def __init__(self, weights: twins.Weights, name: str, n_heads: int) -> None:
+    def __init__(self, weights: twins.Weights, name: str, n_heads: int, dropout: float) -> None:
         super().__init__()
-        self.attention = twins.SelfAttention(weights, f"{name}.self_attention.sublayer", n_heads)
+        self.attention = twins.SelfAttention(weights, f"{name}.self_attention.sublayer", n_heads, dropout)
         self.norm1 = twins.layer_norm(weights, f"{name}.self_attention.norm")
-        self.feed_forward = twins.FeedForward(weights, f"{name}.feed_forward.sublayer", F.relu)
+        self.feed_forward = twins.FeedForward(weights, f"{name}.feed_forward.sublayer", F.relu, dropout)
         self.norm2 = twins.layer_norm(weights, f"{name}.feed_forward.norm")
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -28,13 +28,13 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    def __init__(self, weights: twins.Weights, name: str, n_heads: int) -> None:
+    def __init__(self, weights: twins.Weights, name: str, n_heads: int, dropout: float) -> None:
         super().__init__()
-        self.attention = twins.SelfAttention(weights, f"{name}.self_attention.sublayer", n_heads)
+        self.attention = twins.SelfAttention(weights, f"{name}.self_attention.sublayer", n_heads, dropout)
         self.norm1 = twins.layer_norm(weights, f"{name}.self_attention.norm")
-        self.cross = twins.CrossAttention(weights, f"{name}.cross_attention.sublayer", n_heads)
+        self.cross = twins.CrossAttention(weights, f"{name}.cross_attention.sublayer", n_heads, dropout)
         self.norm2 = twins.layer_norm(weights, f"{name}.cross_attention.norm")
-        self.feed_forward = twins.FeedForward(weights, f"{name}.feed_forward.sublayer", F.relu)
+        self.feed_forward = twins.FeedForward(weights, f"{name}.feed_forward.sublayer", F.relu, dropout)
         self.norm3 = twins.layer_norm(weights, f"{name}.feed_forward.norm")
 
     def forward(self, x: torch.Tensor, memory: torch.Tensor, memory_mask: torch.Tensor) -> torch.Tensor:
@@ -46,15 +46,16 @@ class DecoderLayer(nn.Module):
 class Model(nn.Module):
     def __init__(self, sizes: Sizes, weights: twins.Weights) -> None:
         super().__init__()
-        n, heads = sizes.n_layers, sizes.n_heads
+        n, last = sizes.n_layers, (sizes.n_heads, sizes.dropout)
+        self.drop = nn.Dropout(sizes.dropout)
         self.tokens = twins.embedding(weights, "target_tokens.table")
         self.register_buffer("positions", twins.sinusoids(sizes.length, sizes.width))
-        self.encoder = nn.ModuleList(EncoderLayer(weights, f"encoder.layers.{i}", heads) for i in range(n))
-        self.decoder = nn.ModuleList(DecoderLayer(weights, f"decoder.layers.{i}", heads) for i in range(n))
+        self.encoder = nn.ModuleList(EncoderLayer(weights, f"encoder.layers.{i}", *last) for i in range(n))
+        self.decoder = nn.ModuleList(DecoderLayer(weights, f"decoder.layers.{i}", *last) for i in range(n))
         twins.complete(self, weights)
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.tokens(ids) * math.sqrt(self.tokens.embedding_dim) + self.positions
+        return self.drop(self.tokens(ids) * math.sqrt(self.tokens.embedding_dim) + self.positions)
 
     def forward(
         self, source: torch.Tensor, target: torch.Tensor, wanted: torch.Tensor, source_mask: torch.Tensor

@@ -24,7 +24,7 @@ import threadpoolctl
 from minitransformer import fast
 from minitransformer.core import ops as textbook
 from minitransformer.models import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig, TransformerConfig
-from minitransformer.run.fast import attention, layers, twins
+from minitransformer.run.fast import attention, sublayers, twins
 from minitransformer.run.fast.compiler import compile_first
 from minitransformer.run.machines.freed_memory import keep_freed_memory
 
@@ -100,29 +100,19 @@ class Spent:
         return call
 
 
-class WithDropout(ours.Training):
-    """A training step that passes the generator on."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        arrays = self.corpus.arrays
-        self.corpus.loss = lambda model, rows, rng: model.loss(  # type: ignore[method-assign]
-            **{name: array[rows] for name, array in arrays.items()}, **options, rng=rng
-        )
-
-
 def measure(name: str, repetitions: int) -> dict[str, float]:
     """Seconds of a step, of its products alone, and of each kind of function; and GFLOP."""
     (model, batch, options, products), spent = made(name), Spent()
     watched = [(fast.ops, op, op) for op in textbook.__all__]
-    watched += [(layers, "_enter", "layers"), (twins.FastAdam, "_move", "AdamW")]
-    watched += [(attention, "uniform", "random"), (layers, "uniform", "random")]
+    watched += [(sublayers, "_enter", "sub-layers"), (twins.FastAdam, "_move", "AdamW")]
+    watched += [(attention, "uniform", "random"), (sublayers, "uniform", "random")]
     with contextlib.ExitStack() as patched:
         for module, attribute, kind in watched:
             timed = spent.timed(kind, getattr(module, attribute))
             patched.enter_context(mock.patch.object(module, attribute, timed))
-        run = WithDropout(model, [batch], 1e-3, **options).run
-        run()
+        steps = ours.Training(model, [batch], 1e-3, **options)
+        steps.prove()  # from then on there is dropout
+        run = steps.run
         spent.total.clear()
         whole = seconds(run, repetitions)
     found = {kind: took / (repetitions + 1) for kind, took in spent.total.items()}

@@ -40,10 +40,10 @@ from minitransformer.run.fast import (
     blas,
     decoding,
     decoding_loops,
-    layer_loops,
-    layers,
     loops,
     ops,
+    sublayer_loops,
+    sublayers,
 )
 from minitransformer.run.fast.large_cases import drawn_rows
 from minitransformer.training import SGD, Adam, AdamW, Workers
@@ -320,7 +320,7 @@ ENTRIES = {  # the loops that Python calls; the others are called by these
     loops: {"adam", "gelu", "gelu_tanh", "layer_norm", "layer_norm_backward"},
     attention_loops: {"attend", "attend_backward"},
     decoding_loops: {"layer", "product", "unpack"},
-    layer_loops: {"layer", "layer_backward"},
+    sublayer_loops: {"attention", "attention_backward", "feed_forward", "feed_forward_backward"},
 }
 
 
@@ -351,7 +351,7 @@ def require_that_products_fit() -> None:
 def main(seed: int, draws: int) -> None:
     assert loops.CHECKED, "set NUMBA_BOUNDSCHECK=1"
     require_that_products_fit()
-    decoding.LARGE = decoding.LEAST_SIDE = decoding.SHARED = layers.SHARED = 1  # all is worth the loops, and threads
+    decoding.LARGE = decoding.LEAST_SIDE = decoding.SHARED = sublayers.SHARED = 1  # all is worth the loops, and threads
     sys.modules[decoding.__package__ + ".attention"]._MANY = 1
     for draw in range(draws):
         r = np.random.default_rng([seed, draw])

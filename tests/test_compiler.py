@@ -72,7 +72,7 @@ def test_what_a_run_needs_first_is_compiled_first_and_what_is_done_stays(
     called[:] = []
     with pytest.raises(KeyboardInterrupt):
         compile_all()
-    assert called == ["loops", "layers"], "as training needs them"
+    assert called == ["loops", "sublayers"], "as training needs them"
     called[:] = []
     compile_all()
     assert called == ["attention"], "the rest is done"
@@ -169,7 +169,7 @@ from minitransformer.ideas.published.packed import pack
 from minitransformer.layers import Cache
 from minitransformer.models import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig
 from minitransformer.models import TransformerConfig
-from minitransformer.run.fast import attention_loops, compiler, decoding_loops, layer_loops, loops
+from minitransformer.run.fast import attention_loops, compiler, decoding_loops, loops, sublayer_loops
 from minitransformer.run.fast import packed_loops
 
 assert compiler.start() == "", "the loops are compiled"
@@ -187,7 +187,7 @@ for model in (fast.accelerate(gpt), fast.accelerate(pack(gpt, "int8"))):
     cache = Cache(1)
     for length in (9, 1, 1):
         model(ids[:, :length], cache=cache)
-for module in (attention_loops, decoding_loops, layer_loops, loops, packed_loops):
+for module in (attention_loops, decoding_loops, loops, packed_loops, sublayer_loops):
     for name, loop in vars(module).items():
         if hasattr(loop, "stats"):
             assert not loop.stats.cache_misses, (module.__name__, name, loop.signatures)

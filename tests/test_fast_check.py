@@ -16,9 +16,9 @@ from minitransformer.run.fast import (
     attention_loops,
     cross_entropy,
     decoding_loops,
-    layer_loops,
     loops,
     row_blocks,
+    sublayer_loops,
 )
 from minitransformer.run.fast.check import forms
 from minitransformer.run.fast.large_cases import LARGE
@@ -76,9 +76,9 @@ def test_a_form_that_declines_what_it_is_made_for_is_found(
 
 
 def test_a_whole_layer_that_leaves_the_work_to_its_parts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_loops, "CURVES", {})
+    monkeypatch.setattr(sublayer_loops, "CURVES", {})
     problems = [form.problem for form in forms(LARGE["EncoderLayer in pre-norm order with relu"])]
-    assert problems == ["", "", "", "", "the fast form of encoder_layer declines"]
+    assert problems == ["", "", "", "", "the fast form of residual_feed_forward declines"]
 
 
 class Declining:
@@ -106,7 +106,9 @@ WRONG = {  # where, the name of a loop, which argument it spoils, and the case t
     "adam's square": (loops, "adam", 3, "Adam in three steps"),
     "attention's output": (attention_loops, "attend", 10, "attention in tiles"),
     "attention's dk": (attention_loops, "attend_backward", -2, "attention with 70 keys, causal"),
-    "the layer's dx": (layer_loops, "layer_backward", -2, "EncoderLayer in post-norm order with gelu"),
+    "attention's dx": (sublayer_loops, "attention_backward", -2, "EncoderLayer in post-norm order with gelu"),
+    "the gradient of a memory": (sublayer_loops, "attention_backward", -3, "DecoderLayer in pre-norm order"),
+    "a feed-forward network's y": (sublayer_loops, "feed_forward", -2, "DecoderLayer in post-norm order"),
     "a token's layer": (decoding_loops, "layer", 0, "EncoderLayer on a cache, token by token, with relu"),
     "one of packed weights": (decoding_loops, "layer", 0, "EncoderLayer on a cache, with packed weights"),
     "a product of few rows": (decoding_loops, "product", 4, "linear of one row"),

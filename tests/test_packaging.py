@@ -24,15 +24,7 @@ SOURCES = {name: path.read_text(encoding="utf-8") for name, path in FILES.items(
 AUTOGRAD = {"torch", "transformers", "tensorflow", "jax", "autograd", "tinygrad", "mxnet", "paddle"}
 CORE = {"numpy", "scipy", "matplotlib", "threadpoolctl", "tqdm", "num2words", "sacrebleu", "safetensors"}
 # The further libraries that one file may import.
-COMPILED = (
-    "loops",
-    "attention_loops",
-    "blas",
-    "decoding_loops",
-    "layer_loops",
-    "packed_loops",
-    "phases",
-)  # the kernels ask for these, and do without
+COMPILED = ("loops", "attention_loops", "blas", "decoding_loops", "packed_loops", "phases", "sublayer_loops")
 ONLY_IN = {"core/arrays/backend.py": {"cupy", "cupyx"}, "core/text/tokenizer.py": {"tokenizers"}}
 ONLY_IN |= {"pytest_plugin.py": {"pytest"}}  # only pytest itself imports this file
 ONLY_IN |= {"ideas/published/gguf.py": {"gguf"}, "ideas/published/chat.py": {"jinja2"}}

@@ -29,17 +29,17 @@ from ...core import ops as textbook
 from ...core.arrays.backend import Array, to_device, to_numpy
 from ...core.layers import Module
 from ...core.training import as_written
-from . import attention, compiler, decoding, ops, row_blocks
-from . import layers as fast_layers
+from . import attention, compiler, decoding, ops, row_blocks, sublayers
 from .large_cases import LARGE, to_accelerate
 from .twins import accelerate
 
 # The functions of this package that compute, or decline.
-KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "gelu", "layer_norm", "linear"}
+SUBLAYERS = {"residual_attention", "residual_feed_forward"}
+KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "gelu", "layer_norm", "linear"} | SUBLAYERS
 EPS = float(np.finfo(np.float32).eps)
 _REACHED = {  # parts of the loops, and how the names of the large cases begin that reach them
     "loops": ("gelu", "layer_norm", "Adam"),
-    "layers": ("EncoderLayer in",),
+    "sublayers": ("EncoderLayer in", "DecoderLayer in"),
     "attention": ("attention",),
     "products": ("linear", "EncoderLayer on a cache, with packed"),
     "decoding": ("EncoderLayer on a cache", "DecoderLayer on a cache"),
@@ -72,7 +72,7 @@ def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
     relative = 4.0 * max(errors) + 8.0 * EPS
     bounds = {"float64": [1e-11 * max(1.0, size) for size in sizes], "float32": [relative * size for size in sizes]}
     return [
-        _run(case, seed, device, dtype, way, exact, bounds[dtype], taker) for dtype, way, taker in _ways(case, device)
+        _run(case, seed, device, dtype, way, exact, bounds[dtype], takers) for dtype, way, takers in _ways(case, device)
     ]
 
 
@@ -85,25 +85,25 @@ def call_loops(part: str) -> None:
                 _results(case, 0, "numpy", "float32", _twin)
 
 
-def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:
-    """For each run: a dtype, a context to run in, and the kernel that must accept the case, or ""."""
-    yield "float64", contextlib.nullcontext(), ""
-    yield "float32", row_blocks.numpy_only(), ""
+def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], set[str]]]:
+    """For each run: a dtype, a context to run in, and the kernels that must accept the case."""
+    yield "float64", contextlib.nullcontext(), set()
+    yield "float32", row_blocks.numpy_only(), set()
     if device == "numpy":
-        yield "float64", _shared_out(), ""
+        yield "float64", _shared_out(), set()
         if row_blocks.compiled(np.empty(1, np.float32)):
-            yield "float32", contextlib.nullcontext(), ""
-            yield "float32", _shared_out(), _taker(case)
+            yield "float32", contextlib.nullcontext(), set()
+            yield "float32", _shared_out(), _takers(case)
 
 
-def _taker(case: Case) -> str:
-    """The kernel that a large case is made for, if it can run on this machine."""
-    made_for = {"EncoderLayer": "encoder_layer", "Adam": "adam", "AdamW": "adam"}
-    from . import layer_loops  # needs Numba
+def _takers(case: Case) -> set[str]:
+    """The kernels that a large case is made for, if they can run on this machine."""
+    made_for = {"EncoderLayer": SUBLAYERS, "DecoderLayer": SUBLAYERS, "Adam": {"adam"}, "AdamW": {"adam"}}
+    from . import sublayer_loops  # needs Numba
 
-    ready = LARGE.get(case.name) is case and layer_loops.ready()
-    taker = "cached_layer" if " on a cache" in case.name else made_for.get(case.covers, case.covers)
-    return taker if ready else ""
+    if LARGE.get(case.name) is not case or not sublayer_loops.ready():
+        return set()
+    return {"cached_layer"} if " on a cache" in case.name else made_for.get(case.covers, {case.covers})
 
 
 @contextlib.contextmanager
@@ -111,7 +111,7 @@ def _shared_out() -> Iterator[None]:
     """Inside this context even the smallest call uses two threads, and the smallest matrix the loops of decoding."""
     with contextlib.ExitStack() as stack:
         limits = [(decoding, "LARGE"), (decoding, "LEAST_SIDE"), (decoding, "SHARED")]
-        for module, name in [*limits, (fast_layers, "SHARED"), (attention, "_MANY")]:
+        for module, name in [*limits, (sublayers, "SHARED"), (attention, "_MANY")]:
             stack.enter_context(mock.patch.object(module, name, 1))
         stack.enter_context(threadpoolctl.threadpool_limits(2, user_api="blas"))
         yield
@@ -121,15 +121,22 @@ Results = list[tuple[str, np.ndarray]]
 
 
 def _run(
-    case: Case, seed: int, device: str, dtype: str, way: Context[Any], exact: Results, bounds: list[float], taker: str
+    case: Case,
+    seed: int,
+    device: str,
+    dtype: str,
+    way: Context[Any],
+    exact: Results,
+    bounds: list[float],
+    takers: set[str],
 ) -> Form:
     seen: set[str] = set()
     try:
         with way:
             found = _results(case, seed, device, dtype, _twin, seen=seen)
         problem = _difference(found, exact, bounds, dtype)
-        if taker and taker not in seen:
-            problem = problem or f"the fast form of {taker} declines"
+        if declined := sorted(takers - seen):
+            problem = problem or f"the fast form of {declined[0]} declines"
     except Exception as error:  # a mistake in a kernel may raise anything
         problem = f"{type(error).__name__}: {error}"
     named = ("CUDA" if "CUDA" in seen else "compiled" if "compiled" in seen else "NumPy form") if seen else "as written"

@@ -24,7 +24,7 @@ NOTE = "the fast loops are being compiled, once on this machine; until then thei
 NO_FOLDER = "Numba has no folder to write to, so the fast loops run in their NumPy forms; name one in NUMBA_CACHE_DIR"
 
 PAUSE = 0.5  # seconds between two looks at what is done
-PARTS = ("loops", "layers", "attention", "products", "decoding")  # of the loops, as training needs them
+PARTS = ("loops", "sublayers", "attention", "products", "decoding")  # of the loops, as training needs them
 TO_WRITE = (*PARTS[3:], *PARTS[:3])  # as it is to generate tokens
 COMPILE = f"import sys; sys.path[:] = {{}}; from {__package__} import compile_all; compile_all.beside({{}})"
 

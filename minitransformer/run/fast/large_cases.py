@@ -7,6 +7,7 @@ layers on a cache, and steps of the optimisers.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -140,6 +141,22 @@ for _order in ("pre", "post"):
         _whole(2, 70, seen=(2, 70, 70), norm_order=_order, bias=False, **_DROPOUT),
     )
 _large("layer", "EncoderLayer with 530 tokens", _whole(1, 530, causal=True, norm_order="pre"))
+
+
+def _with_memory(r: Random, norm_order: str, **options: Any) -> Setup:
+    """More keys than queries, and a sequence whose memory is hidden."""
+    layer = ordinary(layers.DecoderLayer(12, 3, 20, norm_order=norm_order, **options), r)
+    seen = np.array([[[1] * 7 + [0] * 4], [[0] * 11], [[1] * 11]], bool)
+    return call(r, layer, (3, 9, 12), (3, 11, 12), memory_mask=seen, rng=frozen)
+
+
+for _order in ("pre", "post"):
+    _large("layer", f"DecoderLayer in {_order}-norm order", functools.partial(_with_memory, norm_order=_order))
+    _large(
+        "layer",
+        f"DecoderLayer in {_order}-norm order, dropout, no biases",
+        functools.partial(_with_memory, norm_order=_order, bias=False, activation="gelu", **_DROPOUT),
+    )
 
 
 def _cached(

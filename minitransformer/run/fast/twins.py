@@ -1,4 +1,4 @@
-"""Fast twins: the same model with fast ops, and with whole layers as one call.
+"""Fast twins: the same model with fast ops, and with whole sub-layers as one call.
 
 A twin shares the parameters of its original, under the same names; only the code that computes differs.
 """
@@ -20,7 +20,7 @@ from ...core.models import LanguageModel, Transformer
 from ...core.training.optimizers import Adam, Optimizer
 from . import adam, cuda, ops
 from .decoding import cached_layer, cached_layers
-from .layers import encoder_layer
+from .sublayers import residual_attention, residual_feed_forward
 
 T = TypeVar("T", bound=Module | Optimizer)
 
@@ -56,44 +56,51 @@ class Fast:
         return _copied(self, _original_of, {})
 
 
+class Residual(Fast, layers.Residual):
+    """Attention or a feed-forward network as one call, if its parts have the usual classes; see sublayers.py."""
+
+    original = layers.Residual
+
+    def __call__(
+        self, x: Array, *others: Array, rng: np.random.Generator | None = None, **options: Any
+    ) -> tuple[Array, Pullback]:
+        """See core/layers/residual.py."""
+        form = self._form(others, options) if type(x) is np.ndarray else None
+        fast = form(self, x, *others, rng=rng, **options) if form else None
+        return super().__call__(x, *others, rng=rng, **options) if fast is None else fast
+
+    def _form(self, others: tuple[Array, ...], options: dict[str, Any]) -> Any:
+        """The compiled form, if all parts have exactly these classes: methods of other classes may do more."""
+        s: Any = self.sublayer
+        if not _are(layers.LayerNorm, self.norm):
+            return None
+        if _are(layers.FeedForward, s):
+            plain = not others and not options and _are(layers.Linear, s.inner, s.output)
+            return residual_feed_forward if plain else None
+        if not _are(layers.MultiHeadAttention, s) or not _are(layers.ScaledDotProduct, s.mix) or len(others) > 1:
+            return None
+        plain = s.mix.scale is None and not s.turn_query and not s.turn_key and options.keys() <= _OPTIONS
+        return residual_attention if plain and _are(layers.Linear, s.query, s.key, s.value, s.output) else None
+
+
+_OPTIONS = {"mask", "causal", "cache", "positions"}  # of attention
+
+
 class EncoderLayer(Fast, layers.EncoderLayer):
-    """A whole layer as one call, if its parts have the usual classes; see layers.py and decoding.py."""
+    """A new token on the cache as one call; see decoding.py."""
 
     original = layers.EncoderLayer
 
     def __call__(
-        self,
-        x: Array,
-        mask: Array | None = None,
-        rng: np.random.Generator | None = None,
-        causal: bool = False,
-        cache: KeyValueCache | None = None,
-        **how: Any,
+        self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
-        decodes = cache is not None and _decodes(rng, causal, **how)
-        if decodes and (written := cached_layer(x, self, (cache,), masks=(mask, None))) is not None:
-            return written, no_backward
-        plain = type(x) is np.ndarray and self._is_plain(cache)
-        fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
-        if fast is None:
-            return super().__call__(x, mask, rng, causal=causal, cache=cache, **how)
-        y, backward = fast
-        return y, backward or no_backward
-
-    def _is_plain(self, cache: KeyValueCache | None) -> bool:
-        """Whether all parts have exactly these classes: methods of other classes may do more."""
-        a, f = self.self_attention, self.feed_forward
-        s: Any = a.sublayer
-        t: Any = f.sublayer
-        if type(cache) not in (type(None), KeyValueCache) or not _are(layers.Residual, a, f):
-            return False
-        if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t):
-            return False
-        if not _are(layers.ScaledDotProduct, s.mix) or s.mix.scale is not None or s.turn_query or s.turn_key:
-            return False
-        plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
-        return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
+        cache, options = how.get("cache"), {name: given for name, given in how.items() if name != "cache"}
+        if cache is not None and _decodes(rng, **options):
+            written = cached_layer(x, self, (cache,), masks=(mask, None))
+            if written is not None:
+                return written, no_backward
+        return super().__call__(x, mask, rng, **how)
 
 
 def _decodes(rng: Any, causal: Any = False, **how: Any) -> bool:
@@ -219,7 +226,7 @@ class Encoder(Fast, layers.Encoder):
         return super().__call__(x, mask, rng, cache, **how)
 
 
-_twins: dict[type[Any], type[Any]] = {kind.original: kind for kind in (EncoderLayer, DecoderLayer, Encoder)}
+_twins: dict[type[Any], type[Any]] = {kind.original: kind for kind in (Residual, EncoderLayer, DecoderLayer, Encoder)}
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:

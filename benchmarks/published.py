@@ -41,21 +41,13 @@ def ours(file: Path, weights: str | None) -> tuple[Writer, int]:
     from minitransformer.fast import accelerate
     from minitransformer.generation import generate
     from minitransformer.ideas.published.opening import opened_packed
+    from minitransformer.ideas.published.packed import PackedWeight
 
     kind = models.LanguageModel
     model = models.load(file, kind) if weights is None else opened_packed(file, kind, weights).model
     fast = accelerate(model)
-    size = sum(each.nbytes for each in model.state().values()) if weights is None else _size(file, weights)
+    size = sum(p.rows.nbytes if isinstance(p, PackedWeight) else p.value.nbytes for _, p in model.parameters())
     return lambda ids, count: generate(fast, [ids], count)[0], size
-
-
-def _size(file: Path, weights: str) -> int:
-    """The bytes of packed weights: those of the file, or one or two for each of its numbers."""
-    if weights == "packed":
-        return file.stat().st_size
-    from gguf import GGUFReader
-
-    return sum(int(each.n_elements) for each in GGUFReader(file).tensors) * (1 if weights == "int8" else 2)
 
 
 def transformers(file: Path, _: str | None) -> tuple[Writer, int]:

@@ -26,6 +26,7 @@ from minitransformer.ideas.after.window import Window
 from minitransformer.ideas.published import packing
 from minitransformer.ideas.published.packed import PackedWeight, pack, packed_product
 from minitransformer.layers import (
+    DecoderLayer,
     EncoderLayer,
     FeedForward,
     KeyValueCache,
@@ -160,12 +161,12 @@ def packed_products(r: Random) -> None:
     require_same([ops.packed_product(x, weight)], [packed_product(x, weight)])
 
 
-def layer_of(r: Random, **options: Any) -> Any:
+def layer_of(r: Random, kind: Any = EncoderLayer, **options: Any) -> Any:
     """The fast twin of a layer."""
     n_heads, d, d_ff = size(r, 4), size(r, 9), size(r, 30)
     options = {"norm_order": str(r.choice(["pre", "post"])), "bias": bool(r.integers(4))} | options
     options |= {"activation": str(r.choice(ACTIVATIONS)), "rng": r}
-    layer = EncoderLayer(n_heads * d, n_heads, d_ff, **options)
+    layer = kind(n_heads * d, n_heads, d_ff, **options)
     layer.self_attention.norm.eps = layer.feed_forward.norm.eps = 0.1
     for _, p in layer.parameters():
         p.value[...] = 0.5 * r.normal(size=p.value.shape)
@@ -192,19 +193,22 @@ def changed(r: Random, p: Any, name: str) -> None:
     setattr(p, name, ways[int(r.integers(len(ways)))]())
 
 
-def encoder(r: Random) -> None:
+def layers(r: Random) -> None:
     """A whole layer, forward and backward; sometimes with a parameter that was changed before or between the two."""
-    rate = float(r.choice([0.0, 0.3]))
-    layer = layer_of(r, dropout=rate, attention_dropout=rate)
+    rate, reads = float(r.choice([0.0, 0.3])), bool(r.integers(2))
+    layer = layer_of(r, DecoderLayer if reads else EncoderLayer, dropout=rate, attention_dropout=rate)
     width = layer.self_attention.sublayer.d_model
     shape = (*(size(r, 3) for _ in range(int(r.integers(3)))), size(r, 90), width)
     x, dy = normal(r, *shape), r.normal(size=shape).astype(np.float32)
     mask = some_mask(r, *shape[:-2], shape[-2], shape[-2])
-    causal, seed = bool(r.integers(2)), int(r.integers(100))
+    seed, memory, how = int(r.integers(100)), [], {"causal": bool(r.integers(2))}
+    if reads:
+        memory = [normal(r, *shape[:-2], size(r, 90), width)]
+        how = {"memory_mask": some_mask(r, *shape[:-2], shape[-2], memory[0].shape[-2])}
     parameters = [p for _, p in layer.parameters()]
 
     def call(layer: Any) -> Any:
-        return layer(x, mask=mask, causal=causal, rng=np.random.default_rng(seed))
+        return layer(x, *memory, mask=mask, rng=np.random.default_rng(seed), **how)
 
     against_textbook(layer, call, dy, parameters)
     other = parameters[int(r.integers(len(parameters)))]
@@ -303,7 +307,7 @@ def optimizer(r: Random) -> None:
         mine.step()
 
 
-DRAWN = (attention, rowwise, products, packed_products, encoder, network, cache, parts, optimizer)
+DRAWN = (attention, rowwise, products, packed_products, layers, network, cache, parts, optimizer)
 _counts: collections.Counter[str] = collections.Counter()
 
 

@@ -34,8 +34,7 @@ from minitransformer.layers import (
     RMSNorm,
 )
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, twins, weights
-from minitransformer.run.fast import layers as fast_layers
+from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, sublayers, twins, weights
 from minitransformer.run.machines import threads
 
 kernel = decoding.cached_layer
@@ -590,7 +589,7 @@ def test_heads_that_leave_a_rest_are_left_to_the_layer(taken: list[Any]) -> None
     attention.n_heads, attention.d_k, attention.d_v = 5, 5, 5
     with pytest.raises(ValueError, match=r"split_heads|start a new cache"):
         layer(tokens(), cache=cache)
-    assert not taken and fast_layers._plan(tokens(), layer, None, True, None, None) is None
+    assert not taken and sublayers.residual_attention(layer.self_attention, tokens()) is None
 
 
 class Other(KeyValueCache):
@@ -694,7 +693,9 @@ def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tupl
     dict(layer.parameters())[name].value = np.ones(shape, np.float32)
     with contextlib.suppress(ValueError):  # a bias of one number is broadcast
         layer(tokens(), cache=cache)
-    assert not taken and fast_layers._plan(tokens(), layer, None, True, None, None) is None
+    kernels = {"self_attention": sublayers.residual_attention, "feed_forward": sublayers.residual_feed_forward}
+    part = name.partition(".")[0]
+    assert not taken and kernels[part](getattr(layer, part), tokens()) is None
 
 
 @pytest.mark.parametrize("n_heads", [0, 5, 6])

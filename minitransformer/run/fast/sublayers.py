@@ -52,8 +52,9 @@ class _Call:
 
     def passing(self, x: Array) -> tuple[Array, ...]:
         """The source, the sum, y, n and the inverse. With pre-norm y is the sum, otherwise x is the source."""
-        source, total, n = self.empty(3)
-        return (source, total, total, n, n[:, 0].copy()) if self.pre else (x, source, total, n, n[:, 0].copy())
+        first, second, n = self.empty(3)
+        inverse = np.empty(len(n), np.float32)
+        return (first, second, second, n, inverse) if self.pre else (x, first, second, n, inverse)
 
     def share(self, multiplications: int) -> None:
         """Choose how many threads share the work."""
@@ -111,25 +112,38 @@ def residual_attention(
     if not mask_fits(mask, scores):
         return None
     call.share(x.size * (4 * width + 2 * scores[-1]))
-
-    loops, pre, n_sequences, x_shape, read_shape = call.loops, call.pre, math.prod(batch), x.shape, read.shape
-    caches = (np.empty((0,) * 4, np.float32),) * 2 if cache is None else cache.make_room(_heads_of(x, n_heads))
-    x = _as_rows(x)
-    rows = None if own else _as_rows(read)
     seen = or_nothing(None if mask is None else mask_of((1,) * (4 - len(scores)) + scores, mask))
-    scores = (n_sequences, n_heads, n_new, scores[-1])
-    kept_weights, raised_weights = _kept(rng, scores, heads.mix.dropout)
-    kept, raised = _kept(rng, x.shape, layer.dropout)
+    scores = (math.prod(batch), n_heads, n_new, scores[-1])
+    dropped = (_kept(rng, scores, heads.mix.dropout), _kept(rng, (x.size // width, width), layer.dropout))
+    return _attended(call, x, memory, scores, causal, cache, seen, dropped)
+
+
+def _attended(
+    call: _Call,
+    x: Array,
+    memory: Array | None,
+    scores: tuple[int, int, int, int],
+    causal: bool,
+    cache: Any,
+    seen: Array,
+    dropped: tuple[tuple[Array, Any], tuple[Array, Any]],
+) -> tuple[Array, Pullback]:
+    """scores: (sequences, heads, queries, keys). seen: the mask. dropped: what is kept, of the weights and updates."""
+    (n_sequences, n_heads, n_new, _), loops, pre, width = scores, call.loops, call.pre, x.shape[-1]
+    (kept_weights, raised_weights), (kept, raised) = dropped
+    caches = (np.empty((0,) * 4, np.float32),) * 2 if cache is None else cache.make_room(_heads_of(x, n_heads))
+    x_shape, read_shape = x.shape, x.shape if memory is None else memory.shape
+    x, rows = _as_rows(x), None if memory is None else _as_rows(memory)
     source, total, y, n, inverse = call.passing(x)
     q, merged = call.empty(2)
     k, v = np.empty((2, math.prod(read_shape[:-1]), width), np.float32)
     totals, shifts = np.empty((2, *scores[:3]), np.float32)
     factors = (np.float32(1.0 / math.sqrt(width // n_heads)), raised_weights, raised)
     saved = (n, inverse, q, k, v, merged, totals, shifts)
-    sizes, masks = (n_sequences, n_heads, length), (seen, kept_weights, kept)
+    sizes, masks = (n_sequences, n_heads, 0 if cache is None else cache.length), (seen, kept_weights, kept)
     common = (causal, sizes, factors, call.weights, call.norm, masks, saved)
-    read_now = source if rows is None else rows
-    call.run(loops.attention, 3, *common, call.biases, call.eps, caches, x, source, read_now, total, y)
+    read = source if rows is None else rows
+    call.run(loops.attention, 3, *common, call.biases, call.eps, caches, x, source, read, total, y)
     if cache is not None:
         cache.length += n_new
         return y.reshape(x_shape), no_backward
@@ -144,8 +158,8 @@ def residual_attention(
         ds, source = (dmerged, dmerged) if kept_source is None else (dx, kept_source)
         memory, dmemory = (source, ds) if rows is None else (rows, np.empty_like(k))
         room = (dtotal, dupdate, dmerged, dq, dk, dv, *sums)
-        call.run_backward(loops.attention_backward, 4, common, own, room, source, memory, dy, ds, dmemory, dx)
-        return dx.reshape(x_shape) if own else (dx.reshape(x_shape), dmemory.reshape(read_shape))
+        call.run_backward(loops.attention_backward, 4, common, rows is None, room, source, memory, dy, ds, dmemory, dx)
+        return dx.reshape(x_shape) if rows is None else (dx.reshape(x_shape), dmemory.reshape(read_shape))
 
     return y.reshape(x_shape), backward
 

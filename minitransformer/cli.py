@@ -6,6 +6,7 @@ Errors are one line on stderr; exit status 2 for bad usage, 1 for a failed run, 
 from __future__ import annotations
 
 import argparse
+import inspect
 import io
 import os
 import sys
@@ -52,7 +53,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     asked_for = next((word for word in arguments if not word.startswith("-")), None)
     for name, add in COMMANDS.items():
-        command = commands.add_parser(name, help=add.__doc__)
+        summary, *more = str(inspect.getdoc(add)).split("\n\n")
+        command = commands.add_parser(name, help=summary, **dict(zip(("description", "epilog"), more, strict=False)))
         if name == asked_for:
             add(command)
     return parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """What each command takes. These files import neither NumPy nor a model, so that every --help is there at once.
 
-The first line of a function is the description in the list of all commands. What the command does is in the file of its
-name in the folder above.
+The first line of a function is what the list of all commands says; the paragraphs below it stand in the command's own
+help, above and below its options. What the command does is in the file of its name in the folder above.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,29 @@ from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..outputs import file_to_write, folder_to_write, named
+
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None
+
+
+def add_model(command: ArgumentParser, meaning: str, required: bool = True) -> None:
+    """Add --model."""
+    command.add_argument("--model", type=named, required=required, metavar="DIR", help=meaning)
+
+
+def add_input(command: ArgumentParser, flag: str, meaning: str) -> None:
+    """Add an option that names a file to read."""
+    command.add_argument(flag, type=named, metavar="FILE", help=meaning)
+
+
+def add_output(command: ArgumentParser, flag: str, meaning: str, default: str | None = None) -> None:
+    """Add an option that names a file to write."""
+    command.add_argument(flag, type=file_to_write, default=default, metavar="FILE", help=meaning)
+
+
+def add_folder(command: ArgumentParser, meaning: str, default: str | None = None, required: bool = False) -> None:
+    """Add --out, a folder to write."""
+    command.add_argument("--out", type=folder_to_write, default=default, required=required, metavar="DIR", help=meaning)
 
 
 def add_device(command: ArgumentParser) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .. import Parser
-from ..outputs import folder_to_write
 from .declared import TASKS, TRAINING, fields
-from .shared import add_fields, add_speed
+from .shared import add_fields, add_folder, add_speed
 
 # The meanings of the settings, for --help: first those of every task, then those that differ between tasks.
 MEANINGS: dict[str, dict[str, str]] = {
@@ -67,12 +66,12 @@ MEANINGS: dict[str, dict[str, str]] = {
 
 
 def train(command: Parser) -> None:
-    """train a translator, a language model or a classifier, on your files or on a generated task"""
-    command.description = (
-        "Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and "
-        "checkpoints. Ctrl-C saves and stops. --resume continues and ends with the same bits as a run that never "
-        "stopped, unless the fast loops are compiled meanwhile: MINITRANSFORMER_COMPILE=first waits for them."
-    )
+    """train a translator, a language model or a classifier, on your files or on a generated task
+
+    Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and checkpoints. Ctrl-C
+    saves and stops. --resume continues and ends with the same bits as a run that never stopped, unless the fast
+    loops are compiled meanwhile: MINITRANSFORMER_COMPILE=first waits for them.
+    """
     kinds = command.add_subparsers(title="tasks", metavar="TASK", required=True)
     for name, task in TASKS.items():
         kind = kinds.add_parser(name, help=task.help, description=f"Train {task.help}.")
@@ -96,7 +95,7 @@ def _task(kind: Parser, words: Sequence[str], name: str) -> None:
         model = dataclasses.fields(make(recipes.with_recipe, {"task": known, "name": recipe}).config)
         others = f": {', '.join(recipes.recipes(known))}"
     from_data, presets = task.words()
-    kind.add_argument("--out", type=folder_to_write, metavar="DIR", help="the folder of the run (default: runs/TASK)")
+    add_folder(kind, "the folder of the run (default: runs/TASK)")
     kind.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
     for flag, meaning in (
         ("--preset", f"settings to start from: {', '.join(presets)}"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from .names import Names
 from .rewriting import Way, everywhere, letters_of, rebuilt, renamed, times, turned
@@ -25,6 +26,7 @@ from .tree import (
     Ref,
     Terms,
     Transposed,
+    children,
     free,
     names,
     with_child,
@@ -34,17 +36,43 @@ from .tree import (
 
 @dataclass(frozen=True)
 class Edit:
-    """A changed expression. kind: what was changed, for known mistakes; what: the part that was put in or taken out."""
+    """A changed expression. kind, what: for known mistakes, what was changed, and the part that was put in."""
 
     tree: Node
     question: str
-    kind: str
+    kind: str = ""
     what: str = ""
 
 
 def is_it(new: Node, old: Node) -> str:
     """The change as a question."""
     return f"Is it {written(new)}, not {written(old)}?"
+
+
+class Spot(NamedTuple):
+    """A part of an expression, and the way to it from the root."""
+
+    part: Node
+    way: Way
+
+    @property
+    def above(self) -> Node | None:
+        """What the part stands in."""
+        return self.way[-1][0] if self.way else None
+
+    def edit(self, new: Node, question: str = "", kind: str = "", what: str = "") -> Edit:
+        """The expression with something new in place of the part."""
+        return Edit(rebuilt(self.way, new), question or is_it(new, self.part), kind, what)
+
+    def missing(self, new: Node, factor: str, kind: str = "", what: str = "") -> Edit:
+        """The expression with a factor at the part."""
+        at = f" at {written(self.part, 'factor')}" if self.way else ""
+        return self.edit(new, f"Is {factor} missing{at}?", kind, what)
+
+
+def with_item(held: tuple[Any, ...], n: int, *new: Any) -> tuple[Any, ...]:
+    """The tuple with other items, or none, in place of one."""
+    return (*held[:n], *new, *held[n + 1 :])
 
 
 class Edits:
@@ -54,9 +82,9 @@ class Edits:
         self.left, self.right, self.known = left, right, known
         self.letters = sorted(letters_of(left) | letters_of(right))
         self.free = sorted(free(left))
-        self.parts = [
-            (part, way) for part, way in everywhere(right) if not any(isinstance(p, Partial) for p, _, _ in way)
-        ]
+        self.whole = Spot(right, [])
+        spots = itertools.starmap(Spot, everywhere(right))
+        self.spots = [spot for spot in spots if not any(isinstance(node, Partial) for node, _, _ in spot.way)]
 
         trees = [left, right, *(each.tree for each in known.defined.values())]
         held = [part for tree in trees for part, _ in everywhere(tree) if isinstance(part, Ref | Entry)]
@@ -84,35 +112,33 @@ class Edits:
 
     def signs(self) -> Iterator[Edit]:
         """One sign turned."""
-        for part, way in self.parts:
-            if isinstance(part, Terms):
-                for n, sign in enumerate(part.signs):
+        for spot in self.spots:
+            if isinstance(part := spot.part, Terms):
+                for n, (sign, term) in enumerate(zip(part.signs, part.terms, strict=True)):
                     other = "+" if sign == "-" else "-"
-                    new = replace(part, signs=(*part.signs[:n], other, *part.signs[n + 1 :]))
-                    told = f"Is the sign before {written(part.terms[n], 'term')} {other}, not {sign}?"
-                    yield Edit(rebuilt(way, new), told, "sign", written(part.terms[n]))
+                    told = f"Is the sign before {written(term, 'term')} {other}, not {sign}?"
+                    yield spot.edit(replace(part, signs=with_item(part.signs, n, other)), told, "sign", written(term))
         yield Edit(Terms(("-",), (self.right,)), "Is the sign of the whole right side -, not +?", "minus")
-        if isinstance(self.right, Terms) and set(self.right.signs) == {"-"} and len(self.right.terms) == 1:
+        if isinstance(self.right, Terms) and self.right.signs == ("-",):
             yield Edit(self.right.terms[0], "Is the sign of the whole right side +, not -?", "minus")
 
     def indices(self) -> Iterator[Edit]:
         """One index in place of another."""
-        for part, way in self.parts:
-            spots: list[Node] = []
+        for spot in self.spots:
+            part, new = spot.part, list[Node]()
             if isinstance(part, Ref | Entry):
-                spots += [self._with(part, x) for x in self._shifted(part.indices)]
+                new += [self._with(part, x) for x in self._shifted(part.indices)]
                 axes = self.known.axes(part.name) if isinstance(part, Ref) else ()
-                spots += [replace(part, indices=x) for x in self._other(part.indices) if self._fits(x, axes)]
+                new += [replace(part, indices=x) for x in self._other(part.indices) if self._fits(x, axes)]
             elif isinstance(part, Delta):
                 pairs = [*self._other((part.left, part.right)), *itertools.combinations(self.letters, 2)]
-                spots = [Delta(*x) for x in pairs if x[0] != x[1]]
+                new += [Delta(*x) for x in pairs if x[0] != x[1]]
             elif isinstance(part, Partial) and isinstance(part.top, Ref):
-                above, below = part.top.indices, part.bottom.indices
-                for both in self._other((*above, *below)):
-                    top = replace(part.top, indices=both[: len(above)])
-                    spots.append(Partial(top, replace(part.bottom, indices=both[len(above) :])))
-            for new in spots:
-                yield Edit(rebuilt(way, new), is_it(new, part), "index", written(new))
+                above = len(part.top.indices)
+                for both in self._other((*part.top.indices, *part.bottom.indices)):
+                    top, bottom = replace(part.top, indices=both[:above]), replace(part.bottom, indices=both[above:])
+                    new.append(Partial(top, bottom))
+            yield from map(spot.edit, new)
 
     def _with(self, part: Ref | Entry, indices: tuple[str, ...]) -> Node:
         if isinstance(part, Ref) and computed(indices[0]) and self.known.own_rank(f"{part.name}_0") is not None:
@@ -124,130 +150,104 @@ class Edits:
         for n, index in enumerate(indices):
             if not index.isdigit() and (computed(index) or self.shifts):
                 for other in [*others(index), *(sorted(letters(index)) if computed(index) else [])]:
-                    yield (*indices[:n], other, *indices[n + 1 :])
+                    yield with_item(indices, n, other)
         if sum(map(computed, indices)) > 1:  # both shifts of x_{i-u+1,j-v+1}
             yield from zip(*(others(x) if computed(x) else itertools.repeat(x) for x in indices), strict=False)
 
     def _other(self, indices: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for n, index in enumerate(indices):
-            for letter in self.letters:
-                if letter != index:
-                    yield (*indices[:n], letter, *indices[n + 1 :])
+            yield from (with_item(indices, n, letter) for letter in self.letters if letter != index)
         for a, b in itertools.combinations(range(len(indices)), 2):
-            swapped = list(indices)
-            swapped[a], swapped[b] = indices[b], indices[a]
-            if swapped != list(indices):
-                yield tuple(swapped)
+            if indices[a] != indices[b]:
+                yield with_item(with_item(indices, a, indices[b]), b, indices[a])
 
     def sums(self) -> Iterator[Edit]:
         """A sum more, or one less."""
         extra = sorted(free(self.right) - set(self.free))
-        for index in extra:
-            yield Edit(Over("sum", (index,), self.right), f"Is the sum over {index} missing?", "no sum", index)
-        if len(extra) > 1:
-            told = " and ".join(extra)
-            yield Edit(Over("sum", tuple(extra), self.right), f"Is the sum over {told} missing?", "no sum", told)
-        for part, way in self.parts:
+        for bound in [*([index] for index in extra), *([extra] if len(extra) > 1 else [])]:
+            new: Node = Over("sum", tuple(bound), self.right)
+            yield Edit(new, f"Is the sum over {' and '.join(bound)} missing?")
+        for spot in self.spots:
+            part = spot.part
             if isinstance(part, Product):
                 for n in range(1, len(part.factors)):
                     tail = Product(part.marks[n:], part.factors[n:]) if part.marks[n:] else part.factors[n]
                     for index in sorted(free(tail) & set(extra)):
-                        new: Node = Product(part.marks[:n], (*part.factors[:n], Over("sum", (index,), tail)))
-                        told = f"Is the sum over {index} missing, before {written(tail)}?"
-                        yield Edit(rebuilt(way, new), told, "no sum", index)
+                        new = Product(part.marks[:n], (*part.factors[:n], Over("sum", (index,), tail)))
+                        yield spot.edit(new, f"Is the sum over {index} missing, before {written(tail)}?")
             if isinstance(part, Terms | Product):
-                for n, below in enumerate(part.terms if isinstance(part, Terms) else part.factors):
-                    field = "terms" if isinstance(part, Terms) else "factors"
+                for field, place, below in children(part):
                     for index in sorted(free(below)):
-                        if index in extra or (index in self.letters and isinstance(part, Terms)):
-                            new = with_child(part, field, n, Over("sum", (index,), below))
-                            yield Edit(
-                                rebuilt(way, new),
-                                f"Is the sum over {index} missing, before {written(below, 'factor')}?",
-                                "no sum",
-                                index,
-                            )
+                        if index in extra or isinstance(part, Terms):
+                            new = with_child(part, field, place, Over("sum", (index,), below))
+                            told = f"Is the sum over {index} missing, before {written(below, 'factor')}?"
+                            yield spot.edit(new, told)
             if isinstance(part, Over):
-                for index in self.letters:
-                    if index not in part.indices and len(part.indices) == 1:
-                        yield Edit(
-                            rebuilt(way, replace(part, indices=(index,))),
-                            f"Does the sum run over {index}, not over {part.indices[0]}?",
-                            "other sum",
-                            index,
-                        )
-                if part.function == "sum":
-                    bodies = [part.body] + [renamed(part.body, part.indices[0], letter) for letter in self.free]
-                    for body in bodies:
-                        yield Edit(
-                            rebuilt(way, body),
-                            f"Is it {written(body)} alone, without the sum over {part.indices[0]}?",
-                            "needless sum",
-                        )
-                    if part.conditions:
-                        yield Edit(
-                            rebuilt(way, replace(part, conditions=())),
-                            f"Does the sum run over every {part.indices[0]}?",
-                            "condition",
-                        )
+                yield from self._other_sums(spot, part)
+
+    def _other_sums(self, spot: Spot, part: Over) -> Iterator[Edit]:
+        bound = part.indices[0]
+        for index in self.letters:
+            if index != bound and len(part.indices) == 1:
+                told = f"Does the sum run over {index}, not over {bound}?"
+                yield spot.edit(replace(part, indices=(index,)), told)
+        if part.function == "sum":
+            for body in [part.body, *(renamed(part.body, bound, letter) for letter in self.free)]:
+                yield spot.edit(body, f"Is it {written(body)} alone, without the sum over {bound}?")
+            if part.conditions:
+                yield spot.edit(replace(part, conditions=()), f"Does the sum run over every {bound}?")
 
     def transposes(self) -> Iterator[Edit]:
         """One factor transposed, or not."""
-        for part, way in self.parts:
-            axes = (self.known.rank(part.name) or 0) - len(part.indices) if isinstance(part, Ref) else 0
-            if isinstance(part, Ref) and (axes == 2 or (axes == 1 and not part.indices)):  # A, and the A_h of a head
-                if way and isinstance(way[-1][0], Transposed):
-                    yield Edit(rebuilt(way[:-1], part), is_it(part, way[-1][0]), "transpose", part.name)
-                else:
-                    new: Node = Transposed(part)
-                    yield Edit(rebuilt(way, new), is_it(new, part), "transpose", part.name)
-        for part, way in self.parts:
-            if isinstance(part, Product) and "" in part.marks:
-                for n, mark in enumerate(part.marks):
-                    if mark != "":
-                        continue
-                    a, b = part.factors[n], part.factors[n + 1]
-                    if self._is_number(a) or self._is_number(b) or free(part):
+        for spot in self.spots:
+            part, above = spot
+            if isinstance(part, Ref):
+                axes = (self.known.rank(part.name) or 0) - len(part.indices)
+                if axes == 2 or (axes == 1 and not part.indices):  # A, and the A_h of a head
+                    if isinstance(spot.above, Transposed):
+                        yield Spot(spot.above, above[:-1]).edit(part, "", "transpose")
+                    else:
+                        yield spot.edit(Transposed(part), "", "transpose")
+        for spot in self.spots:
+            if isinstance(part := spot.part, Product) and not free(part):
+                for n, (mark, a, b) in enumerate(zip(part.marks, part.factors, part.factors[1:], strict=False)):
+                    if mark != "" or self._is_number(a) or self._is_number(b):
                         continue
                     for p, q in ((a, b), (b, a)):
                         for x, y in itertools.product((p, turned(p)), (q, turned(q))):
                             if (x, y) != (a, b):
-                                pair = (*part.factors[:n], x, y, *part.factors[n + 2 :])
+                                new = replace(part, factors=(*part.factors[:n], x, y, *part.factors[n + 2 :]))
                                 told = is_it(Product(("",), (x, y)), Product(("",), (a, b)))
-                                yield Edit(rebuilt(way, replace(part, factors=pair)), told, "transpose", written(x))
+                                yield spot.edit(new, told, "transpose")
 
     def _is_number(self, node: Node) -> bool:
         return isinstance(node, Number) or all(self.known.rank(name) == 0 for name in names(node))
 
     def fewer(self) -> Iterator[Edit]:
         """A factor or a term that is too much."""
-        for part, way in self.parts:
+        for spot in self.spots:
+            part = spot.part
             if isinstance(part, Product):
                 for n, factor in enumerate(part.factors):
-                    mark = part.marks[n - 1] if n else (part.marks[0] if part.marks[0] != "/" else "")
                     if n == 0 and part.marks[0] == "/":
-                        new: Node = replace(part, factors=(Number("1"), *part.factors[1:]))
+                        new: Node = replace(part, factors=with_item(part.factors, 0, Number("1")))
                     else:
-                        marks = part.marks[: n - 1] + part.marks[n:] if n else part.marks[1:]
-                        new = Product(marks, part.factors[:n] + part.factors[n + 1 :])
-                        new = new.factors[0] if isinstance(new, Product) and len(new.factors) == 1 else new
-                    told = f"Is it without {'/ ' if mark == '/' and n else 'the factor '}{written(factor, 'factor')}?"
-                    yield Edit(rebuilt(way, new), told, "needless factor", written(factor))
+                        new = Product(with_item(part.marks, max(n - 1, 0)), with_item(part.factors, n))
+                        new = new.factors[0] if len(new.factors) == 1 else new
+                    below = n > 0 and part.marks[n - 1] == "/"
+                    yield spot.edit(new, f"Is it without {'/' if below else 'the factor'} {written(factor, 'factor')}?")
             if isinstance(part, Terms) and len(part.terms) > 1:
                 for n, term in enumerate(part.terms):
-                    fewer = Terms(part.signs[:n] + part.signs[n + 1 :], part.terms[:n] + part.terms[n + 1 :])
-                    new = fewer.terms[0] if len(fewer.terms) == 1 and fewer.signs == ("+",) else fewer
-                    told = f"Is it without the term {part.signs[n]} {written(term, 'term')}?"
-                    yield Edit(rebuilt(way, new), told, "needless term", written(term))
+                    fewer = Terms(with_item(part.signs, n), with_item(part.terms, n))
+                    new = fewer.terms[0] if fewer.signs == ("+",) else fewer
+                    yield spot.edit(new, f"Is it without the term {part.signs[n]} {written(term, 'term')}?")
             if isinstance(part, Power | Entry):
-                yield Edit(rebuilt(way, part.base), is_it(part.base, part), "power")
+                yield spot.edit(part.base)
 
-    def places(self) -> Iterator[tuple[Node, Way]]:
+    def places(self) -> Iterator[Spot]:
         """Where a factor may be missing: at the whole, at terms, at bodies of sums and arguments of functions."""
-        yield self.right, []
-        for part, way in self.parts:
-            if way and isinstance(way[-1][0], Terms | Over | Call):
-                yield part, way
+        yield self.whole
+        yield from (spot for spot in self.spots if isinstance(spot.above, Terms | Over | Call))
 
     def _numbers(self) -> list[Number | Ref]:
         own = [name for name, each in self.known.defined.items() if each.rank == 0]
@@ -255,68 +255,55 @@ class Edits:
 
     def scalars(self) -> Iterator[Edit]:
         """A factor of the text more, or one less."""
-        numbers = self._numbers()
-        for part, way in self.places():
-            for number in numbers:
-                both = (
-                    (number, Call("sqrt", (number,)))
-                    if isinstance(number, Number) or number.name in self.known.sizes
-                    else (number,)
-                )
-                for factor, divide in itertools.product(both, (True, False)):
-                    new = Product(("/",), (part, factor)) if divide else times(factor, part)
-                    told = f"Is the factor {'1/' if divide else ''}{written(factor)} missing{_at(part, way)}?"
-                    yield Edit(rebuilt(way, new), told, "factor", ("1/" if divide else "") + written(factor))
+        factors: list[Node] = []
+        for number in self._numbers():
+            root = isinstance(number, Number) or number.name in self.known.sizes
+            factors += [number, Call("sqrt", (number,))] if root else [number]
+        for spot, factor in itertools.product(self.places(), factors):
+            one_over = "1/" + written(factor)
+            yield spot.missing(Product(("/",), (spot.part, factor)), f"the factor {one_over}", "factor", one_over)
+            yield spot.missing(times(factor, spot.part), f"the factor {written(factor)}", "factor", written(factor))
 
     def marks(self) -> Iterator[Edit]:
         """Another mark between two factors: a division, a product of entries, or a matrix product."""
-        for part, way in self.parts:
-            if isinstance(part, Product):
-                for n, mark in enumerate(part.marks):
-                    for other in ("/", "*", ""):
-                        if other != mark and not (mark == "" and other == "*" and free(part)):
-                            new = replace(part, marks=(*part.marks[:n], other, *part.marks[n + 1 :]))
-                            yield Edit(rebuilt(way, new), is_it(new, part), "mark", other)
+        for spot in self.spots:
+            if isinstance(part := spot.part, Product):
+                for (n, mark), other in itertools.product(enumerate(part.marks), ("/", "*", "")):
+                    if other != mark and not (mark == "" and other == "*" and free(part)):
+                        yield spot.edit(replace(part, marks=with_item(part.marks, n, other)))
 
     def numbers(self) -> Iterator[Edit]:
         """Another number, or a power."""
-        for part, way in self.parts:
+        for spot in self.spots:
+            part = spot.part
             if isinstance(part, Number):
+                where = f" in {written(spot.above)}" if spot.above else ""
                 for digits in ("1", "2", "3", "4", "0"):
                     if digits != part.digits:
-                        where = f" in {written(way[-1][0])}" if way else ""
-                        yield Edit(
-                            rebuilt(way, Number(digits)), f"Is it {digits}, not {part.digits}{where}?", "number", digits
-                        )
-            if isinstance(part, Ref | Call) or (isinstance(part, Terms) and way):
-                for digits in ("2", "3"):
-                    if not (way and isinstance(way[-1][0], Power)):
-                        new = Power(part, Number(digits))
-                        yield Edit(rebuilt(way, new), is_it(new, part), "power", digits)
+                        yield spot.edit(Number(digits), f"Is it {digits}, not {part.digits}{where}?")
+            if isinstance(part, Ref | Call) or (isinstance(part, Terms) and spot.way):
+                if not isinstance(spot.above, Power):
+                    yield from (spot.edit(Power(part, Number(digits))) for digits in ("2", "3"))
 
     def functions(self) -> Iterator[Edit]:
         """One function in place of another."""
-        for part, way in self.parts:
+        for spot in self.spots:
+            part = spot.part
             if isinstance(part, Call) and len(part.arguments) == 1:
-                yield Edit(rebuilt(way, part.arguments[0]), is_it(part.arguments[0], part), "function", part.function)
+                yield spot.edit(part.arguments[0])
                 for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "Φ", "φ", "rowsum", "colsum"):
                     if name != part.function:
-                        new = replace(part, function=name)
-                        yield Edit(rebuilt(way, new), is_it(new, part), "function", name)
-                new = replace(part, primes=1 - part.primes) if part.primes < 2 else part
-                yield Edit(rebuilt(way, new), is_it(new, part), "function", part.function)
-            if isinstance(part, Ref) and not (way and isinstance(way[-1][0], Call | Partial)):
-                for name in ("sqrt", "log", "exp"):
-                    new = Call(name, (part,))
-                    yield Edit(rebuilt(way, new), is_it(new, part), "function", name)
+                        yield spot.edit(replace(part, function=name))
+                yield spot.edit(replace(part, primes=1 - part.primes) if part.primes < 2 else part)
+            if isinstance(part, Ref) and not isinstance(spot.above, Call | Partial):
+                yield from (spot.edit(Call(name, (part,))) for name in ("sqrt", "log", "exp"))
 
-    def refs(self, letters: list[str], only: str = "") -> list[Node]:
+    def refs(self, letters: list[str], only: str = "") -> list[Ref]:
         """Every array of the text with indices out of these letters whose lengths fit."""
-        found: list[Node] = []
-        lengths = self.lengths
+        found: list[Ref] = []
         for name in self.known.arrays():
             axes = self.known.axes(name)
-            choices = [[i for i in letters if size in lengths.get(i, ())] for size in axes]
+            choices = [[i for i in letters if size in self.lengths.get(i, ())] for size in axes]
             for indices in itertools.islice(itertools.product(*choices), 6):
                 if axes and len(set(indices)) == len(indices) and (not only or only in indices):
                     found.append(Ref(name, indices))
@@ -324,41 +311,33 @@ class Edits:
 
     def factors(self) -> Iterator[Edit]:
         """An array of the text, or a δ, that is missing as a factor."""
-        for part, way in self.places():
-            inside = sorted(free(part) | set(self.free))
-            for new_factor in self.refs(inside):
-                for divide in (False, True):
-                    new = Product(("/",), (part, new_factor)) if divide else times(new_factor, part)
-                    told = f"Is the factor {'1/' if divide else ''}{written(new_factor)} missing{_at(part, way)}?"
-                    yield Edit(
-                        rebuilt(way, new), told, "factor", new_factor.name if isinstance(new_factor, Ref) else ""
-                    )
+        for spot in self.places():
+            inside = sorted(free(spot.part) | set(self.free))
+            for ref in self.refs(inside):
+                yield spot.missing(times(ref, spot.part), f"the factor {written(ref)}", "factor", ref.name)
+                below = Product(("/",), (spot.part, ref))
+                yield spot.missing(below, f"the factor 1/{written(ref)}", "factor", ref.name)
             for i, j in itertools.combinations(inside, 2):
-                told = f"Is δ_{i}{j} missing{_at(part, way)}?"
-                yield Edit(rebuilt(way, times(Delta(i, j), part)), told, "delta")
+                yield spot.missing(times(Delta(i, j), spot.part), f"δ_{i}{j}")
 
     def terms(self) -> Iterator[Edit]:
         """A whole gradient or product that comes by another path, or a small term."""
         for new in self._paths():
             if new != self.left:
-                kind = "path" if written(new)[0] == "d" else "term"
+                kind = "path" if written(new)[0] == "d" else ""
                 told = f"Is the term + {written(new)} missing: a gradient that comes by another path?"
                 yield Edit(Terms(("+", "+"), (self.right, new)), told, kind, written(new))
-                told = f"Is the term - {written(new)} missing?"
-                yield Edit(Terms(("+", "-"), (self.right, new)), told, "term", written(new))
-        for part, way in self.parts:
-            if isinstance(part, Number | Terms | Delta | Ref | Call) and not (way and isinstance(way[-1][0], Power)):
+                yield Edit(Terms(("+", "-"), (self.right, new)), f"Is the term - {written(new)} missing?")
+        for spot in self.spots:
+            part = spot.part
+            if isinstance(part, Number | Terms | Delta | Ref | Call) and not isinstance(spot.above, Power):
                 old = part if isinstance(part, Terms) else Terms(("+",), (part,))
                 for new, sign in itertools.product(self._small(part), "-+"):
-                    tree = rebuilt(way, Terms((*old.signs, sign), (*old.terms, new)))
-                    yield Edit(
-                        tree, f"Is the term {sign} {written(new, 'term')} missing after {written(part)}?", "term"
-                    )
-        for part, way in self.parts:
-            if isinstance(part, Ref | Product | Call | Power):
-                for signs in (("+", "-"), ("+", "+")):
-                    one = Terms(signs, (Number("1"), part))
-                    yield Edit(rebuilt(way, one), is_it(one, part), "one")
+                    told = f"Is the term {sign} {written(new, 'term')} missing after {written(part)}?"
+                    yield spot.edit(Terms((*old.signs, sign), (*old.terms, new)), told)
+        for spot in self.spots:
+            if isinstance(spot.part, Ref | Product | Call | Power):
+                yield from (spot.edit(Terms(("+", sign), (Number("1"), spot.part))) for sign in "-+")
 
     def _paths(self) -> Iterator[Node]:
         """Arrays of the shape of the left side, and products of two that have it."""
@@ -367,34 +346,31 @@ class Edits:
             yield from self.refs(self.free) if self.free else ()
             return
         rank, axes = self.known.rank(left.name), self.known.axes(left.name)
-        yield from (Ref(name) for name in self.known.arrays() if self.known.rank(name) == rank)
-        matrices = [(Ref(name), self.known.axes(name)) for name in self.known.arrays() if self.known.rank(name) == 2]
-        both: list[tuple[Node, tuple[str, ...]]] = [*matrices, *((Transposed(a), shape[::-1]) for a, shape in matrices)]
-        for (a, above), (b, below) in itertools.product(both, both):
-            if rank == 2 and above[1] == below[0] and (above[0], below[1]) == axes:
-                yield Product(("",), (a, b))
+        yield from self._of_rank(rank)
+        if rank == 2:
+            both = [(array, self.known.axes(array.name)) for array in self._of_rank(2)]
+            turned_too: list[tuple[Node, tuple[str, ...]]] = [*both, *((Transposed(a), axes[::-1]) for a, axes in both)]
+            for (a, above), (b, below) in itertools.product(turned_too, repeat=2):
+                if above[1] == below[0] and (above[0], below[1]) == axes:
+                    yield Product(("",), (a, b))
+
+    def _of_rank(self, rank: int | None) -> list[Ref]:
+        return [Ref(name) for name in self.known.arrays() if self.known.rank(name) == rank]
 
     def _small(self, part: Node) -> list[Node]:
         """Terms that may be missing beside a part: arrays with indices, numbers, vectors."""
         letters = sorted(free(part) | set(self.free))
         found: list[Node] = [*self.refs(letters), *self._numbers()]
         if not letters:
-            vectors = [Ref(name) for name in self.known.arrays() if self.known.rank(name) == 1]
-            found += [Ref(name) for name in self.known.arrays() if self.known.rank(name) == 2]
-            found += [*vectors, *(Product(("",), (v, Transposed(v))) for v in vectors)]
-        numbers = [Ref(name) for name in self.known.numbers]
-        return found + [times(n, ref) for n in numbers for ref in self.refs(self.free)]
+            vectors = self._of_rank(1)
+            found += [*self._of_rank(2), *vectors, *(Product(("",), (v, Transposed(v))) for v in vectors)]
+        return found + [times(Ref(n), ref) for n in self.known.numbers for ref in self.refs(self.free)]
 
     def other_names(self) -> Iterator[Edit]:
         """One name in place of another."""
-        for part, way in self.parts:
-            if isinstance(part, Ref):
+        for spot in self.spots:
+            if isinstance(part := spot.part, Ref):
                 rank = self.known.rank(part.name)
                 for name in (*self.known.arrays(), *self.known.sizes, *self.known.numbers):
                     if name != part.name and self.known.rank(name) == rank:
-                        new = replace(part, name=name)
-                        yield Edit(rebuilt(way, new), is_it(new, part), "name", name)
-
-
-def _at(part: Node, way: Way) -> str:
-    return f" at {written(part, 'factor')}" if way else ""
+                        yield spot.edit(replace(part, name=name))

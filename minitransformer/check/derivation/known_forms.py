@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .edits import Edit, Edits, is_it
-from .rewriting import Way, everywhere, over, put_in, rebuilt, renamed, times
+from .edits import Edit, Edits, Spot, is_it, with_item
+from .rewriting import everywhere, over, put_in, rebuilt, renamed, times
 from .tree import Call, Compare, Node, Over, Product, Ref, Terms, Transposed, free, written
 
 _OTHER = {"≤": "≥<", "≥": "≤>", "<": ">≤", ">": "<≥"}
@@ -15,104 +15,96 @@ _OTHER = {"≤": "≥<", "≥": "≤>", "<": ">≤", ">": "<≥"}
 
 def known_forms(edits: Edits) -> Iterator[Edit]:
     """The weighted sum of softmax's gradient, and a factor that belongs inside the sums."""
-    for part, way in edits.parts:
+    for spot in edits.spots:
+        part = spot.part
         if isinstance(part, Product) and len(part.factors) >= 2 and "/" not in part.marks:
             for n, factor in enumerate(part.factors):
-                yield from _weighted(edits, part, way, n, factor)
-                yield from _moved_in(part, way, n, factor)
-            yield from _upside_down(edits, part, way)
-            yield from _product_rule(part, way)
+                if isinstance(factor, Ref):
+                    yield from _weighted(edits, spot, part, n, factor)
+                    yield from _moved_in(spot, part, n, factor)
+            yield from _upside_down(edits, spot, part)
+            yield from _product_rule(spot, part)
         if isinstance(part, Terms):
-            yield from _means(edits, part, way)
+            yield from _means(edits, spot, part)
         if isinstance(part, Compare) and part.sign in _OTHER:
             for sign in _OTHER[part.sign]:
                 new = replace(part, sign=sign)
-                yield Edit(rebuilt(way, new), is_it(new, part).replace("1[", "").replace("]", ""), "condition", sign)
+                yield spot.edit(new, is_it(new, part).replace("1[", "").replace("]", ""))
 
 
-def _weighted(edits: Edits, part: Product, way: Way, n: int, factor: Node) -> Iterator[Edit]:
-    if not isinstance(factor, Ref):
-        return
-    rest = tuple(f for m, f in enumerate(part.factors) if m != n)
+def _new_index(edits: Edits) -> str:
+    return next(letter for letter in "lkmnpqrst" if letter not in edits.letters)
+
+
+def _weighted(edits: Edits, spot: Spot, part: Product, n: int, factor: Ref) -> Iterator[Edit]:
+    rest = with_item(part.factors, n)
     if factor.indices:
-        index = factor.indices[-1]
-        new_index = next(letter for letter in "lkmnpqrst" if letter not in edits.letters)
+        index, new_index = factor.indices[-1], _new_index(edits)
         total: Node = Over("sum", (new_index,), renamed(times(*part.factors), index, new_index))
-        new = times(*rest, Terms(("+", "-"), (factor, total)))
+        yield spot.edit(times(*rest, Terms(("+", "-"), (factor, total))), "", "weighted sum")
     elif set(part.marks) <= {"*", "⊙"}:
-        total = Call("rowsum", (part,)) if edits.known.rank(factor.name) == 2 else Call("sum", (part,))
+        total = Call("rowsum" if edits.known.rank(factor.name) == 2 else "sum", (part,))
         new = Product(("⊙",) * len(rest), (*rest, Terms(("+", "-"), (factor, total))))
-    else:
-        return
-    yield Edit(rebuilt(way, new), is_it(new, part), "weighted sum", written(total))
+        yield spot.edit(new, "", "weighted sum")
 
 
-def _upside_down(edits: Edits, part: Product, way: Way) -> Iterator[Edit]:
+def _upside_down(edits: Edits, spot: Spot, part: Product) -> Iterator[Edit]:
     """a/s, not s a, of a number s."""
     for n, factor in enumerate(part.factors):
         if isinstance(factor, Ref) and not factor.indices and edits.known.rank(factor.name) == 0:
-            rest = times(*(f for m, f in enumerate(part.factors) if m != n))
+            rest = times(*with_item(part.factors, n))
             new = Product(("", *getattr(rest, "marks", ())), (over(factor), *getattr(rest, "factors", (rest,))))
-            yield Edit(rebuilt(way, new), is_it(over(factor), factor), "upside down", factor.name)
+            yield spot.edit(new, is_it(over(factor), factor))
 
 
-def _product_rule(part: Product, way: Way) -> Iterator[Edit]:
+def _product_rule(spot: Spot, part: Product) -> Iterator[Edit]:
     """x^T A dx beside (dx)^T A x: of the paths of a differential one is missing."""
     inner = [factor.base if isinstance(factor, Transposed) else factor for factor in part.factors]
     for a, b in itertools.permutations(range(len(inner)), 2):
         one, other = inner[a], inner[b]
         if isinstance(one, Ref) and isinstance(other, Ref) and one.name == "d" + other.name:
-            swapped = {a: put_in(part.factors[a], one, other), b: put_in(part.factors[b], other, one)}
-            new = replace(part, factors=tuple(swapped.get(n, factor) for n, factor in enumerate(part.factors)))
-            told = f"Is the term + {written(new)} missing?"
-            yield Edit(rebuilt(way, Terms(("+", "+"), (part, new))), told, "term", written(new))
+            factors = with_item(part.factors, a, put_in(part.factors[a], one, other))
+            new = replace(part, factors=with_item(factors, b, put_in(part.factors[b], other, one)))
+            yield spot.edit(Terms(("+", "+"), (part, new)), f"Is the term + {written(new)} missing?")
 
 
 def missing_matrices(edits: Edits) -> Iterator[Edit]:
     """A matrix or a vector that is missing before or behind a product, in a line without indices."""
     arrays = [] if edits.letters else [Ref(name) for name in edits.known.arrays() if edits.known.rank(name) in (1, 2)]
-    for part, way in edits.places():
-        for array in arrays:
-            for new in (array, Transposed(array)):
-                for product in (Product(("⊙",), (new, part)), times(part, new), times(new, part)):
-                    told = f"Is the factor {written(new)} missing at {written(part, 'factor')}?"
-                    yield Edit(rebuilt(way, product), told, "matrix", written(new))
+    for spot, array in itertools.product(edits.places(), arrays):
+        for new in (array, Transposed(array)):
+            told = f"Is the factor {written(new)} missing at {written(spot.part, 'factor')}?"
+            for product in (Product(("⊙",), (new, spot.part)), times(spot.part, new), times(new, spot.part)):
+                yield spot.edit(product, told)
 
 
-def _moved_in(part: Product, way: Way, n: int, factor: Node) -> Iterator[Edit]:
-    if not isinstance(factor, Ref) or not factor.indices:
-        return
+def _moved_in(spot: Spot, part: Product, n: int, factor: Ref) -> Iterator[Edit]:
     for m, inside in enumerate(part.factors):
-        if isinstance(inside, Terms) and m != n and any(isinstance(p, Over) for p, _ in everywhere(inside)):
-            terms = tuple(_with_factor(term, factor) for term in inside.terms)
-            rest = [f for k, f in enumerate(part.factors) if k not in (n, m)]
-            new = times(*rest, replace(inside, terms=terms))
-            told = f"Does {written(factor)} stand inside the sums, with their index?"
-            yield Edit(rebuilt(way, new), told, "into sums", factor.name)
+        if factor.indices and isinstance(inside, Terms) and m != n:
+            if any(isinstance(each, Over) for each, _ in everywhere(inside)):
+                terms = tuple(_with_factor(term, factor) for term in inside.terms)
+                rest = [f for k, f in enumerate(part.factors) if k not in (n, m)]
+                told = f"Does {written(factor)} stand inside the sums, with their index?"
+                yield spot.edit(times(*rest, replace(inside, terms=terms)), told, "into sums", factor.name)
 
 
-def _means(edits: Edits, part: Terms, way: Way) -> Iterator[Edit]:
+def _means(edits: Edits, spot: Spot, part: Terms) -> Iterator[Edit]:
     """A missing term - 1/n sum_k t_k, or - y_i 1/n sum_k t_k y_k, of the gradients of norms and of softmax."""
     for term in part.terms:
         for index in sorted(free(term) & set(edits.free)):
             size = _size(edits, term, index)
             if not size:
                 continue
-            new_index = next(letter for letter in "lkmnpqrst" if letter not in edits.letters)
+            new_index = _new_index(edits)
             body = renamed(term, index, new_index)
-            others: list[Node | None] = [None, *edits.refs(edits.free, only=index)]
-            for other, scale in itertools.product(others, (True, False)):
+            for other, scale in itertools.product([None, *edits.refs(edits.free, only=index)], (True, False)):
                 inside = body if other is None else times(body, renamed(other, index, new_index))
                 total: Node = Over("sum", (new_index,), inside)
                 total = times(over(Ref(size)), total) if scale else total
                 total = total if other is None else times(other, total)
                 new = Terms((*part.signs, "-"), (*part.terms, total))
-                yield Edit(
-                    rebuilt(way, new),
-                    f"Is the term - {written(total)} missing?",
-                    "mean term",
-                    "shift" if other is None else "stretch",
-                )
+                what = "shift" if other is None else "stretch"
+                yield spot.edit(new, f"Is the term - {written(total)} missing?", "mean term", what)
 
 
 def _size(edits: Edits, node: Node, index: str) -> str:

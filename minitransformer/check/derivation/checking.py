@@ -22,7 +22,7 @@ from .mending import by_entries, mended, slash_readings
 from .names import Names, as_sizes
 from .report import DerivationReport, Line
 from .shifting import origin
-from .tree import Node, Ref, Transposed, free, names, written
+from .tree import Node, Ref, Transposed
 from .turning import Turns, straight
 
 SECONDS = 1.7
@@ -158,7 +158,7 @@ class Checker:
                     return Line(number, text, "defines", told or self.questions.remark(name_of(defined)))
             else:
                 self.chain = Chain(self.definitions.side(left, ()), last_line=number)
-        lines = [self._claim(number, text, self.definitions.side(right, free(self.chain.left))) for right in rights]
+        lines = [self._claim(number, text, self.definitions.side(right, self.chain.left.free)) for right in rights]
         worst = next(
             (v for v in ("wrong", "unreadable", "follows", "right") if v in {x.verdict for x in lines}), "right"
         )
@@ -181,7 +181,7 @@ class Checker:
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number
         if outcome.right:
-            for name in names(chain.left) | names(right):
+            for name in chain.left.names | right.names:
                 self.unsure.pop(name, None)
             chain.last_right = True
             layout = self._layout(chain.left, right, outcome)
@@ -205,8 +205,8 @@ class Checker:
         chain.last_right = False
         if previous is not None and not previous_right and self.trial.compare(previous, right).right:
             return Line(number, text, "follows", f"This line follows from line {previous_line}, where the mistake is.")
-        extra = sorted(free(right) - free(chain.left) - set(self.known.sizes))
-        missing = sorted(free(chain.left) - free(right)) if outcome.fault else []
+        extra = sorted(right.free - chain.left.free - set(self.known.sizes))
+        missing = sorted(chain.left.free - right.free) if outcome.fault else []
         fault = free_alone(chain.left, right, extra, missing) if extra else outcome.fault
         repair = mended(self.trial, chain.left, right, self.deadline)
         message = repair.sentence or fault or bound_and_free(chain.left, right) or "The two sides differ."
@@ -226,8 +226,8 @@ class Checker:
             return ""
         if not by_x and self.trial.compare(left, right, layout=True).right:
             return ""
-        y, x = written(found[0].top), written(found[0].bottom)
-        axes = [self.known.axes(name) for name in names(found[0].top)]
+        y, x = str(found[0].top), str(found[0].bottom)
+        axes = [self.known.axes(name) for name in found[0].top.names]
         if by_x and axes == [self.known.axes(found[0].bottom.name)]:
             return f"It is right if ∂{y}/∂{x} has a row for each entry of {x}, wrong if for each of {y}. Write indices."
         self.known.by_entries_of_x = by_x

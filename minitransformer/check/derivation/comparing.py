@@ -15,7 +15,7 @@ from .draws import Draw
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .names import Names
 from .report import Numbers
-from .tree import Call, Compare, Node, Number, Over, Partial, Place, children, free, kept, names
+from .tree import Call, Compare, Node, Number, Over, Partial, Place
 
 DRAWS = 3
 TOLERANCE = 1e-9  # of each entry
@@ -78,7 +78,7 @@ class Trial:
 
     def ways(self, *sides: Node) -> list[tuple[bool, str]]:
         """How expressions may be read: vectors as columns or as rows; I without its size as that of each size."""
-        sizes = list(self.known.sizes) if any("I" in names(side) for side in sides) else []
+        sizes = list(self.known.sizes) if any("I" in side.names for side in sides) else []
         return [(rows, size) for rows in (False, True) for size in sizes or [""]]
 
     def compare(
@@ -88,13 +88,13 @@ class Trial:
 
         quick: on one draw alone. rows, layout: in that way alone.
         """
-        undefined = [i for i in sorted(free(right) - free(left) - set(self.known.sizes)) if _only_a_place(i, right)]
+        undefined = [i for i in sorted(right.free - left.free - set(self.known.sizes)) if _only_a_place(i, right)]
         if undefined:
             told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
             return Outcome(False, unreadable=told)
         first: Outcome | None = None
         # on the right, ∂a/∂b may hold fixed what stands beside b in the definition of a: the chain rule, path by path
-        both = (False, True) if _has_partial(right) else (False,)
+        both = (False, True) if any(isinstance(part, Partial) for part in right.all) else (False,)
         by_vector = self.known.by_vector(left, right)
         turns = (frozenset[str](), by_vector) if by_vector else (by_vector,)
         layouts = self.layouts(left, right) if layout is None else [layout]
@@ -186,14 +186,15 @@ class Trial:
     def _tiny(self, *sides: Node) -> str:
         """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""
         trees = [*sides, *(each.tree for each in self.known.defined.values())]
-        return next((n for tree in trees for n in _numbers(tree) if 0 < float(n) < 1e-8), "")
+        numbers = [part.digits for tree in trees for part in tree.all if isinstance(part, Number)]
+        return next((n for n in numbers if 0 < float(n) < 1e-8), "")
 
     def _has_branches(self, *sides: Node) -> bool:
         """Whether a side, or a definition that it comes from, has other branches for other numbers."""
-        used = self.known.ancestors(set().union(*map(names, sides)))
+        used = self.known.ancestors({name for side in sides for name in side.names})
         below = {base for name in used if (base := self.known.base_of(name)) is not None}
         trees = [each.tree for each in self.known.defined.values() if below or each.name in used]
-        return any(map(_branches, [*sides, *trees]))
+        return any(_branches(part) for tree in (*sides, *trees) for part in tree.all)
 
     def _exactly(self, left: Node, right: Node, way: Reading) -> bool | None:
         """Whether both sides are equal in fractions; None if they cannot be computed so."""
@@ -226,28 +227,15 @@ def _only_a_place(index: str, node: Node) -> bool:
     """Whether a letter stands as a number alone, as in 1[x > a], so that no array says how far it runs."""
 
     def stands(part: Node) -> set[type]:
-        below = [child for _, _, child in children(part) if index in free(child)]
-        own = {type(part)} if index in free(part) and not below else set()
+        below = [child for child in part.parts if index in child.free]
+        own = {type(part)} if index in part.free and not below else set()
         return own.union(*map(stands, below))
 
     return stands(node) == {Place}
 
 
-def _has_partial(node: Node) -> bool:
-    return isinstance(node, Partial) or any(_has_partial(part) for _, _, part in children(node))
-
-
-BRANCHES = {"max", "min", "relu", "abs", "sign"}
-
-
-@kept
-def _numbers(node: Node) -> list[str]:
-    own = [node.digits] if isinstance(node, Number) else []
-    return own + [n for _, _, part in children(node) for n in _numbers(part)]
-
-
-@kept
 def _branches(node: Node) -> bool:
-    own = isinstance(node, Compare) and not (isinstance(node.left, Place) and isinstance(node.right, Place))
-    own = own or (isinstance(node, Call | Over) and node.function in BRANCHES)
-    return own or any(_branches(part) for _, _, part in children(node))
+    """Whether a node has another value, or slope, beyond some number."""
+    if isinstance(node, Compare):
+        return not (isinstance(node.left, Place) and isinstance(node.right, Place))
+    return isinstance(node, Call | Over) and node.function in ("max", "min", "relu", "abs", "sign")

@@ -32,7 +32,6 @@ from .tree import (
     Ref,
     Terms,
     Transposed,
-    written,
 )
 from .values import MOST, Shapes, Value, entrywise, multiplied, spread
 
@@ -42,7 +41,7 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _pair(left: Node, right: Node) -> str:
-    return f"in {written(left, 'product')} {written(right, 'product')}"
+    return f"in {left:product} {right:product}"
 
 
 class Computer(Indices):
@@ -107,7 +106,7 @@ class Computer(Indices):
         method: Callable[[Any, dict[str, int]], Value] = getattr(self, "_" + type(node).__name__.lower())
         value = method(node, runs)
         if value.array.size > MOST:
-            raise Unreadable(f"{written(node)[:40]} has {value.array.size} entries; {MOST} are the limit.")
+            raise Unreadable(f"{str(node)[:40]} has {value.array.size} entries; {MOST} are the limit.")
         return value
 
     def _ref(self, node: Ref, runs: dict[str, int]) -> Value:
@@ -147,8 +146,8 @@ class Computer(Indices):
         letters = left.labels and right.labels and not computed(node.left) and not computed(node.right)
         if letters and left.array.shape != right.array.shape:
             one, other = self.names.length(left.array.size), self.names.length(right.array.size)
-            raise Fault(f"{written(node)}: {node.left} runs over {one}, {node.right} over {other}.")
-        return self._truth(entrywise(left, right, np.equal, self.names, lambda: written(node)))
+            raise Fault(f"{node}: {node.left} runs over {one}, {node.right} over {other}.")
+        return self._truth(entrywise(left, right, np.equal, self.names, functools.partial(str, node)))
 
     def _truth(self, value: Value) -> Value:
         return replace(value, array=self._cast(np.asarray(value.array, dtype=int)))
@@ -156,16 +155,14 @@ class Computer(Indices):
     def _compare(self, node: Compare, runs: dict[str, int]) -> Value:
         left, right = self._of(node.left, runs), self._of(node.right, runs)
         left, right = (replace(v, array=mathematics.real(v.array)) for v in (left, right))
-        return self._truth(entrywise(left, right, _SIGNS[node.sign], self.names, lambda: f"in {written(node)}"))
+        return self._truth(entrywise(left, right, _SIGNS[node.sign], self.names, lambda: f"in {node}"))
 
     def _terms(self, node: Terms, runs: dict[str, int]) -> Value:
         total: Value | None = None
         for sign, term in zip(node.signs, node.terms, strict=True):
             value = self._of(term, runs)
             value = replace(value, array=-value.array) if sign == "-" else value
-            total = (
-                value if total is None else entrywise(total, value, np.add, self.names, lambda: f"in {written(node)}")
-            )
+            total = value if total is None else entrywise(total, value, np.add, self.names, lambda: f"in {node}")
         assert total is not None
         return total
 
@@ -184,7 +181,7 @@ class Computer(Indices):
             elif mark == "/":
                 if right.rank > value.rank:
                     raise Fault(
-                        f"{written(factor)} has the shape {self.names.of(right.shape)}; one divides by a number, "
+                        f"{factor} has the shape {self.names.of(right.shape)}; one divides by a number, "
                         "or entry by entry by an equal shape."
                     )
                 if self.exact and np.any(np.equal(right.array, 0)):
@@ -197,19 +194,17 @@ class Computer(Indices):
     def _power(self, node: Power, runs: dict[str, int]) -> Value:
         base, exponent = self._of(node.base, runs), self._of(node.exponent, runs)
         if base.rank == 2:
-            if written(node.exponent) == "-1":
+            if str(node.exponent) == "-1":
                 if base.shape[0] != base.shape[1]:
-                    raise Fault(
-                        f"{written(node.base)} has the shape {self.names.of(base.shape)}, so it has no inverse."
-                    )
+                    raise Fault(f"{node.base} has the shape {self.names.of(base.shape)}, so it has no inverse.")
                 if self.exact:
                     raise Inexact
                 return replace(base, array=np.linalg.inv(base.array))
             if base.shape[0] == base.shape[1]:  # else only entries have powers
-                raise Unreadable(f"{written(node)} has two meanings for a matrix: write X ⊙ X, or X X.")
+                raise Unreadable(f"{node} has two meanings for a matrix: write X ⊙ X, or X X.")
         if exponent.rank:
-            raise Unreadable(f"The exponent {written(node.exponent)} is no number.")
-        return entrywise(base, exponent, mathematics.power, self.names, lambda: f"in {written(node)}")
+            raise Unreadable(f"The exponent {node.exponent} is no number.")
+        return entrywise(base, exponent, mathematics.power, self.names, lambda: f"in {node}")
 
     def _transposed(self, node: Transposed, runs: dict[str, int]) -> Value:
         value = self._of(node.base, runs)
@@ -220,8 +215,8 @@ class Computer(Indices):
     def _entry(self, node: Entry, runs: dict[str, int]) -> Value:
         value = self._of(node.base, runs)
         if value.loose:
-            raise Unreadable(f"How long {written(node.base)} is cannot be seen here.")
-        return self.entries(value, node.indices, runs, written(node.base))
+            raise Unreadable(f"How long {node.base} is cannot be seen here.")
+        return self.entries(value, node.indices, runs, str(node.base))
 
     def _partial(self, node: Partial, runs: dict[str, int]) -> Value:
         return self.slope(node, self, runs)
@@ -266,7 +261,7 @@ class Computer(Indices):
             def chosen(x: Any, y: Any) -> Any:
                 return np.where(choose(mathematics.real(x), mathematics.real(y)), x, y)
 
-            told = functools.partial(written, node)
+            told = functools.partial(str, node)
             return functools.reduce(lambda a, b: entrywise(a, b, chosen, self.names, told), values)
         if len(values) != 1:
             raise Unreadable(f"{name} takes one argument.")
@@ -281,7 +276,7 @@ class Computer(Indices):
         """Functions of whole vectors and matrices."""
         array, rank = value.array, value.rank
         if rank == 0:
-            raise Unreadable(f"{written(node)} needs a vector or a matrix; with indices write {name}_j x_ij.")
+            raise Unreadable(f"{node} needs a vector or a matrix; with indices write {name}_j x_ij.")
         if name in ("rowsum", "rowmean", "colsum", "colmean"):
             if rank != 2:
                 raise Fault(f"{name} needs a matrix, but its argument has the shape {self.names.of(value.shape)}.")

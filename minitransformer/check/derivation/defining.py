@@ -21,7 +21,7 @@ from .reading import Reader
 from .recognising import TOTAL, row_of
 from .rewriting import letters_of, put_in, renamed, times
 from .shifting import computed, index_of, indices_of, letters, terms
-from .tree import Delta, Node, Number, Over, Ref, Terms, free, names, written
+from .tree import Delta, Node, Number, Over, Ref, Terms
 from .values import Value
 
 TWO_READINGS = "This has two readings, as a / b c, A ⊙ B C and cos(a) b have; put brackets around the one you mean."
@@ -77,7 +77,7 @@ class Definitions:
         tree = self.reader.expression(side)
         for other in (tightened(tree), by_entries(tree)):
             if other != tree and not self.value(tree) and self.value(other):
-                self.entries = "·" in written(tree) and "·" not in written(other)
+                self.entries = "·" in str(tree) and "·" not in str(other)
                 return other
         return tree
 
@@ -91,7 +91,7 @@ class Definitions:
     def is_number(self, side: Any) -> bool:
         """Whether a side is a number, so that d = 64 says how large d is, and S = Q Kᵀ what the array S is."""
         tree = self.side(side, ())
-        return not names(tree) - set(self.known.sizes) and not free(tree)
+        return not tree.names - set(self.known.sizes) and not tree.free
 
     def new(self, single: tuple[str, list[Any]], right: Any) -> Node | None:
         """Define a name that is new; its Ref. None if the left side claims something about known names."""
@@ -116,7 +116,7 @@ class Definitions:
         one, other = (self.value(tree), self.value(tight)) if tight is not tree else (None, None)
         if one and other and not (one.shape == other.shape and np.allclose(one.array, other.array, equal_nan=True)):
             raise Unreadable("A ⊙ B C has two readings, (A ⊙ B) C and A ⊙ (B C); put brackets around the one you mean.")
-        open_indices = free(tree) - set(self.known.sizes)
+        open_indices = tree.free - set(self.known.sizes)
         indices: list[str] = []
         square = False
         for part in after:
@@ -127,7 +127,7 @@ class Definitions:
                 square = True
             elif label[0] == "_":
                 own = _letters(label[1:])
-                if own and (set[str]().union(*map(letters, own)) & free(tree) or open_indices):
+                if own and (set[str]().union(*map(letters, own)) & tree.free or open_indices):
                     indices += own
                 else:
                     name += label
@@ -139,7 +139,7 @@ class Definitions:
             return None
         if any(map(computed, indices)):
             return self._define_shifted(name, tuple(indices), tree, more)
-        extra, missing = sorted(free(tree) - set(indices)), [i for i in indices if i not in free(tree)]
+        extra, missing = sorted(tree.free - set(indices)), [i for i in indices if i not in tree.free]
         extra = [i for i in extra if i not in self.known.sizes]
         if extra or missing or len(set(indices)) != len(indices):
             raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
@@ -159,7 +159,7 @@ class Definitions:
             try:
                 self.known.defined[name] = Definition(name, tuple(bound), Number("0"), len(own) + more)
                 tree = self.side(right, bound)
-                if name not in names(tree):
+                if name not in tree.names:
                     break
                 self._fits(name, tuple(own), tree, len(own) + more)
                 return tree, more
@@ -238,7 +238,7 @@ class Definitions:
         if after or known is None or not known.indices:
             return False
         tree = self.side(right, ())
-        return name in names(tree) and not free(tree) and self.trial.draws[0].computer().of(tree).rank == 0
+        return name in tree.names and not tree.free and self.trial.draws[0].computer().of(tree).rank == 0
 
     def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
@@ -309,7 +309,7 @@ class Definitions:
 
     def _drawn_again(self, definition: Definition) -> list[Value]:
         """Roots and logarithms need positive numbers: of one given array if that is enough, else of all they use."""
-        used = [name for name in self.known.given if name in self.known.ancestors(names(definition.tree))]
+        used = [name for name in self.known.given if name in self.known.ancestors(definition.tree.names)]
         before = self.trial.draws[0].positive
         for choice in [{name} for name in used] + ([set(used)] if len(used) > 1 else []):
             for draw in [*self.trial.draws, self.trial.wide]:

@@ -23,7 +23,7 @@ from .faults import Fault, Inexact, Unreadable
 from .functions import STEP
 from .names import Definition, Given, Names
 from .recognising import SIZE
-from .tree import Partial, Ref, names, written
+from .tree import Partial, Ref
 from .values import MOST, Value
 
 MOST_EXACT = 24  # entries of an array that are moved in fractions, which takes its time
@@ -245,7 +245,7 @@ class Draw:
         elif itself and itself.recurrent:
             moved[name] = self._repeated(itself, None, steps)
         for definition in self.known.defined.values():
-            if definition.name in needed and definition.name != name and names(definition.tree) & set(moved):
+            if definition.name in needed and definition.name != name and definition.tree.names & set(moved):
                 moved[definition.name] = self._defined(definition, moved)
         return moved
 
@@ -264,7 +264,7 @@ class Draw:
         }
         needed = self.known.ancestors({name})
         for definition in self.known.defined.values():
-            if definition.name in needed and names(definition.tree) & set(moved):
+            if definition.name in needed and definition.tree.names & set(moved):
                 moved[definition.name] = self._defined(definition, moved)
         return self._slopes(moved[name].array) if name in moved else 0 * self.look(name).array
 
@@ -305,16 +305,16 @@ class Draw:
             gradient = self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else "")
             value = Value(gradient, row=computer.turned and gradient.ndim == 1)
             return computer.entries(value, bottom.indices, runs, bottom.name) if bottom.indices else value
-        told = f"∂{written(top, 'factor')}/∂{bottom.name}"
+        told = f"∂{top:factor}/∂{bottom.name}"
         entry = isinstance(top, Ref) and len(top.indices) == self.known.rank(top.name)  # by a row, or the whole array
         if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name) and not entry:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
         whole = Ref(top.name) if isinstance(top, Ref) else top
         key = (whole, bottom.name, self.only_explicit, computer.rows)
         if key not in self.slopes:
-            moved = self._moved(bottom.name, names(whole))
-            if not names(whole) & set(moved):
-                raise Unreadable(f"By the definitions above, {written(top)} does not depend on {bottom.name}.")
+            moved = self._moved(bottom.name, whole.names)
+            if not whole.names & set(moved):
+                raise Unreadable(f"By the definitions above, {top} does not depend on {bottom.name}.")
             value = self.computer(computer.rows, "", moved).of(whole)
             at = value.labels.index(ALL)
             slopes = self._slopes(np.moveaxis(value.array, at, -1))

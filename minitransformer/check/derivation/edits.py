@@ -13,25 +13,7 @@ from typing import Any, NamedTuple
 from .names import Names
 from .rewriting import Way, everywhere, letters_of, rebuilt, renamed, times, turned
 from .shifting import computed, letters, others
-from .tree import (
-    Call,
-    Delta,
-    Entry,
-    Node,
-    Number,
-    Over,
-    Partial,
-    Power,
-    Product,
-    Ref,
-    Terms,
-    Transposed,
-    children,
-    free,
-    names,
-    with_child,
-    written,
-)
+from .tree import Call, Delta, Entry, Node, Number, Over, Partial, Power, Product, Ref, Terms, Transposed
 
 
 @dataclass(frozen=True)
@@ -46,7 +28,7 @@ class Edit:
 
 def is_it(new: Node, old: Node) -> str:
     """The change as a question."""
-    return f"Is it {written(new)}, not {written(old)}?"
+    return f"Is it {new}, not {old}?"
 
 
 class Spot(NamedTuple):
@@ -66,7 +48,7 @@ class Spot(NamedTuple):
 
     def missing(self, new: Node, factor: str, kind: str = "", what: str = "") -> Edit:
         """The expression with a factor at the part."""
-        at = f" at {written(self.part, 'factor')}" if self.way else ""
+        at = f" at {self.part:factor}" if self.way else ""
         return self.edit(new, f"Is {factor} missing{at}?", kind, what)
 
 
@@ -81,16 +63,16 @@ class Edits:
     def __init__(self, left: Node, right: Node, known: Names) -> None:
         self.left, self.right, self.known = left, right, known
         self.letters = sorted(letters_of(left) | letters_of(right))
-        self.free = sorted(free(left))
+        self.free = sorted(left.free)
         self.whole = Spot(right, [])
         spots = itertools.starmap(Spot, everywhere(right))
         self.spots = [spot for spot in spots if not any(isinstance(node, Partial) for node, _, _ in spot.way)]
 
         trees = [left, right, *(each.tree for each in known.defined.values())]
-        held = [part for tree in trees for part, _ in everywhere(tree) if isinstance(part, Ref | Entry)]
+        held = [part for tree in trees for part in tree.all if isinstance(part, Ref | Entry)]
         self.shifts = any(computed(index) for part in held for index in part.indices)
         self.lengths: dict[str, set[str]] = {}
-        for part, _ in [*everywhere(right), *everywhere(left)]:
+        for part in [*right.all, *left.all]:
             if isinstance(part, Ref):
                 for index, size in zip(part.indices, known.axes(part.name), strict=False):
                     self.lengths.setdefault(index, set()).add(size)
@@ -116,8 +98,8 @@ class Edits:
             if isinstance(part := spot.part, Terms):
                 for n, (sign, term) in enumerate(zip(part.signs, part.terms, strict=True)):
                     other = "+" if sign == "-" else "-"
-                    told = f"Is the sign before {written(term, 'term')} {other}, not {sign}?"
-                    yield spot.edit(replace(part, signs=with_item(part.signs, n, other)), told, "sign", written(term))
+                    told = f"Is the sign before {term:term} {other}, not {sign}?"
+                    yield spot.edit(replace(part, signs=with_item(part.signs, n, other)), told, "sign", str(term))
         yield Edit(Terms(("-",), (self.right,)), "Is the sign of the whole right side -, not +?", "minus")
         if isinstance(self.right, Terms) and self.right.signs == ("-",):
             yield Edit(self.right.terms[0], "Is the sign of the whole right side +, not -?", "minus")
@@ -163,7 +145,7 @@ class Edits:
 
     def sums(self) -> Iterator[Edit]:
         """A sum more, or one less."""
-        extra = sorted(free(self.right) - set(self.free))
+        extra = sorted(self.right.free - set(self.free))
         for bound in [*([index] for index in extra), *([extra] if len(extra) > 1 else [])]:
             new: Node = Over("sum", tuple(bound), self.right)
             yield Edit(new, f"Is the sum over {' and '.join(bound)} missing?")
@@ -172,15 +154,15 @@ class Edits:
             if isinstance(part, Product):
                 for n in range(1, len(part.factors)):
                     tail = Product(part.marks[n:], part.factors[n:]) if part.marks[n:] else part.factors[n]
-                    for index in sorted(free(tail) & set(extra)):
+                    for index in sorted(tail.free & set(extra)):
                         new = Product(part.marks[:n], (*part.factors[:n], Over("sum", (index,), tail)))
-                        yield spot.edit(new, f"Is the sum over {index} missing, before {written(tail)}?")
+                        yield spot.edit(new, f"Is the sum over {index} missing, before {tail}?")
             if isinstance(part, Terms | Product):
-                for field, place, below in children(part):
-                    for index in sorted(free(below)):
+                for field, place, below in part.children:
+                    for index in sorted(below.free):
                         if index in extra or isinstance(part, Terms):
-                            new = with_child(part, field, place, Over("sum", (index,), below))
-                            told = f"Is the sum over {index} missing, before {written(below, 'factor')}?"
+                            new = part.with_child(field, place, Over("sum", (index,), below))
+                            told = f"Is the sum over {index} missing, before {below:factor}?"
                             yield spot.edit(new, told)
             if isinstance(part, Over):
                 yield from self._other_sums(spot, part)
@@ -193,7 +175,7 @@ class Edits:
                 yield spot.edit(replace(part, indices=(index,)), told)
         if part.function == "sum":
             for body in [part.body, *(renamed(part.body, bound, letter) for letter in self.free)]:
-                yield spot.edit(body, f"Is it {written(body)} alone, without the sum over {bound}?")
+                yield spot.edit(body, f"Is it {body} alone, without the sum over {bound}?")
             if part.conditions:
                 yield spot.edit(replace(part, conditions=()), f"Does the sum run over every {bound}?")
 
@@ -209,7 +191,7 @@ class Edits:
                     else:
                         yield spot.edit(Transposed(part), "", "transpose")
         for spot in self.spots:
-            if isinstance(part := spot.part, Product) and not free(part):
+            if isinstance(part := spot.part, Product) and not part.free:
                 for n, (mark, a, b) in enumerate(zip(part.marks, part.factors, part.factors[1:], strict=False)):
                     if mark != "" or self._is_number(a) or self._is_number(b):
                         continue
@@ -221,7 +203,7 @@ class Edits:
                                 yield spot.edit(new, told, "transpose")
 
     def _is_number(self, node: Node) -> bool:
-        return isinstance(node, Number) or all(self.known.rank(name) == 0 for name in names(node))
+        return isinstance(node, Number) or all(self.known.rank(name) == 0 for name in node.names)
 
     def fewer(self) -> Iterator[Edit]:
         """A factor or a term that is too much."""
@@ -235,12 +217,12 @@ class Edits:
                         new = Product(with_item(part.marks, max(n - 1, 0)), with_item(part.factors, n))
                         new = new.factors[0] if len(new.factors) == 1 else new
                     below = n > 0 and part.marks[n - 1] == "/"
-                    yield spot.edit(new, f"Is it without {'/' if below else 'the factor'} {written(factor, 'factor')}?")
+                    yield spot.edit(new, f"Is it without {'/' if below else 'the factor'} {factor:factor}?")
             if isinstance(part, Terms) and len(part.terms) > 1:
                 for n, term in enumerate(part.terms):
                     fewer = Terms(with_item(part.signs, n), with_item(part.terms, n))
                     new = fewer.terms[0] if fewer.signs == ("+",) else fewer
-                    yield spot.edit(new, f"Is it without the term {part.signs[n]} {written(term, 'term')}?")
+                    yield spot.edit(new, f"Is it without the term {part.signs[n]} {term:term}?")
             if isinstance(part, Power | Entry):
                 yield spot.edit(part.base)
 
@@ -260,16 +242,16 @@ class Edits:
             root = isinstance(number, Number) or number.name in self.known.sizes
             factors += [number, Call("sqrt", (number,))] if root else [number]
         for spot, factor in itertools.product(self.places(), factors):
-            one_over = "1/" + written(factor)
+            one_over = "1/" + str(factor)
             yield spot.missing(Product(("/",), (spot.part, factor)), f"the factor {one_over}", "factor", one_over)
-            yield spot.missing(times(factor, spot.part), f"the factor {written(factor)}", "factor", written(factor))
+            yield spot.missing(times(factor, spot.part), f"the factor {factor}", "factor", str(factor))
 
     def marks(self) -> Iterator[Edit]:
         """Another mark between two factors: a division, a product of entries, or a matrix product."""
         for spot in self.spots:
             if isinstance(part := spot.part, Product):
                 for (n, mark), other in itertools.product(enumerate(part.marks), ("/", "*", "")):
-                    if other != mark and not (mark == "" and other == "*" and free(part)):
+                    if other != mark and not (mark == "" and other == "*" and part.free):
                         yield spot.edit(replace(part, marks=with_item(part.marks, n, other)))
 
     def numbers(self) -> Iterator[Edit]:
@@ -277,13 +259,13 @@ class Edits:
         for spot in self.spots:
             part = spot.part
             if isinstance(part, Number):
-                where = f" in {written(spot.above)}" if spot.above else ""
+                where = f" in {spot.above}" if spot.above else ""
                 for digits in ("1", "2", "3", "4", "0"):
                     if digits != part.digits:
                         yield spot.edit(Number(digits), f"Is it {digits}, not {part.digits}{where}?")
-            if isinstance(part, Ref | Call) or (isinstance(part, Terms) and spot.way):
-                if not isinstance(spot.above, Power):
-                    yield from (spot.edit(Power(part, Number(digits))) for digits in ("2", "3"))
+            inside = isinstance(part, Ref | Call) or (isinstance(part, Terms) and spot.way)
+            if inside and not isinstance(spot.above, Power):
+                yield from (spot.edit(Power(part, Number(digits))) for digits in ("2", "3"))
 
     def functions(self) -> Iterator[Edit]:
         """One function in place of another."""
@@ -312,11 +294,11 @@ class Edits:
     def factors(self) -> Iterator[Edit]:
         """An array of the text, or a δ, that is missing as a factor."""
         for spot in self.places():
-            inside = sorted(free(spot.part) | set(self.free))
+            inside = sorted(spot.part.free | set(self.free))
             for ref in self.refs(inside):
-                yield spot.missing(times(ref, spot.part), f"the factor {written(ref)}", "factor", ref.name)
+                yield spot.missing(times(ref, spot.part), f"the factor {ref}", "factor", ref.name)
                 below = Product(("/",), (spot.part, ref))
-                yield spot.missing(below, f"the factor 1/{written(ref)}", "factor", ref.name)
+                yield spot.missing(below, f"the factor 1/{ref}", "factor", ref.name)
             for i, j in itertools.combinations(inside, 2):
                 yield spot.missing(times(Delta(i, j), spot.part), f"δ_{i}{j}")
 
@@ -324,16 +306,16 @@ class Edits:
         """A whole gradient or product that comes by another path, or a small term."""
         for new in self._paths():
             if new != self.left:
-                kind = "path" if written(new)[0] == "d" else ""
-                told = f"Is the term + {written(new)} missing: a gradient that comes by another path?"
-                yield Edit(Terms(("+", "+"), (self.right, new)), told, kind, written(new))
-                yield Edit(Terms(("+", "-"), (self.right, new)), f"Is the term - {written(new)} missing?")
+                kind = "path" if str(new)[0] == "d" else ""
+                told = f"Is the term + {new} missing: a gradient that comes by another path?"
+                yield Edit(Terms(("+", "+"), (self.right, new)), told, kind, str(new))
+                yield Edit(Terms(("+", "-"), (self.right, new)), f"Is the term - {new} missing?")
         for spot in self.spots:
             part = spot.part
             if isinstance(part, Number | Terms | Delta | Ref | Call) and not isinstance(spot.above, Power):
                 old = part if isinstance(part, Terms) else Terms(("+",), (part,))
                 for new, sign in itertools.product(self._small(part), "-+"):
-                    told = f"Is the term {sign} {written(new, 'term')} missing after {written(part)}?"
+                    told = f"Is the term {sign} {new:term} missing after {part}?"
                     yield spot.edit(Terms((*old.signs, sign), (*old.terms, new)), told)
         for spot in self.spots:
             if isinstance(spot.part, Ref | Product | Call | Power):
@@ -359,7 +341,7 @@ class Edits:
 
     def _small(self, part: Node) -> list[Node]:
         """Terms that may be missing beside a part: arrays with indices, numbers, vectors."""
-        letters = sorted(free(part) | set(self.free))
+        letters = sorted(part.free | set(self.free))
         found: list[Node] = [*self.refs(letters), *self._numbers()]
         if not letters:
             vectors = self._of_rank(1)

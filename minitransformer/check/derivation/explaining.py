@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .shifting import letters
-from .tree import Entry, Node, Over, Partial, Product, Ref, children, free, written
+from .tree import Entry, Node, Over, Partial, Product, Ref
 
 
 def _and(words: list[str]) -> str:
@@ -12,15 +12,15 @@ def _and(words: list[str]) -> str:
 
 def count(index: str, node: Node) -> int:
     """How often an index stands in a product."""
-    own = sum(index in letters(each) for each in node.indices) if isinstance(node, Ref | Entry) else 0
-    return own + sum(count(index, part) for _, _, part in children(node))
+    held = [part.indices for part in node.all if isinstance(part, Ref | Entry)]
+    return sum(index in letters(each) for indices in held for each in indices)
 
 
 def bound_and_free(left: Node, right: Node) -> str:
     """Which index of the left side a sum on the right binds, so that it means two things in one line."""
-    if isinstance(right, Over) and (both := sorted(set(right.indices) & free(left))):
+    if isinstance(right, Over) and (both := sorted(set(right.indices) & left.free)):
         return f"{both[0]} is an index of the left side and is summed on the right; sum over another letter."
-    return next(filter(None, (bound_and_free(left, part) for _, _, part in children(right))), "")
+    return next(filter(None, (bound_and_free(left, part) for part in right.parts)), "")
 
 
 def free_alone(left: Node, right: Node, extra: list[str], missing: list[str]) -> str:
@@ -34,7 +34,7 @@ def free_alone(left: Node, right: Node, extra: list[str], missing: list[str]) ->
             told.append(f"{thrice[0]} stands there {count(thrice[0], right)} times.")
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        told.append(f"The index {_and(missing)} {verb} free on the left alone, in {written(left)}.")
+        told.append(f"The index {_and(missing)} {verb} free on the left alone, in {left}.")
     if not told:
-        told.append(f"An index stands twice in {written(left)}; on the left each stands once.")
+        told.append(f"An index stands twice in {left}; on the left each stands once.")
     return " ".join(told)

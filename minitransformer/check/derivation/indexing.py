@@ -11,7 +11,7 @@ import numpy as np
 
 from .faults import Fault, Unreadable
 from .shifting import computed, terms
-from .tree import BINDS_AND_KEEPS, Entry, Node, Over, Partial, Ref, children, compared, written
+from .tree import BINDS_AND_KEEPS, Entry, Node, Over, Partial, Ref
 from .values import Shapes, Value, entrywise, spread, with_indices
 
 MAYBE = "?"  # behind an index whose length follows from a computed index alone
@@ -56,7 +56,7 @@ class Indices:
                 return
             if found.setdefault(index, length) != length:
                 one, other = self.names.length(found[index]), self.names.length(length)
-                raise Fault(f"The index {index} runs over {one} and, in {written(part)}, over {other}.")
+                raise Fault(f"The index {index} runs over {one} and, in {part}, over {other}.")
 
         if isinstance(node, Ref):
             if not node.indices:
@@ -70,7 +70,7 @@ class Indices:
             for index, length in zip(node.indices, self._of(node.base, inside).shape, strict=False):
                 if length != 1:
                     add(index, length, node)
-        parts = [part for _, _, part in children(node)]
+        parts = node.parts
         if isinstance(node, Partial):
             parts = [node.bottom] if isinstance(node.top, Ref) and not node.top.indices else [node.top, node.bottom]
         for part in parts:
@@ -80,7 +80,7 @@ class Indices:
                 else:
                     add(index, length, part)
         if isinstance(node, Over) and node.function not in BINDS_AND_KEEPS:
-            for one, other in compared(node):
+            for one, other in node.compared * 2:  # again, for chains such as δ_ij δ_jk
                 if one in found and not computed(other):
                     found.setdefault(other, found[one])
                 elif computed(one) and len(terms(one)[0]) == 1 and not computed(other):  # j in δ_{j,2i}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .edits import Edit, Edits, Spot, is_it, with_item
 from .rewriting import everywhere, over, put_in, rebuilt, renamed, times
-from .tree import Call, Compare, Node, Over, Product, Ref, Terms, Transposed, free, written
+from .tree import Call, Compare, Node, Over, Product, Ref, Terms, Transposed
 
 _OTHER = {"≤": "≥<", "≥": "≤>", "<": ">≤", ">": "<≥"}
 
@@ -65,7 +65,7 @@ def _product_rule(spot: Spot, part: Product) -> Iterator[Edit]:
         if isinstance(one, Ref) and isinstance(other, Ref) and one.name == "d" + other.name:
             factors = with_item(part.factors, a, put_in(part.factors[a], one, other))
             new = replace(part, factors=with_item(factors, b, put_in(part.factors[b], other, one)))
-            yield spot.edit(Terms(("+", "+"), (part, new)), f"Is the term + {written(new)} missing?")
+            yield spot.edit(Terms(("+", "+"), (part, new)), f"Is the term + {new} missing?")
 
 
 def missing_matrices(edits: Edits) -> Iterator[Edit]:
@@ -73,25 +73,25 @@ def missing_matrices(edits: Edits) -> Iterator[Edit]:
     arrays = [] if edits.letters else [Ref(name) for name in edits.known.arrays() if edits.known.rank(name) in (1, 2)]
     for spot, array in itertools.product(edits.places(), arrays):
         for new in (array, Transposed(array)):
-            told = f"Is the factor {written(new)} missing at {written(spot.part, 'factor')}?"
+            told = f"Is the factor {new} missing at {spot.part:factor}?"
             for product in (Product(("⊙",), (new, spot.part)), times(spot.part, new), times(new, spot.part)):
                 yield spot.edit(product, told)
 
 
 def _moved_in(spot: Spot, part: Product, n: int, factor: Ref) -> Iterator[Edit]:
     for m, inside in enumerate(part.factors):
-        if factor.indices and isinstance(inside, Terms) and m != n:
-            if any(isinstance(each, Over) for each, _ in everywhere(inside)):
-                terms = tuple(_with_factor(term, factor) for term in inside.terms)
-                rest = [f for k, f in enumerate(part.factors) if k not in (n, m)]
-                told = f"Does {written(factor)} stand inside the sums, with their index?"
-                yield spot.edit(times(*rest, replace(inside, terms=terms)), told, "into sums", factor.name)
+        has_sums = any(isinstance(each, Over) for each in inside.all)
+        if factor.indices and isinstance(inside, Terms) and m != n and has_sums:
+            terms = tuple(_with_factor(term, factor) for term in inside.terms)
+            rest = [f for k, f in enumerate(part.factors) if k not in (n, m)]
+            told = f"Does {factor} stand inside the sums, with their index?"
+            yield spot.edit(times(*rest, replace(inside, terms=terms)), told, "into sums", factor.name)
 
 
 def _means(edits: Edits, spot: Spot, part: Terms) -> Iterator[Edit]:
     """A missing term - 1/n sum_k t_k, or - y_i 1/n sum_k t_k y_k, of the gradients of norms and of softmax."""
     for term in part.terms:
-        for index in sorted(free(term) & set(edits.free)):
+        for index in sorted(term.free & set(edits.free)):
             size = _size(edits, term, index)
             if not size:
                 continue
@@ -104,11 +104,11 @@ def _means(edits: Edits, spot: Spot, part: Terms) -> Iterator[Edit]:
                 total = total if other is None else times(other, total)
                 new = Terms((*part.signs, "-"), (*part.terms, total))
                 what = "shift" if other is None else "stretch"
-                yield spot.edit(new, f"Is the term - {written(total)} missing?", "mean term", what)
+                yield spot.edit(new, f"Is the term - {total} missing?", "mean term", what)
 
 
 def _size(edits: Edits, node: Node, index: str) -> str:
-    for part, _ in everywhere(node):
+    for part in node.all:
         if isinstance(part, Ref) and index in part.indices:
             axes = edits.known.axes(part.name)
             at = part.indices.index(index)

@@ -13,7 +13,7 @@ from .edits import Edit, Edits
 from .faults import OutOfTime
 from .known_forms import known_forms, missing_matrices
 from .rewriting import everywhere, rebuilt, times
-from .tree import Call, Node, Number, Over, Product, Ref, mapped, names
+from .tree import Call, Node, Number, Over, Product, Ref
 
 SECONDS = 0.9  # for the changes of one line, at most
 
@@ -29,7 +29,7 @@ class Repair:
 
 def tightened(node: Node) -> Node:
     """P ⊙ A B read as P ⊙ (A B); the same node if it has no such product."""
-    node = mapped(node, tightened)
+    node = node.mapped(tightened)
     if isinstance(node, Product) and "" in node.marks and {"*", "⊙"} & set(node.marks) and "/" not in node.marks:
         runs: list[list[Node]] = [[node.factors[0]]]
         marks: list[str] = []
@@ -46,7 +46,7 @@ def tightened(node: Node) -> Node:
 
 def reaching(node: Node) -> Node:
     """cos (a) b read as cos(a b); the same node if it has no such product."""
-    node = mapped(node, reaching)
+    node = node.mapped(reaching)
     if isinstance(node, Product):
         for n, mark in reversed(list(enumerate(node.marks))):
             function = node.factors[n]
@@ -59,7 +59,7 @@ def reaching(node: Node) -> Node:
 
 def by_entries(node: Node) -> Node:
     """x · y read as x ⊙ y; an equal node if there is no such product."""
-    node = mapped(node, by_entries)
+    node = node.mapped(by_entries)
     if isinstance(node, Product) and "·" in node.marks:
         return replace(node, marks=tuple("⊙" if mark == "·" else mark for mark in node.marks))
     return node
@@ -95,7 +95,7 @@ def slash_readings(node: Node) -> Iterator[Node]:
 
 def unclear_slashes(node: Node) -> Iterator[Node]:
     """Products such as a / b c. In 1/b c, in a/2 c and before a sum, it is clear what is meant."""
-    for part, _ in everywhere(node):
+    for part in node.all:
         if isinstance(part, Product):
             for n, mark in enumerate(part.marks[:-1]):
                 clear = (n == 0 and isinstance(part.factors[0], Number)) or isinstance(part.factors[n + 1], Number)
@@ -157,16 +157,15 @@ def _known(trial: Trial, left: Node, right: Node, edit: Edit) -> str:
 def _is_softmax(trial: Trial, name: str, of: str = "") -> bool:
     """Whether a name is defined as a softmax (of that array)."""
     tree = trial.known.defined[name].tree
-    if of and of not in names(tree):
+    if of and of not in tree.names:
         return False
-    found = any(isinstance(part, Call | Over) and part.function == "softmax" for part, _ in everywhere(tree))
-    below = [part.factors[-1] for part, _ in everywhere(tree) if isinstance(part, Product) and "/" in part.marks]
-    quotient = any(isinstance(part, Over) and "exp" in _functions(part) for part in below)
-    return found or quotient
+    below = [part.factors[-1] for part in tree.all if isinstance(part, Product) and "/" in part.marks]
+    sums = [part for total in below if isinstance(total, Over) for part in total.all]
+    return _calls("softmax", tree.all) or _calls("exp", sums)
 
 
-def _functions(node: Node) -> set[str]:
-    return {part.function for part, _ in everywhere(node) if isinstance(part, Call)}
+def _calls(function: str, parts: list[Node]) -> bool:
+    return any(isinstance(part, Call | Over) and part.function == function for part in parts)
 
 
 def _centres(trial: Trial) -> bool:

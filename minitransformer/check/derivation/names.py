@@ -10,7 +10,7 @@ from fractions import Fraction
 from .faults import Unreadable
 from .notation import plain
 from .recognising import SIZE, TOTAL
-from .tree import Node, Partial, Ref, by_vector, children, mapped, names
+from .tree import Node, Partial, Ref
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+(?:\s*(?:·|\bx\b)\s*\w+)*)"
@@ -60,7 +60,7 @@ class Definition:
     @property
     def recurrent(self) -> bool:
         """Whether it is defined by its own entries before or behind, as h_t by h_{t-1}."""
-        return self.name in names(self.tree)
+        return self.name in self.tree.names
 
 
 @dataclass
@@ -193,27 +193,23 @@ class Names:
             if name not in found:
                 found.add(name)
                 if name in self.defined:
-                    todo += names(self.defined[name].tree)
+                    todo += self.defined[name].tree.names
         return found
 
     def by_vector(self, *sides: Node) -> frozenset[str]:
         """The names in an equation that are defined as a derivative ∂L/∂x by a vector, and ∂ if one stands there."""
-        used = {name for side in sides for name in names(side)}
-        found = {name for name in used if name in self.defined and by_vector(self.defined[name].tree)}
-        return frozenset(found | ({"∂"} if any(map(by_vector, sides)) else set()))
+        used = {name for side in sides for name in side.names}
+        found = {name for name in used if name in self.defined and self.defined[name].tree.by_vector}
+        return frozenset(found | ({"∂"} if any(side.by_vector for side in sides) else set()))
 
     def jacobians(self, *sides: Node) -> list[Partial]:
         """All ∂y/∂x of a vector by a vector, without indices."""
 
-        def whole(node: Node) -> list[Partial]:
-            found = [each for _, _, part in children(node) for each in whole(part)]
-            if isinstance(node, Partial) and isinstance(node.top, Ref):
-                ends = (node.top, node.bottom)
-                if all(not end.indices and self.rank(end.name) == 1 for end in ends):
-                    return [node, *found]
-            return found
+        def is_vector(node: Node) -> bool:
+            return isinstance(node, Ref) and not node.indices and self.rank(node.name) == 1
 
-        return [each for side in sides for each in whole(side)]
+        partials = [part for side in sides for part in side.all if isinstance(part, Partial)]
+        return [each for each in partials if is_vector(each.top) and is_vector(each.bottom)]
 
     def give(self, text: str) -> list[str]:
         """Read `Q: (T, d), eps`; the names that are new. Raises Unreadable."""
@@ -306,7 +302,7 @@ def as_sizes(node: Node, known: Names) -> Node:
     if isinstance(node, Ref):
         array = node.name in known.given or node.name in known.defined
         return Ref(node.name + SIZE) if array and node.name in known.sizes and not node.indices else node
-    return mapped(node, lambda part: as_sizes(part, known))
+    return node.mapped(lambda part: as_sizes(part, known))
 
 
 def _tidy(name: str) -> str:

@@ -31,10 +31,6 @@ from .tree import (
     Ref,
     Terms,
     Transposed,
-    free,
-    names,
-    swallows,
-    written,
 )
 
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
@@ -78,7 +74,7 @@ class Reader:
             node, n = self._unit(items, n)
             if node is None:
                 continue
-            if mark == "/" and isinstance(node, Over) and head(factor) in ("sum", "prod", "mean") and swallows(node):
+            if mark == "/" and isinstance(node, Over) and head(factor) in ("sum", "prod", "mean") and node.swallows:
                 self.swallowed = True
             node = Terms(("-",), (node,)) if sign == "-" else node
             if isinstance(node, Product) and mark != "/" and all(m == "" for m in node.marks) and mark == "":
@@ -337,12 +333,12 @@ class Reader:
         """^T: the transpose; of a number the power T, if T is one as well."""
         if node == Number("1"):
             return Transposed(Ref("ones"))
-        numeric = all(self.known.rank(name) == 0 for name in names(node)) and not free(node)
+        numeric = all(self.known.rank(name) == 0 for name in node.names) and not node.free
         if not numeric:
             return Transposed(node)
         if self.known.rank("T") == 0:
             return Power(node, Ref("T"))
-        raise Unreadable(f"{written(node)} is a number, so it has no transpose.")
+        raise Unreadable(f"{node} is a number, so it has no transpose.")
 
     # names
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .shifting import with_letter
-from .tree import Delta, Entry, Node, Number, Over, Place, Product, Ref, Transposed, children, free, mapped, with_child
+from .tree import Delta, Entry, Node, Number, Over, Place, Product, Ref, Transposed
 
 Way = list[tuple[Node, str, "int | None"]]
 
@@ -14,7 +14,7 @@ Way = list[tuple[Node, str, "int | None"]]
 def everywhere(node: Node) -> Iterator[tuple[Node, Way]]:
     """Every part of an expression, with the way to it from the root."""
     yield node, []
-    for name, place, part in children(node):
+    for name, place, part in node.children:
         for found, way in everywhere(part):
             yield found, [(node, name, place), *way]
 
@@ -22,7 +22,7 @@ def everywhere(node: Node) -> Iterator[tuple[Node, Way]]:
 def rebuilt(way: Way, new: Node) -> Node:
     """The whole expression with the part at the end of the way replaced."""
     for parent, name, place in reversed(way):
-        new = with_child(parent, name, place, new)
+        new = parent.with_child(name, place, new)
     return new
 
 
@@ -36,12 +36,12 @@ def renamed(node: Node, old: str, new: str) -> Node:
         return Delta(with_letter(node.left, old, new), with_letter(node.right, old, new))
     if isinstance(node, Place):
         return Place(with_letter(node.index, old, new))
-    return mapped(node, lambda part: renamed(part, old, new))
+    return node.mapped(lambda part: renamed(part, old, new))
 
 
 def put_in(node: Node, part: Node, new: Node) -> Node:
     """The expression with a new part wherever an equal one to the old stands; the same expression if none does."""
-    return new if node == part else mapped(node, lambda child: put_in(child, part, new))
+    return new if node == part else node.mapped(lambda child: put_in(child, part, new))
 
 
 def times(*factors: Node) -> Node:
@@ -62,8 +62,8 @@ def over(number: Node) -> Node:
 
 def letters_of(node: Node) -> set[str]:
     """All index letters of an expression, bound ones included."""
-    own = free(node) | (set(node.indices) if isinstance(node, Over) else set())
-    return own.union(*(letters_of(part) for _, _, part in children(node)))
+    bound = {index for part in node.all if isinstance(part, Over) for index in part.indices}
+    return bound.union(*(part.free for part in node.all))
 
 
 def turned(node: Node) -> Node:

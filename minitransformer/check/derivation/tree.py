@@ -6,17 +6,108 @@ the others, so `Q_i` is the i-th row of Q.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from .shifting import computed, letters
 
+BINDS_AND_KEEPS = {"softmax"}  # softmax_j S_ij still has the index j
+
+
+def _subscript(indices: tuple[str, ...]) -> str:
+    if any(map(computed, indices)):
+        return "_{" + ",".join(indices) + "}"
+    return "_" + "".join(indices) if indices else ""
+
 
 @dataclass(frozen=True)
 class Node:
-    """An expression."""
+    """An expression. `str` writes it in plain notation; f"{node:factor}" in brackets if it needs them as a factor, and
+    so do "product", "power" and "term". What it finds out about itself it keeps: expressions that differ by one edit
+    share the rest.
+    """
+
+    def __str__(self) -> str:
+        return format(self, "")
+
+    def __format__(self, inside: str) -> str:
+        if inside not in self._forms:
+            self._forms[inside] = self._written(inside)
+        return self._forms[inside]
+
+    @cached_property
+    def _forms(self) -> dict[str, str]:
+        return {}
+
+    def _written(self, inside: str) -> str:
+        raise NotImplementedError
+
+    @cached_property
+    def children(self) -> list[tuple[str, int | None, Node]]:
+        """Each part, with the field that holds it and its place there."""
+        found: list[tuple[str, int | None, Node]] = []
+        for field in fields(self):
+            held: Any = getattr(self, field.name)
+            if isinstance(held, Node):
+                found.append((field.name, None, held))
+            elif isinstance(held, tuple):
+                found += [(field.name, n, part) for n, part in enumerate(held) if isinstance(part, Node)]
+        return found
+
+    @cached_property
+    def parts(self) -> list[Node]:
+        """What it consists of."""
+        return [part for _, _, part in self.children]
+
+    @cached_property
+    def all(self) -> list[Node]:
+        """Itself, its parts, and theirs."""
+        return [self, *chain.from_iterable(part.all for part in self.parts)]
+
+    def with_child(self, name: str, place: int | None, new: Node) -> Node:
+        """The node with one part replaced."""
+        if place is None:
+            return replace(self, **{name: new})
+        held = getattr(self, name)
+        return replace(self, **{name: (*held[:place], new, *held[place + 1 :])})
+
+    def mapped(self, change: Callable[[Node], Node]) -> Node:
+        """The node with each of its parts changed; the same node if none changes."""
+        node = self
+        for name, place, part in self.children:
+            new = change(part)
+            if new is not part:
+                node = node.with_child(name, place, new)
+        return node
+
+    @cached_property
+    def free(self) -> set[str]:
+        """The indices that no sum in it binds."""
+        below = set[str]().union(*(part.free for part in self.parts))
+        if isinstance(self, Over) and self.function not in BINDS_AND_KEEPS:
+            return below - set(self.indices)
+        own: tuple[str, ...] = ()
+        if isinstance(self, Ref | Entry):
+            own = self.indices
+        elif isinstance(self, Delta):
+            own = (self.left, self.right)
+        elif isinstance(self, Place):
+            own = (self.index,)
+        return below.union(*map(letters, own))
+
+    @cached_property
+    def names(self) -> set[str]:
+        """The names that it uses."""
+        return {name for part in self.all if isinstance(part, Ref) for name in (part.name, part.before)} - {""}
+
+    @cached_property
+    def by_vector(self) -> bool:
+        """Whether ∂L/∂x stands in it, without an index."""
+        partials = [part for part in self.all if isinstance(part, Partial) and not part.bottom.indices]
+        return any(not (isinstance(part.top, Ref) and part.top.indices) for part in partials)
 
 
 @dataclass(frozen=True)
@@ -24,6 +115,9 @@ class Number(Node):
     """A number, as it was typed."""
 
     digits: str
+
+    def _written(self, inside: str) -> str:
+        return self.digits
 
 
 @dataclass(frozen=True)
@@ -34,12 +128,19 @@ class Ref(Node):
     indices: tuple[str, ...] = ()
     before: str = ""  # what entry 0 is in h_{t-1}, if the text gives h_0
 
+    def _written(self, inside: str) -> str:
+        bracketed = self.indices and {"_", "^"} & set(self.name)
+        return (f"({self.name})" if bracketed else self.name) + _subscript(self.indices)
+
 
 @dataclass(frozen=True)
 class Place(Node):
     """An index as a number, counted from 1: the i in 1[i ≤ j]."""
 
     index: str
+
+    def _written(self, inside: str) -> str:
+        return self.index
 
 
 @dataclass(frozen=True)
@@ -49,6 +150,12 @@ class Terms(Node):
     signs: tuple[str, ...]
     terms: tuple[Node, ...]
 
+    def _written(self, inside: str) -> str:
+        first, *more = zip(self.signs, self.terms, strict=True)
+        text = f"{first[1]:product}" if first[0] == "+" else f"{first[0]}{first[1]:term}"
+        text += "".join(f" {sign} {term:term}" for sign, term in more)
+        return f"({text})" if inside else text
+
 
 @dataclass(frozen=True)
 class Product(Node):
@@ -56,6 +163,13 @@ class Product(Node):
 
     marks: tuple[str, ...]  # of each factor but the first
     factors: tuple[Node, ...]
+
+    def _written(self, inside: str) -> str:
+        text = f"{self.factors[0]:product}"
+        for n, (mark, factor) in enumerate(zip(self.marks, self.factors[1:], strict=True), 1):
+            last_sum = isinstance(factor, Over) and n == len(self.marks)
+            text += (f" {mark} " if mark else " ") + format(factor, "product" if last_sum else "factor")
+        return f"({text})" if inside in ("power", "factor") else text
 
 
 @dataclass(frozen=True)
@@ -65,12 +179,19 @@ class Power(Node):
     base: Node
     exponent: Node
 
+    def _written(self, inside: str) -> str:
+        exponent = str(self.exponent)
+        return f"{self.base:power}^{exponent if exponent.isalnum() else f'({exponent})'}"
+
 
 @dataclass(frozen=True)
 class Transposed(Node):
     """The transpose of a matrix."""
 
     base: Node
+
+    def _written(self, inside: str) -> str:
+        return f"{self.base:power}ᵀ"
 
 
 @dataclass(frozen=True)
@@ -80,6 +201,9 @@ class Entry(Node):
     base: Node
     indices: tuple[str, ...]
 
+    def _written(self, inside: str) -> str:
+        return f"{self.base:power}{_subscript(self.indices)}"
+
 
 @dataclass(frozen=True)
 class Call(Node):
@@ -88,6 +212,9 @@ class Call(Node):
     function: str
     arguments: tuple[Node, ...]
     primes: int = 0
+
+    def _written(self, inside: str) -> str:
+        return f"{self.function}{self.primes * chr(39)}({', '.join(map(str, self.arguments))})"
 
 
 @dataclass(frozen=True)
@@ -100,6 +227,26 @@ class Over(Node):
     conditions: tuple[Node, ...] = ()
     upper: str = ""
 
+    def _written(self, inside: str) -> str:
+        text = f"{self.function}{_subscript(self.indices)} {self.body:product}"
+        return f"({text})" if inside in ("power", "factor") else text
+
+    @cached_property
+    def compared(self) -> list[tuple[str, str]]:
+        """The pairs of indices in δ_ij and in conditions such as j ≤ i: they run over the same."""
+        found = []
+        for part in self.all:
+            if isinstance(part, Delta):
+                found.append((part.left, part.right))
+            if isinstance(part, Compare) and isinstance(part.left, Place) and isinstance(part.right, Place):
+                found.append((part.left.index, part.right.index))
+        return found + [(b, a) for a, b in found]
+
+    @property
+    def swallows(self) -> bool:
+        """Whether a sum below a slash ends in a factor without its index, as in a / sum_j b_j c."""
+        return isinstance(self.body, Product) and not self.body.factors[-1].free & set(self.indices)
+
 
 @dataclass(frozen=True)
 class Delta(Node):
@@ -107,6 +254,9 @@ class Delta(Node):
 
     left: str
     right: str
+
+    def _written(self, inside: str) -> str:
+        return "δ" + _subscript((self.left, self.right))
 
 
 @dataclass(frozen=True)
@@ -117,6 +267,9 @@ class Compare(Node):
     left: Node
     right: Node
 
+    def _written(self, inside: str) -> str:
+        return f"1[{self.left} {self.sign} {self.right}]"
+
 
 @dataclass(frozen=True)
 class Partial(Node):
@@ -125,149 +278,5 @@ class Partial(Node):
     top: Node
     bottom: Ref
 
-
-BINDS_AND_KEEPS = {"softmax"}  # softmax_j S_ij still has the index j
-
-
-def children(node: Node) -> Iterator[tuple[str, int | None, Node]]:
-    """Each part of a node, with the field that holds it and its place there."""
-    for field in fields(node):
-        held: Any = getattr(node, field.name)
-        if isinstance(held, Node):
-            yield field.name, None, held
-        elif isinstance(held, tuple):
-            for n, part in enumerate(held):
-                if isinstance(part, Node):
-                    yield field.name, n, part
-
-
-def with_child(node: Node, name: str, place: int | None, new: Node) -> Node:
-    """The node with one part replaced."""
-    if place is None:
-        return replace(node, **{name: new})
-    held = getattr(node, name)
-    return replace(node, **{name: (*held[:place], new, *held[place + 1 :])})
-
-
-def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node with each of its parts changed; the same node if none changes."""
-    for name, place, part in list(children(node)):
-        new = change(part)
-        if new is not part:
-            node = with_child(node, name, place, new)
-    return node
-
-
-def kept(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a node that keeps what it found at the node: expressions that differ by one edit share the rest."""
-
-    @functools.wraps(function)
-    def of(node: Node, *more: Any) -> Any:
-        found = node.__dict__.setdefault("_found", {})
-        key = (function.__name__, *more)
-        if key not in found:
-            found[key] = function(node, *more)
-        return found[key]
-
-    return of
-
-
-@kept
-def free(node: Node) -> set[str]:
-    """The indices of an expression that no sum in it binds."""
-    if isinstance(node, Ref | Entry):
-        own = set[str]().union(*map(letters, node.indices))
-    elif isinstance(node, Delta):
-        own = letters(node.left) | letters(node.right)
-    elif isinstance(node, Place):
-        own = letters(node.index)
-    else:
-        own = set()
-    below = set().union(*(free(part) for _, _, part in children(node)))
-    if isinstance(node, Over) and node.function not in BINDS_AND_KEEPS:
-        below = below - set(node.indices)
-    return own | below
-
-
-@kept
-def compared(node: Node) -> list[tuple[str, str]]:
-    """The pairs of indices in δ_ij and in conditions such as j ≤ i: they run over the same."""
-    found = [pair for _, _, part in children(node) for pair in compared(part)]
-    if isinstance(node, Delta):
-        found.append((node.left, node.right))
-    if isinstance(node, Compare) and isinstance(node.left, Place) and isinstance(node.right, Place):
-        found.append((node.left.index, node.right.index))
-    return found + [(b, a) for a, b in found]
-
-
-@kept
-def names(node: Node) -> set[str]:
-    """The names that an expression uses."""
-    own = {node.name, node.before} - {""} if isinstance(node, Ref) else set()
-    return own.union(*(names(part) for _, _, part in children(node)))
-
-
-@kept
-def by_vector(node: Node) -> bool:
-    """Whether ∂L/∂x stands in an expression, without an index."""
-    own = isinstance(node, Partial) and not (isinstance(node.top, Ref) and node.top.indices) and not node.bottom.indices
-    return own or any(by_vector(part) for _, _, part in children(node))
-
-
-def swallows(node: Over) -> bool:
-    """Whether a sum below a slash ends in a factor without its index, as in a / sum_j b_j c."""
-    return isinstance(node.body, Product) and not free(node.body.factors[-1]) & set(node.indices)
-
-
-def _subscript(indices: tuple[str, ...]) -> str:
-    if any(map(computed, indices)):
-        return "_{" + ",".join(indices) + "}"
-    return "_" + "".join(indices) if indices else ""
-
-
-@kept
-def written(node: Node, inside: str = "") -> str:
-    """The expression in plain notation. inside: "product" or "power" if it stands within one, for its brackets."""
-    if isinstance(node, Number):
-        return node.digits
-    if isinstance(node, Ref):
-        if not node.indices:
-            return node.name
-        return ("(" + node.name + ")" if {"_", "^"} & set(node.name) else node.name) + _subscript(node.indices)
-    if isinstance(node, Place):
-        return node.index
-    if isinstance(node, Terms):
-        text = ""
-        for n, (sign, term) in enumerate(zip(node.signs, node.terms, strict=True)):
-            text += (
-                written(term, "product")
-                if n == 0 and sign == "+"
-                else (f" {sign} " if n else sign) + written(term, "term")
-            )
-        return f"({text})" if inside in ("product", "power", "term", "factor") else text
-    if isinstance(node, Product):
-        text = written(node.factors[0], "product")
-        for n, (mark, factor) in enumerate(zip(node.marks, node.factors[1:], strict=True)):
-            last = n == len(node.marks) - 1
-            told = written(factor, "product" if isinstance(factor, Over) and last else "factor")
-            text += (f" {mark} " if mark else " ") + told
-        return f"({text})" if inside in ("power", "factor") else text
-    if isinstance(node, Power):
-        exponent = written(node.exponent)
-        return written(node.base, "power") + "^" + (exponent if exponent.isalnum() else f"({exponent})")
-    if isinstance(node, Transposed):
-        return written(node.base, "power") + "ᵀ"
-    if isinstance(node, Entry):
-        return written(node.base, "power") + _subscript(node.indices)
-    if isinstance(node, Call):
-        return node.function + "'" * node.primes + "(" + ", ".join(written(part) for part in node.arguments) + ")"
-    if isinstance(node, Over):
-        text = f"{node.function}{_subscript(node.indices)} {written(node.body, 'product')}"
-        return f"({text})" if inside in ("power", "factor") else text
-    if isinstance(node, Delta):
-        return "δ" + _subscript((node.left, node.right))
-    if isinstance(node, Compare):
-        return f"1[{written(node.left)} {node.sign} {written(node.right)}]"
-    assert isinstance(node, Partial)
-    text = f"∂{written(node.top)}/∂{written(node.bottom)}"
-    return f"({text})" if inside == "power" else text
+    def _written(self, inside: str) -> str:
+        return f"(∂{self.top}/∂{self.bottom})" if inside == "power" else f"∂{self.top}/∂{self.bottom}"

@@ -11,21 +11,7 @@ from .computing import Computer
 from .faults import Fault, Unreadable
 from .functions import ENTRYWISE
 from .names import Names
-from .tree import (
-    Call,
-    Node,
-    Number,
-    Over,
-    Partial,
-    Power,
-    Product,
-    Ref,
-    Terms,
-    Transposed,
-    by_vector,
-    children,
-    written,
-)
+from .tree import Call, Node, Number, Over, Partial, Power, Product, Ref, Terms, Transposed
 from .values import Value
 
 Turn = tuple[str, bool]  # like this name; or, if True, the other way round
@@ -50,7 +36,7 @@ class Turns:
             return ""
         before = self.like
         problem, found = "", []
-        for turned in (False, True) if any(by_vector(side) for side in (left, right)) else (False,):
+        for turned in (False, True) if any(side.by_vector for side in (left, right)) else (False,):
             self.like = dict(before)
             try:
                 Line(self, computer, turned).equal(left, right)
@@ -82,7 +68,7 @@ class Turns:
     def told(self, node: Node, turn: Turn) -> str:
         """Whether a vector is a column or a row, in words."""
         name, turned = self.of(turn)
-        is_ = f"{written(node)} is " + ("a row" if turned else "a column")
+        is_ = f"{node} is " + ("a row" if turned else "a column")
         return is_ if name == COLUMN[0] else f"{is_} if {name} is a column"
 
 
@@ -131,13 +117,13 @@ class Line:
                 return COLUMN
             return None if node.indices else (self.turns.known.base_of(node.name) or node.name, False)
         if isinstance(node, Partial):
-            plain = not node.bottom.indices and by_vector(node)
+            plain = not node.bottom.indices and node.by_vector
             return (node.bottom.name, self.turned) if plain else None
         if isinstance(node, Transposed):
             return _other(self.of(node.base))
         if isinstance(node, Product):
             return self._product(node, rank)
-        parts = [(part, self.of(part)) for _, _, part in children(node)]
+        parts = [(part, self.of(part)) for part in node.parts]
         if isinstance(node, Power):
             return parts[0][1]
         entrywise = isinstance(node, Terms | Over) or (

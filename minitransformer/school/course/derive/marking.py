@@ -12,7 +12,7 @@ from ....check.derivation.checking import MOST_LINES, Checker
 from ....check.derivation.faults import Fault, Unreadable
 from ....check.derivation.lines import Statement, statements
 from ....check.derivation.report import DerivationReport, Line
-from ....check.derivation.tree import Call, Node, Over, Partial, Ref, children, free, written
+from ....check.derivation.tree import Call, Node, Over, Partial, Ref
 from . import setting
 from .task import WITHOUT_SUM, Derivation
 
@@ -125,7 +125,7 @@ class _Marker:
             left, *sides = parsing.sides(statement.text)
             rights = []
             for side in sides:
-                reader.bound, reader.comparing = list(free(chain.left)), 0
+                reader.bound, reader.comparing = list(chain.left.free), 0
                 rights.append(reader.expression(side))
             return setting.equation(None if left is None else chain.left, rights)
         except (Unreadable, Fault, TypeError):
@@ -141,7 +141,7 @@ class _Marker:
         if line.verdict == "right" and left != right and not (rest and key and self._key(rest) == key):
             self.claims.add((left, right))
         if key and rest:
-            self.open[key] = (line.number, written(rest))
+            self.open[key] = (line.number, str(rest))
         elif key:
             self.derived.add(key)
 
@@ -168,7 +168,7 @@ class _Marker:
             return self._underived(own.tree, goal) if own is not None and not is_gradient else None
         if goal in self.closed and (isinstance(node, Over) or (isinstance(node, Call) and node.function in _TOTALS)):
             return node
-        return next((rest for _, _, part in children(node) if (rest := self._underived(part, goal))), None)
+        return next((rest for part in node.parts if (rest := self._underived(part, goal))), None)
 
 
 def mark(exercise: Derivation, text: str) -> Marked:

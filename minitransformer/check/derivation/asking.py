@@ -94,7 +94,7 @@ class Questions:
         made, draw = self.known.defined[name], self.trial.draws[0]
         other = by_entries(made.tree)
         with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
-            value = draw.computer(made.rows, made.identity).of(other)
+            value = draw.computer(made.reading).of(other)
             plain = draw.values[name].array
             if other != made.tree and plain.ndim in (0, value.rank) and not np.array_equal(value.array, plain):
                 return PLAIN_DOT

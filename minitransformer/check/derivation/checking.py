@@ -12,7 +12,6 @@ import numpy as np
 from . import functions, parsing, reading
 from .asking import DOT_OF_ENTRIES, Questions
 from .comparing import Outcome, Trial
-from .computing import Computer
 from .defining import TWO_READINGS, Definitions, name_of
 from .edits import is_it
 from .explaining import bound_and_free, free_alone
@@ -215,13 +214,13 @@ class Checker:
     def _turn_of_definition(self, name: str) -> str:
         """The same of a definition."""
         made = self.known.defined[name]
-        computer = self.trial.draws[0].computer(made.rows, made.identity)
+        computer = self.trial.draws[0].computer(made.reading)
         return self.turns.read(Ref(name, made.indices), made.tree, computer)
 
     def _layout(self, left: Node, right: Node, outcome: Outcome) -> str:
         """What the first ∂y/∂x that tells says about its layout: a row for each entry of y, or of x; else ""."""
         found = self.known.jacobians(left, right)
-        by_x = outcome.by_entries_of_x
+        by_x = outcome.reading.by_entries_of_x
         if not found or self.known.by_entries_of_x is not None:
             return ""
         if not by_x and self.trial.compare(left, right, layout=True).right:
@@ -230,21 +229,19 @@ class Checker:
         axes = [self.known.axes(name) for name in found[0].top.names]
         if by_x and axes == [self.known.axes(found[0].bottom.name)]:
             return f"It is right if ∂{y}/∂{x} has a row for each entry of {x}, wrong if for each of {y}. Write indices."
-        self.known.by_entries_of_x = by_x
+        self.known.by_entries_of_x = bool(by_x)
         return f"So ∂{y}/∂{x} has a row for each entry of {x if by_x else y} in this text."
-
-    def _computer(self, outcome: Outcome) -> Computer:
-        """That of the first draw, which reads a line in the way that is right."""
-        return self.trial.draws[0].computer(outcome.rows, outcome.identity, turned=outcome.turned)
 
     def _turn(self, left: Node, right: Node, outcome: Outcome) -> tuple[str, str]:
         """Which vector a right line takes for a row although it is a column, or the other way round; and a repair."""
-        problem = self.turns.read(left, right, self._computer(outcome))
+        draw = self.trial.draws[0]
+        problem = self.turns.read(left, right, draw.computer(outcome.reading))
         if not problem:
             return "", ""
         for other in (straight(right, self.known), Transposed(right)):
             outcome = self.trial.compare(left, other)
-            if other != right and outcome.right and not self.turns.read(left, other, self._computer(outcome)):
+            right_too = other != right and outcome.right
+            if right_too and not self.turns.read(left, other, draw.computer(outcome.reading)):
                 return problem, is_it(other, right)
         return problem, ""
 

@@ -7,12 +7,13 @@ import itertools
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .draws import Draw
 from .faults import Fault, Inexact, OutOfTime, Unreadable
+from .indexing import PLAIN, Reading
 from .names import Names
 from .report import Numbers
 from .tree import Call, Compare, Node, Number, Over, Partial, Place
@@ -31,25 +32,7 @@ class Outcome:
     fault: str = ""
     numbers: Numbers | None = None
     unreadable: str = ""
-    rows: bool = False  # whether vectors are rows in the reading that is right
-    identity: str = ""  # and how long I is
-    turned: frozenset[str] = frozenset()  # and which derivatives by a vector are turned
-    by_entries_of_x: bool = False  # and whether ∂y/∂x of vectors has a row for each entry of x
-
-
-class Reading(NamedTuple):
-    """How an equation is read.
-
-    rows: vectors are rows. identity: the size of I. turned: names of derivatives by a vector, with ∂, that are rows
-    where vectors are columns. fixed: ∂a/∂b holds fixed what stands beside b in the definition of a.
-    by_entries_of_x: ∂y/∂x of vectors has a row for each entry of x.
-    """
-
-    rows: bool
-    identity: str
-    turned: frozenset[str]
-    fixed: bool
-    by_entries_of_x: bool
+    reading: Reading = PLAIN  # the one in which it is right
 
 
 class Trial:
@@ -76,17 +59,15 @@ class Trial:
             with contextlib.suppress(Inexact, Fault, Unreadable):
                 draw.again(lengths=True)
 
-    def ways(self, *sides: Node) -> list[tuple[bool, str]]:
+    def ways(self, *sides: Node) -> list[Reading]:
         """How expressions may be read: vectors as columns or as rows; I without its size as that of each size."""
         sizes = list(self.known.sizes) if any("I" in side.names for side in sides) else []
-        return [(rows, size) for rows in (False, True) for size in sizes or [""]]
+        return [Reading(rows, size) for rows in (False, True) for size in sizes or [""]]
 
-    def compare(
-        self, left: Node, right: Node, quick: bool = False, rows: bool | None = None, layout: bool | None = None
-    ) -> Outcome:
+    def compare(self, left: Node, right: Node, quick: bool = False, layout: bool | None = None) -> Outcome:
         """Whether both sides are equal, in one of the ways in which they may be read.
 
-        quick: on one draw alone. rows, layout: in that way alone.
+        quick: on one draw alone. layout: in that way alone.
         """
         undefined = [i for i in sorted(right.free - left.free - set(self.known.sizes)) if _only_a_place(i, right)]
         if undefined:
@@ -98,10 +79,9 @@ class Trial:
         by_vector = self.known.by_vector(left, right)
         turns = (frozenset[str](), by_vector) if by_vector else (by_vector,)
         layouts = self.layouts(left, right) if layout is None else [layout]
-        for by_x, (as_rows, identity), turned, fixed in itertools.product(layouts, self.ways(left, right), turns, both):
-            if rows not in (None, as_rows):
-                continue
-            outcome = self._compared(left, right, Reading(as_rows, identity, turned, fixed, by_x), quick)
+        for by_x, way, turned, fixed in itertools.product(layouts, self.ways(left, right), turns, both):
+            reading = way._replace(turned=turned, fixed=fixed, by_entries_of_x=by_x)
+            outcome = self._compared(left, right, reading, quick)
             if outcome.right:
                 return outcome
             if first is None or (first.numbers is None and outcome.numbers is not None):
@@ -117,7 +97,7 @@ class Trial:
 
     def test_of(self, left: Node, right: Node) -> Callable[[Node], bool]:
         """A quick test, on one draw, of whether an expression equals the left side."""
-        computers = [self.draws[0].computer(rows, size) for rows, size in self.ways(left, right)]
+        computers = [self.draws[0].computer(way) for way in self.ways(left, right)]
         try:
             value = computers[0].of(left)
         except (Fault, Unreadable):
@@ -142,11 +122,8 @@ class Trial:
         seen = False
         draws = [*self.draws, self.wide] if self._has_branches(left, right) else self.draws
         for draw in draws[:1] if quick else draws:
-            computer = draw.computer(way.rows, way.identity, None, way.turned, way.by_entries_of_x)
             try:
-                value = computer.of(left)
-                draw.only_explicit = way.fixed
-                p, q, labels = computer.same(value, computer.of(right, computer.runs(left, {})))
+                p, q, labels = _both(draw, left, right, way)
             except (Fault, Unreadable, np.linalg.LinAlgError) as problem:
                 if draw is self.wide:
                     continue  # what cannot be computed far out
@@ -155,8 +132,6 @@ class Trial:
                 if isinstance(problem, Unreadable):
                     return Outcome(False, unreadable=str(problem))
                 return Outcome(False, unreadable="A matrix in this line has no inverse.")
-            finally:
-                draw.only_explicit = False
             if not np.all(np.isfinite(p)):
                 continue
             if not np.all(np.isfinite(q)):
@@ -181,7 +156,7 @@ class Trial:
             return Outcome(False, unreadable="Both sides are so small that rounding hides a difference.")
         if exactly is None and (tiny := self._tiny(left, right)):
             return Outcome(False, unreadable=f"{tiny} is too small to be seen beside others; give it a name, as eps.")
-        return Outcome(True, "", None, "", *way[:3], way.by_entries_of_x)
+        return Outcome(True, reading=way)
 
     def _tiny(self, *sides: Node) -> str:
         """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""
@@ -200,16 +175,18 @@ class Trial:
         """Whether both sides are equal in fractions; None if they cannot be computed so."""
         now = time.monotonic()
         self.exact.deadline = min(self.exact.latest, now + (self.exact.latest - now) * 0.1)
-        computer = self.exact.computer(way.rows, way.identity, None, way.turned, way.by_entries_of_x)
         try:
-            value = computer.of(left)
-            self.exact.only_explicit = way.fixed
-            p, q, _ = computer.same(value, computer.of(right, computer.runs(left, {})))
+            p, q, _ = _both(self.exact, left, right, way)
         except (Inexact, Fault, Unreadable, OutOfTime, ZeroDivisionError, TypeError, AttributeError):
             return None
-        finally:
-            self.exact.only_explicit = False
         return bool(np.all(np.equal(p, q)))
+
+
+def _both(draw: Draw, left: Node, right: Node, way: Reading) -> tuple[Any, Any, tuple[str, ...]]:
+    """Both sides on a draw, and their indices."""
+    computer = draw.computer(way._replace(fixed=False))  # as on the right alone
+    value = computer.of(left)
+    return computer.same(value, draw.computer(way).of(right, computer.runs(left, {})))
 
 
 def _largest(gap: Any, right: Any, typed: Any, labels: tuple[str, ...]) -> Numbers:

@@ -83,9 +83,9 @@ class Definitions:
 
     def value(self, tree: Node) -> Value | None:
         """The value of an expression on the first draw, in the first way in which it can be computed."""
-        for rows, identity in self.trial.ways(tree):
+        for reading in self.trial.ways(tree):
             with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
-                return self.trial.draws[0].computer(rows, identity).of(tree)
+                return self.trial.draws[0].computer(reading).of(tree)
         return None
 
     def is_number(self, side: Any) -> bool:
@@ -173,9 +173,9 @@ class Definitions:
         """Raises Unreadable or Fault if a recurrence with so many axes cannot be computed."""
         indices, tree = _from_here(indices, tree)
         problem: Exception | None = None
-        for rows, identity in self.trial.ways(tree):
+        for reading in self.trial.ways(tree):
             try:
-                self.trial.draws[0]._repeated(Definition(name, indices, tree, rank, rows, identity), None)
+                self.trial.draws[0]._repeated(Definition(name, indices, tree, rank, reading), None)
                 return
             except (Fault, Unreadable) as error:
                 problem = problem or error
@@ -269,8 +269,8 @@ class Definitions:
         problem: Exception | None = None
         sized = as_sizes(tree, self.known)
         trees = [tree] if sized is tree else [tree, sized]
-        for each, (rows, identity) in itertools.product(trees, self.trial.ways(tree)):
-            definition = Definition(name, indices, each, rank, rows, identity, parts=parts)
+        for each, reading in itertools.product(trees, self.trial.ways(tree)):
+            definition = Definition(name, indices, each, rank, reading, parts=parts)
             try:
                 values = [draw._defined(definition, None) for draw in self.trial.draws]
                 if not all(np.all(np.isfinite(value.array)) for value in values):

@@ -21,6 +21,7 @@ from .computing import Computer
 from .dual import moving, slopes_of
 from .faults import Fault, Inexact, Unreadable
 from .functions import STEP
+from .indexing import PLAIN, Reading
 from .names import Definition, Given, Names
 from .recognising import SIZE
 from .tree import Partial, Ref
@@ -51,7 +52,6 @@ class Draw:
         self.values: dict[str, Value] = {}
         self.lengths: dict[str, int] = {}
         self.slopes: dict[Any, Any] = {}
-        self.only_explicit = False
 
     def fill(self) -> None:
         """Draw what has been given and has no numbers yet."""
@@ -131,26 +131,9 @@ class Draw:
 
     # computing
 
-    def computer(
-        self,
-        rows: bool = False,
-        identity: str = "",
-        moved: dict[str, Value] | None = None,
-        turned: frozenset[str] = frozenset(),
-        by_entries_of_x: bool | None = None,
-    ) -> Computer:
-        """A computer of expressions. moved: values that replace the draw's own. turned: names, or ∂, that are rows."""
-
-        def look(name: str) -> Value:
-            value = moved[name] if moved is not None and name in moved else self.look(name)
-            return replace(value, row=not value.row) if name in turned and value.rank == 1 else value
-
-        computer = Computer(
-            look, self.slope, self.lengths, self.exact, rows, self.lengths.get(identity, 0), self.deadline
-        )
-        computer.origin, computer.turned = self.known.origin, "∂" in turned
-        computer.by_entries_of_x = bool(self.known.by_entries_of_x if by_entries_of_x is None else by_entries_of_x)
-        return computer
+    def computer(self, reading: Reading = PLAIN, moved: dict[str, Value] | None = None) -> Computer:
+        """A computer of expressions. moved: values that replace the draw's own."""
+        return Computer(self, reading, moved or {})
 
     def look(self, name: str) -> Value:
         """The value of a name."""
@@ -207,7 +190,7 @@ class Draw:
     def _once(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
         given = self.known.given.get(f"d{definition.name}")  # it says how far t goes in y_t = x_{2t+1}
         runs = dict(zip(definition.indices, self.shape(given), strict=False)) if given else {}
-        value = self.computer(definition.rows, definition.identity, moved).of(definition.tree, runs)
+        value = self.computer(definition.reading, moved).of(definition.tree, runs)
         if set(definition.indices) ^ (set(value.labels) - {ALL}):
             raise Fault(f"{definition.name} has other indices than its right side.")
         order = [*(label for label in value.labels if label == ALL), *definition.indices]
@@ -227,8 +210,11 @@ class Draw:
     def _slopes(self, array: Any) -> Any:
         return slopes_of(array) if self.exact else array.imag / STEP
 
-    def _moved(self, name: str, targets: set[str]) -> dict[str, Value]:
-        """What is computed from a name on the way to the targets, with the slope of each entry of that name."""
+    def _moved(self, name: str, targets: set[str], fixed: bool = False) -> dict[str, Value]:
+        """What is computed from a name on the way to the targets, with the slope of each entry of that name.
+
+        fixed: the targets alone, so that what stands beside the name in their definitions holds still.
+        """
         own = self.look(name)
         array = own.array
         inexact = any(self.look(other).array.dtype != object for other in (name, *targets)) if self.exact else False
@@ -240,7 +226,7 @@ class Draw:
         moved = {name: replace(own, array=array[None] + steps, labels=(ALL, *own.labels))}
         needed = self.known.ancestors(targets)
         itself = self.known.defined.get(name)
-        if self.only_explicit:
+        if fixed:
             needed &= targets
         elif itself and itself.recurrent:
             moved[name] = self._repeated(itself, None, steps)
@@ -279,9 +265,7 @@ class Draw:
                 f"d{name} is the gradient of a loss, but of which? Give the gradient of the output, as in "
                 "`given dO: (T, e)`, or define a scalar L."
             )
-        explicit, self.only_explicit = self.only_explicit, False
         moved = self._moved(name, set(upstream.values()) or {str(loss)})
-        self.only_explicit = explicit
         shape = self.look(name).array.shape
         total: Any = 0
         reached = False
@@ -303,19 +287,19 @@ class Draw:
         top, bottom = node.top, node.bottom
         if isinstance(top, Ref) and top.name in ("L", self.known.loss()) and not self.known.rank(top.name):
             gradient = self.gradient(bottom.name, top.name if self.known.rank(top.name) == 0 else "")
-            value = Value(gradient, row=computer.turned and gradient.ndim == 1)
+            value = Value(gradient, row="∂" in computer.reading.turned and gradient.ndim == 1)
             return computer.entries(value, bottom.indices, runs, bottom.name) if bottom.indices else value
         told = f"∂{top:factor}/∂{bottom.name}"
         entry = isinstance(top, Ref) and len(top.indices) == self.known.rank(top.name)  # by a row, or the whole array
         if bottom.indices and len(bottom.indices) != self.known.rank(bottom.name) and not entry:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
         whole = Ref(top.name) if isinstance(top, Ref) else top
-        key = (whole, bottom.name, self.only_explicit, computer.rows)
+        key = (whole, bottom.name, computer.reading.fixed, computer.reading.rows)
         if key not in self.slopes:
-            moved = self._moved(bottom.name, whole.names)
+            moved = self._moved(bottom.name, whole.names, computer.reading.fixed)
             if not whole.names & set(moved):
                 raise Unreadable(f"By the definitions above, {top} does not depend on {bottom.name}.")
-            value = self.computer(computer.rows, "", moved).of(whole)
+            value = self.computer(Reading(computer.reading.rows), moved).of(whole)
             at = value.labels.index(ALL)
             slopes = self._slopes(np.moveaxis(value.array, at, -1))
             below = self.look(bottom.name).array.shape
@@ -325,6 +309,8 @@ class Draw:
         indices = (*(top.indices if isinstance(top, Ref) else ()), *bottom.indices)
         if indices and len(indices) != value.rank and not entry:
             raise Unreadable(f"{told} needs an index for each axis, or none at all.")
-        if computer.by_entries_of_x and self.known.jacobians(node):
+        by_entries_of_x = computer.reading.by_entries_of_x
+        by_entries_of_x = self.known.by_entries_of_x if by_entries_of_x is None else by_entries_of_x
+        if by_entries_of_x and self.known.jacobians(node):
             return replace(value, array=np.swapaxes(value.array, -1, -2))
         return computer.entries(value, indices, runs, told) if indices else value

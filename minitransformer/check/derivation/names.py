@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from .faults import Unreadable
+from .indexing import PLAIN, Reading
 from .notation import plain
 from .recognising import SIZE, TOTAL
 from .tree import Node, Partial, Ref
@@ -46,14 +47,13 @@ class Given:
 
 @dataclass(frozen=True)
 class Definition:
-    """A name, its indices, and what it is; rows and identity as `Computer` takes them."""
+    """A name, its indices, and what it is."""
 
     name: str
     indices: tuple[str, ...]
     tree: Node
     rank: int
-    rows: bool = False
-    identity: str = ""
+    reading: Reading = PLAIN
     axes: tuple[str, ...] = ()
     parts: tuple[tuple[str, Node], ...] = ()  # y_{2i} = ... and y_{2i+1} = ...: the index, and what stands there
 

@@ -149,7 +149,7 @@ class Line:
             return None
         if not left.rank or not right.rank:
             return one or other
-        rows = self.computer.rows
+        rows = self.computer.reading.rows
         if left.rank == right.rank == 1:
             if mark == "":
                 self._must(a, one, left.row != rows)

@@ -8,7 +8,7 @@ Axes of length one in a `loose` value fit any length: the vector of ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,19 +43,6 @@ class Value:
         return tuple(self.array.shape[len(self.labels) :])
 
 
-class Shapes:
-    """Says lengths by their letters."""
-
-    def __init__(self, letters: dict[int, str]) -> None:
-        self.letters = letters
-
-    def of(self, shape: tuple[int, ...]) -> str:
-        return "(" + ", ".join(self.letters.get(n, str(n)) for n in shape) + ")" if shape else "a number"
-
-    def length(self, n: int) -> str:
-        return self.letters.get(n, str(n))
-
-
 def spread(a: Value, labels: tuple[str, ...]) -> Any:
     """The array of a, with an axis for each of the labels (of length one where a has none) before its positions."""
     order = [a.labels.index(label) for label in labels if label in a.labels]
@@ -64,7 +51,17 @@ def spread(a: Value, labels: tuple[str, ...]) -> Any:
     return array[(*places, ...)]
 
 
-def union(a: Value, b: Value) -> tuple[str, ...]:
+def with_axes(array: Any, n: int) -> Any:
+    """The array with n more axes, of length one, behind its own."""
+    return array[(..., *(None,) * n)]
+
+
+def _there(a: Value, labels: tuple[str, ...]) -> Any:
+    """The same of which entries are within their array."""
+    return spread(Value(with_axes(a.there, len(a.labels) - a.there.ndim), a.labels), labels)
+
+
+def _union(a: Value, b: Value) -> tuple[str, ...]:
     """The labels of both, those of the first in front."""
     return a.labels + tuple(label for label in b.labels if label not in a.labels)
 
@@ -76,118 +73,100 @@ def _fit(n: int) -> None:
         )
 
 
-def aligned(a: Value, b: Value, names: Shapes, what: Callable[[], str]) -> tuple[Any, Any, Value]:
-    """Both arrays so that NumPy combines them entry by entry; and the form of the result."""
-    labels = union(a, b)
-    x, y = spread(a, labels), spread(b, labels)
-    if a.rank and b.rank and a.rank != b.rank:
-        small, large = (a, b) if a.rank < b.rank else (b, a)
-        array = spread(small, labels)
-        (length,) = small.shape if small.rank == 1 else (None,)
-        if length is None or large.rank != 2:
-            raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
-        if length == large.shape[1] and not small.down:
-            array = array[..., None, :]
-        elif length == large.shape[0] and not small.row:
-            array = array[..., :, None]
-        elif not (small.loose and length == 1):
-            raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
-        x, y = (array, y) if small is a else (x, array)
-    elif a.rank and b.rank and a.shape != b.shape:
-        crossed = tuple(map(max, a.shape, b.shape)) not in (a.shape, b.shape)  # a column and a row
-        for length, other in zip(a.shape, b.shape, strict=True):
-            if crossed or (length != other and not (length == 1 or other == 1)):
-                raise Fault(f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not fit {what()}.")
-    if not a.rank and b.rank:
-        x = x[(..., *(None,) * b.rank)]
-    if not b.rank and a.rank:
-        y = y[(..., *(None,) * a.rank)]
-    total = 1
-    for p, q in zip(x.shape, y.shape, strict=True):
-        if p != q and 1 not in (p, q):
-            raise Fault(f"Lengths {names.length(p)} and {names.length(q)} do not fit {what()}.")
-        total *= max(p, q)
-    _fit(total)
-    vectors = [v for v in (a, b) if v.rank] if max(a.rank, b.rank) == 1 else []
-    loose = (a.loose or not a.rank) and (b.loose or not b.rank) and (a.loose or b.loose)
-    there = None
-    for value in (v for v in (a, b) if v.there is not None):
-        inside = value.there[(..., *(None,) * (len(value.labels) - value.there.ndim))]
-        inside = spread(Value(inside, value.labels), labels)
-        there = inside if there is None else there & inside
-    return x, y, Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors), there)
+class Arithmetic:
+    """Puts values together. lengths: of each size's letter, which messages name. `told` is what stands there."""
 
+    def __init__(self, lengths: dict[str, int]) -> None:
+        self.lengths = lengths
+        self.letters = {n: letter for letter, n in lengths.items()}
 
-def entrywise(a: Value, b: Value, function: Any, names: Shapes, what: Callable[[], str]) -> Value:
-    """A function of two values, entry by entry."""
-    x, y, form = aligned(a, b, names, what)
-    return replace(form, array=function(x, y))
+    def shown(self, length: int | tuple[int, ...]) -> str:
+        """A length by its letter, or a shape."""
+        if isinstance(length, tuple):
+            return "(" + ", ".join(map(self.shown, length)) + ")" if length else "a number"
+        return self.letters.get(length, str(length))
 
+    def aligned(self, a: Value, b: Value, told: object) -> tuple[Any, Any, Value]:
+        """Both arrays so that NumPy combines them entry by entry; and the form of the result."""
+        labels = _union(a, b)
+        x, y = spread(a, labels), spread(b, labels)
 
-def multiplied(a: Value, b: Value, names: Shapes, rows: bool, told: Callable[[], str]) -> Value:
-    """The matrix product. rows: vectors are rows unless transposed, as in x W + b."""
-    if not a.rank or not b.rank:
-        return entrywise(a, b, np.multiply, names, told)
-    labels = union(a, b)
-    x, y = spread(a, labels), spread(b, labels)
+        def no() -> Fault:
+            return Fault(f"The shapes {self.shown(a.shape)} and {self.shown(b.shape)} do not fit in {told}.")
 
-    def no(reason: str = "") -> Fault:
-        return Fault(
-            f"The shapes {names.of(a.shape)} and {names.of(b.shape)} do not multiply {told()}"
-            f"{': ' + reason if reason else ''}."
-        )
+        if not a.rank or not b.rank:
+            x, y = with_axes(x, b.rank) if not a.rank else x, with_axes(y, a.rank) if not b.rank else y
+        elif a.rank != b.rank:
+            small, large = (a, b) if a.rank < b.rank else (b, a)
+            if small.rank != 1 or large.rank != 2:
+                raise no()
+            (length,) = small.shape
+            if length == large.shape[1] and not small.down:
+                array = spread(small, labels)[..., None, :]
+            elif (length == large.shape[0] and not small.row) or (small.loose and length == 1):
+                array = spread(small, labels)[..., :, None]
+            else:
+                raise no()
+            x, y = (array, y) if small is a else (x, array)
+        elif a.shape != b.shape:
+            pairs = list(zip(a.shape, b.shape, strict=True))
+            crossed = tuple(map(max, pairs)) not in (a.shape, b.shape)  # a column and a row
+            if crossed or any(p != q and 1 not in (p, q) for p, q in pairs):
+                raise no()
+        for p, q in zip(x.shape, y.shape, strict=True):
+            if p != q and 1 not in (p, q):
+                raise Fault(f"Lengths {self.shown(p)} and {self.shown(q)} do not fit in {told}.")
+        _fit(math.prod(map(max, x.shape, y.shape)))
+        vectors = [v for v in (a, b) if v.rank] if max(a.rank, b.rank) == 1 else []
+        loose = (a.loose or not a.rank) and (b.loose or not b.rank) and (a.loose or b.loose)
+        there = [_there(v, labels) for v in (a, b) if v.there is not None]
+        form = Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors))
+        return x, y, replace(form, there=there[0] & there[-1] if there else None)
 
-    a_row, b_row = a.row != rows, b.row != rows
-    if a.rank == 1:
-        x = x[..., None, :] if a_row else x[..., :, None]
-    if b.rank == 1:
-        y = y[..., None, :] if b_row else y[..., :, None]
-    if a.rank == b.rank == 1 and a_row == b_row:
-        raise no("write xᵀ y for a number, x ⊙ y for entries")
-    p, q = x.shape[-1], y.shape[-2]
-    if p != q:
-        if a.loose and p == 1:
-            x = np.broadcast_to(x, (*x.shape[:-1], q))
-        elif b.loose and q == 1:
-            y = np.broadcast_to(y, (*y.shape[:-2], p, y.shape[-1]))
-        else:
-            raise no()
-    elif p == 1 and (a.loose or b.loose) and not (a.rank == b.rank == 1 and b_row):
-        raise Unreadable("How long the vector of ones is cannot be seen here; write ones_n.")
-    for label, m, n in zip(labels, x.shape, y.shape, strict=False):
-        if m != n and 1 not in (m, n):
-            raise Fault(f"The index {label} runs over {names.length(m)} and over {names.length(n)} {told()}.")
-    _fit(int(np.prod(x.shape)) * y.shape[-1])
-    array = np.matmul(x, y)
-    loose = (a.loose and a.rank == 1 and not a_row) or (b.loose and b.rank == 1 and b_row)
-    if a.rank == 1 and a_row and b.rank == 1 and not b_row:
-        return Value(array[..., 0, 0], labels)
-    if a.rank == 1 and a_row:
-        return Value(array[..., 0, :], labels, not rows, loose)
-    if b.rank == 1 and not b_row:
-        return Value(array[..., :, 0], labels, rows, loose, down=a.rank == 2)
-    return Value(array, labels, False, loose)
+    def entrywise(self, a: Value, b: Value, function: Any, told: object) -> Value:
+        """A function of two values, entry by entry."""
+        x, y, form = self.aligned(a, b, told)
+        return replace(form, array=function(x, y))
 
+    def multiplied(self, a: Value, b: Value, rows: bool, told: object) -> Value:
+        """The matrix product. rows: vectors are rows unless transposed, as in x W + b."""
+        if not a.rank or not b.rank:
+            return self.entrywise(a, b, np.multiply, told)
+        labels = _union(a, b)
+        x, y = spread(a, labels), spread(b, labels)
 
-def with_indices(a: Value, indices: tuple[str, ...], names: Shapes, told: str) -> Value:
-    """The first positional axes become labels; a digit picks an entry."""
-    if len(indices) > a.rank:
-        raise Fault(f"{told} has {a.rank} axes, but {len(indices)} indices stand there.")
-    value = a
-    for index in indices:
-        axis = len(value.labels)
-        length = value.array.shape[axis]
-        if index.isdigit():
-            if not 1 <= int(index) <= length:
-                raise Fault(f"{told} has the entries 1 to {names.length(length)} along this axis, not {index}.")
-            value = Value(value.array.take(int(index) - 1, axis=axis), value.labels)
-        elif index in value.labels:
-            at = value.labels.index(index)
-            if value.array.shape[at] != length:
-                one, other = names.length(value.array.shape[at]), names.length(length)
-                raise Fault(f"{told}: the index {index} runs over {one} and over {other}.")
-            array = np.moveaxis(np.diagonal(value.array, axis1=at, axis2=axis), -1, at)
-            value = Value(array, value.labels)
-        else:
-            value = Value(value.array, (*value.labels, index))
-    return replace(value, row=False, down=False)
+        def no(reason: str = "") -> Fault:
+            shapes = f"The shapes {self.shown(a.shape)} and {self.shown(b.shape)} do not multiply in {told}"
+            return Fault(f"{shapes}{reason}.")
+
+        a_row, b_row = a.row != rows, b.row != rows
+        if a.rank == 1:
+            x = x[..., None, :] if a_row else x[..., :, None]
+        if b.rank == 1:
+            y = y[..., None, :] if b_row else y[..., :, None]
+        if a.rank == b.rank == 1 and a_row == b_row:
+            raise no(": write xᵀ y for a number, x ⊙ y for entries")
+        p, q = x.shape[-1], y.shape[-2]
+        if p != q:
+            if a.loose and p == 1:
+                x = np.broadcast_to(x, (*x.shape[:-1], q))
+            elif b.loose and q == 1:
+                y = np.broadcast_to(y, (*y.shape[:-2], p, y.shape[-1]))
+            else:
+                raise no()
+        elif p == 1 and (a.loose or b.loose) and not (a.rank == b.rank == 1 and b_row):
+            raise Unreadable("How long the vector of ones is cannot be seen here; write ones_n.")
+        for label, m, n in zip(labels, x.shape, y.shape, strict=False):
+            if m != n and 1 not in (m, n):
+                raise Fault(f"The index {label} runs over {self.shown(m)} and over {self.shown(n)} in {told}.")
+        _fit(int(np.prod(x.shape)) * y.shape[-1])
+        array = np.matmul(x, y)
+        loose = (a.loose and a.rank == 1 and not a_row) or (b.loose and b.rank == 1 and b_row)
+        from_left, from_right = a.rank == 1 and a_row, b.rank == 1 and not b_row
+        if from_left and from_right:
+            return Value(array[..., 0, 0], labels)
+        if from_left:
+            return Value(array[..., 0, :], labels, not rows, loose)
+        if from_right:
+            return Value(array[..., :, 0], labels, rows, loose, down=a.rank == 2)
+        return Value(array, labels, False, loose)

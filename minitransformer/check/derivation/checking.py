@@ -140,11 +140,12 @@ class Checker:
         else:
             if not rights:
                 raise Unreadable("An equation has two sides.")
-            name = parsing.single_name(left)
-            if name and not name[1] and self.known.only_size(name[0]) and self.definitions.is_number(rights[0]):
-                told = f"{name[0]} is a size: it is tried with several numbers, so this line is left out."
+            single = left.single
+            size = single.name if single and not single.after else ""
+            if size and self.known.only_size(size) and self.definitions.is_number(rights[0]):
+                told = f"{size} is a size: it is tried with several numbers, so this line is left out."
                 return Line(number, text, "words", told)
-            defined = self.definitions.new(name, rights[0]) if name else None
+            defined = self.definitions.new(single, rights[0]) if single else None
             if defined:
                 self.chain = Chain(defined, last_line=number)
                 rights = rights[1:]

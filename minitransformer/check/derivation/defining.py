@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from . import parsing
 from .comparing import Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .functions import FUNCTIONS
 from .mending import by_entries, slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
+from .parsing import After, Expression, Factor
 from .reading import Reader
 from .recognising import TOTAL, row_of
 from .rewriting import letters_of, put_in, renamed, times
@@ -69,7 +68,7 @@ class Definitions:
         self.known, self.reader, self.trial = known, reader, trial
         self.entries = False  # whether a dot of the last side is read entry by entry
 
-    def side(self, side: Any, indices: Iterable[str]) -> Node:
+    def side(self, side: Expression, indices: Iterable[str]) -> Node:
         """A side as a tree; the indices of the other side are indices here as well."""
         self.reader.bound = list(indices)
         self.reader.comparing = 0
@@ -88,14 +87,14 @@ class Definitions:
                 return self.trial.draws[0].computer(reading).of(tree)
         return None
 
-    def is_number(self, side: Any) -> bool:
+    def is_number(self, side: Expression) -> bool:
         """Whether a side is a number, so that d = 64 says how large d is, and S = Q Kᵀ what the array S is."""
         tree = self.side(side, ())
         return not tree.names - set(self.known.sizes) and not tree.free
 
-    def new(self, single: tuple[str, list[Any]], right: Any) -> Node | None:
+    def new(self, single: Factor, right: Expression) -> Node | None:
         """Define a name that is new; its Ref. None if the left side claims something about known names."""
-        name, after = single
+        name, after = single.name, single.after
         found = self.reader.found(name, after)
         if found is not None and found[0][0] == name[0].upper() != name[0]:
             found = None  # s_i = ... defines s, although S is known
@@ -120,8 +119,8 @@ class Definitions:
         indices: list[str] = []
         square = False
         for part in after:
-            label = parsing.label_of(part)
-            if label is None or parsing.kind(part) == "TRANSPOSED":
+            label = part.label
+            if label is None:
                 raise Unreadable(f"{name} is not defined, and only a name can be: {name} = ...")
             if label == "^2":
                 square = True
@@ -145,9 +144,9 @@ class Definitions:
             raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
         return self._define(name, tuple(indices), tree, rank=len(indices) + more)
 
-    def _right(self, name: str, after: list[Any], right: Any) -> tuple[Node, int]:
+    def _right(self, name: str, after: Sequence[After], right: Expression) -> tuple[Node, int]:
         """The right side. Of a recurrence, which uses the name itself, also how many axes that has beside indices."""
-        own = [x for part in after for x in _letters((parsing.label_of(part) or "")[1:])]
+        own = [x for part in after for x in _letters((part.label or "")[1:])]
         bound = sorted(set[str]().union(*map(letters, own)))
         try:
             return self.side(right, bound), 0
@@ -182,10 +181,10 @@ class Definitions:
         assert problem is not None
         raise problem
 
-    def _part_of(self, name: str, after: list[Any], right: Any) -> Node | None:
+    def _part_of(self, name: str, after: Sequence[After], right: Expression) -> Node | None:
         """y_{2i+1} = ... where y_{2i} has been defined above."""
         made = self.known.defined.get(name)
-        own = _letters((parsing.label_of(after[0]) or "")[1:]) if len(after) == 1 else []
+        own = _letters((after[0].label or "")[1:]) if len(after) == 1 else []
         if not made or not made.parts or len(own) != len(made.indices) or not any(map(computed, own)):
             return None
         stride, place = _stride(next(filter(computed, own)))
@@ -194,10 +193,10 @@ class Definitions:
         tree = self.side(right, sorted(set[str]().union(*map(letters, own))))
         return self._define_shifted(name, tuple(own), tree, 0)
 
-    def _entry_of(self, name: str, after: list[Any], right: Any) -> Node | None:
+    def _entry_of(self, name: str, after: Sequence[After], right: Expression) -> Node | None:
         """y_{i1} = ..., where dy is given, says what one column of y is, and other lines say what the others are."""
         given, made = self.known.given.get(f"d{name}"), self.known.defined.get(name)
-        label = parsing.label_of(after[0]) if len(after) == 1 else None
+        label = after[0].label if len(after) == 1 else None
         if given is None or label is None or label[0] != "_" or name in self.known.given or (made and not made.parts):
             return None
         with contextlib.suppress(Unreadable):
@@ -232,7 +231,7 @@ class Definitions:
         self._define(name, (*indices[:at], new, *indices[at + 1 :]), whole, rank=len(indices), parts=parts)
         return Ref(name, indices)
 
-    def _is_total(self, name: str, after: list[Any], right: Any) -> bool:
+    def _is_total(self, name: str, after: Sequence[After], right: Expression) -> bool:
         """Whether a line is like L = sum_i L_i: a number that has the name of an array defined with indices."""
         known = self.known.defined.get(name)
         if after or known is None or not known.indices:
@@ -240,13 +239,13 @@ class Definitions:
         tree = self.side(right, ())
         return name in tree.names and not tree.free and self.trial.draws[0].computer().of(tree).rank == 0
 
-    def _new_label(self, name: str, after: list[Any], right: Any) -> bool:
+    def _new_label(self, name: str, after: Sequence[After], right: Expression) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
         found = self.reader.found(name, after)
         if found is None or not found[1] or found[0] != name:
             return False
         rank = self.known.rank(name) or 0
-        label = parsing.label_of(found[1][0])
+        label = found[1][0].label
         if label == "'":
             return True
         if label is None or label[0] != "_":
@@ -258,7 +257,7 @@ class Definitions:
             return False  # x_1 is an entry if it is a number, else the array of a first step
         return not own or len(own) > rank or label[1:].isdigit() or label[1:].isupper()
 
-    def _rank(self, side: Any) -> int:
+    def _rank(self, side: Expression) -> int:
         """How many axes a side has, free indices included."""
         value = self.trial.draws[0].computer().of(self.side(side, ()))
         return value.rank + len(value.labels)

@@ -1,11 +1,11 @@
-"""From a line of text to lark's tree, by `grammar.lark`, and what one asks such a tree."""
+"""From a line of text to its factors with their marks, by `grammar.lark`, before anyone asks what the names mean."""
 
 from __future__ import annotations
 
 import functools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .faults import Unreadable
 from .notation import plain
@@ -20,6 +20,129 @@ _EXPECTED = {
 }  # fmt: skip
 
 
+class Expression(NamedTuple):
+    """Products, each with the sign before it, "" if there is none."""
+
+    terms: list[tuple[str, list[Item]]]
+
+    @property
+    def single(self) -> Factor | None:
+        """The name and what follows it, of a side such as S_ij."""
+        ((sign, items), *more) = self.terms
+        return items[0].factor if not sign and not more and len(items) == 1 and items[0].factor.name else None
+
+
+class Item(NamedTuple):
+    """A factor of a product, with the mark and the sign before it."""
+
+    mark: str
+    sign: str
+    factor: Factor
+
+
+class Relation(NamedTuple):
+    """Two sides and the sign between them, or one side alone."""
+
+    left: Expression
+    sign: str = ""
+    right: Expression | None = None
+
+
+class After(NamedTuple):
+    """What follows a name, a number or a bracket. kind: "_", "^", "ᵀ" or "'"; text: the i,j of _{i,j}."""
+
+    kind: str
+    text: str = ""
+    exponent: Expression | None = None
+
+    @property
+    def label(self) -> str | None:
+        """What it adds to a name if it is part of the name: the _Q of W_Q, the ^1 of W^{(1)}."""
+        return None if self.kind == "ᵀ" else self.kind + self.text
+
+
+class Factor(NamedTuple):
+    """A name, a number, a mark (∂ or ∇) or a bracket, and what follows it."""
+
+    name: str = ""
+    number: str = ""
+    mark: str = ""
+    inside: tuple[Relation, ...] = ()
+    after: tuple[After, ...] = ()
+
+    def product(self) -> list[Item]:
+        """The factors in a bracket that holds one product, which has no sign."""
+        if len(self.inside) != 1 or self.after:
+            return []
+        (relation,) = self.inside
+        ((sign, items), *more) = relation.left.terms
+        return items if not (relation.sign or sign or more) else []
+
+
+def _text(parsed: Any) -> str:
+    """All letters of what is parsed."""
+    return parsed if isinstance(parsed, str) else "".join(map(_text, parsed or ()))
+
+
+class _Builder:
+    """What lark makes of each rule of the grammar, from its parts."""
+
+    def expression(self, parts: list[Any]) -> Expression:
+        terms, sign = list[tuple[str, list[Item]]](), ""
+        for part in parts:
+            if isinstance(part, str):
+                sign = str(part)
+            else:
+                terms.append((sign, part))
+                sign = ""
+        return Expression(terms)
+
+    def product(self, parts: list[Any]) -> list[Item]:
+        items, mark, sign = list[Item](), "", ""
+        for part in parts:
+            if isinstance(part, Factor):
+                items.append(Item(mark, sign, part))
+                mark = sign = ""
+            elif part.type == "TIMES":
+                mark = str(part)
+            else:
+                sign = str(part)
+        return items
+
+    def factor(self, parts: list[Any]) -> Factor:
+        return parts[0]._replace(after=tuple(parts[1:]))
+
+    def atom(self, parts: list[Any]) -> Factor:
+        (part,) = parts
+        if isinstance(part, tuple):
+            return Factor(inside=part)
+        return Factor(**{part.type.lower(): str(part)})
+
+    def inside(self, relations: list[Relation]) -> tuple[Relation, ...]:
+        return tuple(relations)
+
+    def relation(self, parts: list[Any]) -> Relation:
+        return Relation(*parts)
+
+    def compare(self, parts: list[Any]) -> str:
+        return str(parts[0])
+
+    def after(self, parts: list[Any]) -> After:
+        (part,) = parts
+        if isinstance(part, Expression):
+            return After("^", _text(part), part)
+        if part.type == "SUBSCRIPT":
+            text = part[1:]
+            return After("_", (text[1:-1] if text[:1] in "{(" else text).replace(" ", ""))
+        return After(str(part))
+
+    def exponent(self, parts: list[Any]) -> Expression:
+        if isinstance(parts[-1], Expression):
+            return parts[-1]
+        sign = str(parts[0]) if len(parts) > 1 else ""
+        return Expression([(sign, [Item("", "", self.atom(parts[-1:]))])])
+
+
 @functools.cache
 def parser() -> Any:
     """Lark's parser of grammar.lark. Raises ModuleNotFoundError, which names the extra."""
@@ -30,11 +153,11 @@ def parser() -> Any:
             'a derivation needs the library lark; install it: pip install "minitransformer[derivations]"'
         ) from None
     grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
-    return lark.Lark(grammar, start="line", parser="lalr", maybe_placeholders=False)
+    return lark.Lark(grammar, start="line", parser="lalr", maybe_placeholders=False, transformer=_Builder())
 
 
-def parsed(text: str) -> Any:
-    """The parts between the signs `=` of a line, as lark's trees. Raises Unreadable, which names the place."""
+def parsed(text: str) -> list[Expression]:
+    """The parts between the signs `=` of a line. Raises Unreadable, which names the place."""
     grammar = parser()
     import lark
 
@@ -47,10 +170,10 @@ def parsed(text: str) -> Any:
     if deepest > DEEPEST:
         raise Unreadable(f"Brackets are {deepest} deep; {DEEPEST} are the limit. Define a part of it before.")
     try:
-        tree = grammar.parse(text)
+        found: list[Expression] = grammar.parse(text).children
     except lark.exceptions.UnexpectedInput as error:
         raise Unreadable(_place(text, error)) from None
-    return tree.children
+    return found
 
 
 def _place(text: str, error: Any) -> str:
@@ -73,7 +196,7 @@ def _place(text: str, error: Any) -> str:
 
 
 def sides(text: str) -> list[Any]:
-    """The sides of an equation as lark's trees; the first is None if the line begins with =."""
+    """The sides of an equation; the first is None if the line begins with =."""
     text = plain(text)
     tight = re.search(r"/\s*(\d+)([^\W\d_ᵀ]\w*)", text)
     if tight:
@@ -81,82 +204,3 @@ def sides(text: str) -> list[Any]:
         raise Unreadable(f"/{below} has two readings; write /({below}), or a space: /{tight[1]} {tight[2]}.")
     parts = parsed(text)
     return [None, *parts] if text.lstrip().startswith("=") else list(parts)
-
-
-def inner(subscript: str) -> str:
-    """What stands in _{...} or _(...) or behind _."""
-    text = subscript[1:]
-    return (text[1:-1] if text[:1] in "{(" else text).replace(" ", "")
-
-
-def single_name(side: Any) -> tuple[str, list[Any]] | None:
-    """The name and what follows it, of a side that is one name such as S_ij."""
-    if len(side.children) != 1 or len(side.children[0].children) != 1:
-        return None
-    atom, *after = side.children[0].children[0].children
-    if atom.children and getattr(atom.children[0], "type", "") == "NAME" and len(atom.children) == 1:
-        return str(atom.children[0]), after
-    return None
-
-
-def exponent_text(after: Any) -> str | None:
-    """The exponent as a label: the Q of W^Q, the (1) of W^{(1)}."""
-    if after.children and getattr(after.children[0], "data", "") == "exponent":
-        text = "".join(str(token) for token in after.scan_values(lambda token: True))
-        return text
-    return None
-
-
-def kind(after: Any) -> str:
-    """What follows a name: SUBSCRIPT, TRANSPOSED, PRIME or ^."""
-    return getattr(after.children[0], "type", "^")
-
-
-def label_of(after: Any) -> str | None:
-    """What a subscript or an exponent adds to a name, if it is part of the name."""
-    if kind(after) == "SUBSCRIPT":
-        return "_" + inner(str(after.children[0]))
-    if kind(after) == "PRIME":
-        return "'"
-    text = exponent_text(after)
-    return None if text is None else "^" + text
-
-
-def is_mark(factor: Any, mark: str = "∂") -> bool:
-    """Whether a factor begins with this mark."""
-    first = factor.children[0].children[0]
-    return getattr(first, "type", "") == "MARK" and str(first) == mark
-
-
-def items_of(product: Any) -> list[tuple[str, str, Any]]:
-    """The factors of a product, each with the mark and the sign before it."""
-    items: list[tuple[str, str, Any]] = []
-    mark = sign = ""
-    for part in product.children:
-        if getattr(part, "type", "") == "TIMES":
-            mark = str(part)
-        elif getattr(part, "type", "") == "SIGN":
-            sign = str(part)
-        else:
-            items.append((mark, sign, part))
-            mark = sign = ""
-    return items
-
-
-def head(factor: Any) -> str:
-    """The name that a factor begins with, or nothing."""
-    first = factor.children[0].children[0]
-    return str(first) if getattr(first, "type", "") == "NAME" else ""
-
-
-class Factor:
-    """A factor of lark's tree that is made here: the X of dX."""
-
-    class _Atom:
-        def __init__(self, token: Any) -> None:
-            self.children = [token]
-
-    def __init__(self, name: str, after: list[Any]) -> None:
-        import lark
-
-        self.children: list[Any] = [self._Atom(lark.Token("NAME", name)), *after]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
-from .parsing import LETTER, kind, label_of
+from .parsing import LETTER, After
 
 TOTAL = "\u200b"  # L = sum_i L_i: the number L has this behind its name, which one does not see
 
@@ -27,15 +28,14 @@ class Known(Protocol):
         """The name of the scalar loss, if the text defines one."""
 
 
-def found(known: Known, name: str, after: list[Any]) -> tuple[str, list[Any]] | None:
+def found(known: Known, name: str, after: Sequence[After]) -> tuple[str, Sequence[After]] | None:
     """The longest known name that begins here, and what follows it."""
     labels = []
     for part in after[:3]:
-        label = label_of(part)
-        if label is None:
+        if part.label is None:
             break
-        labels.append(label)
-    if len(labels) > 1 and kind(after[0]) == "SUBSCRIPT":
+        labels.append(part.label)
+    if len(labels) > 1 and after[0].kind == "_":
         squared, indexed = (known.rank(name + label) is not None for label in (labels[1], labels[0]))
         if squared and not indexed:
             return name + labels[1], [after[0], *after[2:]]  # σ_i^2, where σ^2 is a name
@@ -44,7 +44,7 @@ def found(known: Known, name: str, after: list[Any]) -> tuple[str, list[Any]] | 
         if known.rank(full) is not None:
             if n == len(after) == 0 and known.rank(full + TOTAL) is not None:
                 return full + TOTAL, []
-            has_index = n < len(after) and kind(after[n]) == "SUBSCRIPT"
+            has_index = n < len(after) and after[n].kind == "_"
             return None if has_index and known.only_size(full) else (full, after[n:])
     capital = row_of(name)
     if capital and any(re.fullmatch(r"_[^\W\d]['\w]*", label) for label in labels):
@@ -58,7 +58,7 @@ def row_of(name: str) -> str:
     return name[:-1] + name[-1].upper() if re.fullmatch("d?[a-z]", name) else ""
 
 
-def segments(known: Known, name: str, after: list[Any]) -> list[str] | None:
+def segments(known: Known, name: str, after: Sequence[After]) -> list[str] | None:
     """Letters written without spaces as known names: QK is Q K."""
     letters = re.findall(LETTER, name)
     if len(letters) < 2 or "".join(letters) != name or len(letters) > 12:

@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from error
     # Here, because it imports NumPy, which takes longer than --help may take.
-    return import_module(f"{__package__}.commands.{options.command.replace('-', '_')}").main(options)
+    return import_module(f"{__package__}.commands.{options.command.replace('-', '_')}").main(options) or 0
 
 
 def _say(message: Warning | str, *where: Any) -> None:

@@ -8,6 +8,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+Options = argparse.Namespace
+
 
 class UsageError(Exception):
     """The command was called with an argument that it does not accept."""

@@ -1,8 +1,5 @@
 """`minitransformer audit`: which known mistakes a test suite lets pass."""
 
-from __future__ import annotations
-
-import argparse
 import json
 import sys
 import time
@@ -13,7 +10,7 @@ from tqdm import tqdm
 
 from ..check.audit import audit, picture, table
 from ..run.machines.locks import write_figure
-from . import UsageError
+from . import Options, UsageError
 
 
 def _showing(bar: tqdm) -> Callable[[str], None]:
@@ -31,7 +28,7 @@ def _showing(bar: tqdm) -> Callable[[str], None]:
     return told
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.limit <= 0:
         raise UsageError(f"--limit must be greater than 0, got {options.limit:g}")

@@ -1,8 +1,5 @@
 """`minitransformer check`: compare hand-derived gradients with finite differences, and fast forms with their ops."""
 
-from __future__ import annotations
-
-import argparse
 import dataclasses
 import json
 import math
@@ -18,14 +15,14 @@ from ..check.verify import CASES, Case, Report, Row
 from ..run.fast.check import NAMES, Form, forms
 from ..run.fast.large_cases import LARGE
 from ..run.published_models import check_model
-from . import UsageError
+from . import Options, UsageError
 from .common import known_as, progress_bar
 from .derive import docstrings
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective", "derivations": "derivation"}
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.model is not None and options.names:
         raise UsageError("check takes names of cases or --model DIR, not both")
@@ -81,7 +78,7 @@ def _of_all(verdicts: list[str]) -> str:
     return f"not all of them ok: {worst}" if worst else "all ok"
 
 
-def _check_model(options: argparse.Namespace) -> int:
+def _check_model(options: Options) -> int:
     bar = progress_bar("check", "gradient")
     with threadpool_limits(
         limits=1, user_api="blas"
@@ -104,7 +101,7 @@ def _n_checked(rows: list[dict[str, Any]]) -> int:
     return sum(not (row["ok"] and row["problem"]) for row in rows)
 
 
-def _report(case: Case, options: argparse.Namespace) -> Report:
+def _report(case: Case, options: Options) -> Report:
     """The report of a case. A case that raises an error counts as wrong and does not stop the others."""
     try:
         return case.run(options.seed, options.device)
@@ -113,7 +110,7 @@ def _report(case: Case, options: argparse.Namespace) -> Report:
         return Report(case.name, (Row(case.covers, "input", (), error=math.inf, ok=False, problem=problem),))
 
 
-def _forms(case: Case, options: argparse.Namespace) -> list[Form]:
+def _forms(case: Case, options: Options) -> list[Form]:
     """The results of the fast forms of a case. A case that raises an error counts as one wrong form."""
     try:
         return forms(case, options.seed, options.device)

@@ -1,8 +1,5 @@
 """What the commands share when they run: models and their speed, settings that were given, names that they know."""
 
-from __future__ import annotations
-
-import argparse
 import dataclasses
 import difflib
 import functools
@@ -16,10 +13,10 @@ from ..core.models.opening import M, Opened, opened
 from ..core.training import Accelerate, as_written
 from ..ideas.published.opening import opened_packed
 from ..run.fast import accelerate, compiler
-from . import UsageError
+from . import Options, UsageError
 
 
-def opened_with(options: argparse.Namespace, kind: type[M]) -> Opened[M]:
+def opened_with(options: Options, kind: type[M]) -> Opened[M]:
     """The model of --model, with its weights as --weights says."""
     if options.weights is None:
         return opened(options.model, kind)
@@ -28,7 +25,7 @@ def opened_with(options: argparse.Namespace, kind: type[M]) -> Opened[M]:
     return opened_packed(options.model, kind, options.weights)
 
 
-def speed(options: argparse.Namespace, order: tuple[str, ...] = compiler.PARTS) -> Accelerate:
+def speed(options: Options, order: tuple[str, ...] = compiler.PARTS) -> Accelerate:
     """The function that makes a model fast; with --textbook, one that returns the model itself. order: of compiling."""
     if options.textbook:
         return as_written
@@ -69,7 +66,7 @@ def unknown(command: str, name: str, known: Sequence[str]) -> str:
     return f"{command} knows no {name!r}; {hint}"
 
 
-def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:
+def given(options: Options, settings: type[Any]) -> dict[str, Any]:
     """The fields of a dataclass that were given on the command line."""
     return {f.name: getattr(options, f.name) for f in dataclasses.fields(settings) if f.name in options}
 
@@ -82,7 +79,7 @@ def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         raise UsageError(str(error)) from error
 
 
-def check_search(options: argparse.Namespace) -> None:
+def check_search(options: Options) -> None:
     """Refuse now a --beam or --length-penalty that would make the command fail after the work."""
     if options.beam < 1:
         raise UsageError(f"--beam must be at least 1, got {options.beam}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from ..school.compare import positions
 from ..school.compare.caches import KINDS, measured, predicted
 from ..school.compare.measure import counted, exponent, flow, memory, path_length, seconds
 from ..school.compare.mixers import FLOWS, MIXERS
-from . import UsageError
+from . import Options, UsageError
 from .common import progress_bar
 
 if TYPE_CHECKING:
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 _PATH = 64
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     return {"layers": _layers, "flow": _flow, "cache": _caches, "positions": _positions}[options.what](options)
 
 
-def _layers(options: argparse.Namespace) -> int:
+def _layers(options: Options) -> int:
     found = {name: _measured(name) for name in MIXERS}
     lengths = {
         f"{name}, d = {each['by_length'][0][1]}": ([n for n, _ in each["by_length"]], each["seconds_by_length"])
@@ -88,7 +87,7 @@ def _measured(name: str) -> dict[str, Any]:
     }
 
 
-def _flow(options: argparse.Namespace) -> int:
+def _flow(options: Options) -> int:
     if not 2 <= options.length <= 4096 or not 2 <= options.width <= 1024:
         raise UsageError(
             f"--length must be from 2 to 4096 and --width from 2 to 1024, got {options.length} and {options.width}"
@@ -102,7 +101,7 @@ def _flow(options: argparse.Namespace) -> int:
     return _show(options, found, [_table(rows)], lambda plots: plots.growth(curves, *labels))
 
 
-def _caches(options: argparse.Namespace) -> int:
+def _caches(options: Options) -> int:
     n, width, heads = options.length, options.width, options.heads
     if not 1 <= n <= 65536 or not 2 <= heads <= 64 or heads % 2 or not 1 <= width <= 4096 or width % (4 * heads):
         raise UsageError(
@@ -128,7 +127,7 @@ def _caches(options: argparse.Namespace) -> int:
     return _show(options, found, [title, _table(rows)], lambda plots: plots.growth(curves, *labels))
 
 
-def _positions(options: argparse.Namespace) -> int:
+def _positions(options: Options) -> int:
     n = options.length
     if not 2 * positions.BACK <= n <= 256 or options.steps < 10 or options.seed < 0:
         raise UsageError(
@@ -151,7 +150,7 @@ def _positions(options: argparse.Namespace) -> int:
     return _show(options, found, [title, _table(rows)], lambda plots: plots.accuracies(curves, *labels))
 
 
-def _show(options: argparse.Namespace, found: object, lines: Sequence[str], picture: Callable[[Any], Figure]) -> int:
+def _show(options: Options, found: object, lines: Sequence[str], picture: Callable[[Any], Figure]) -> int:
     """Print the result as lines or as JSON, and draw it if --plot asks for it. picture: draws it with `plots`."""
     if options.plot:
         from ..school.show import plots  # here, because it imports matplotlib

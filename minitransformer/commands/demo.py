@@ -2,9 +2,6 @@
 Transformer to translate.
 """
 
-from __future__ import annotations
-
-import argparse
 import math
 import time
 from collections.abc import Callable
@@ -22,14 +19,14 @@ from ..core.text import END, PAD, START, NumberTask, WordTokenizer, english, ger
 from ..core.training import Accelerate, AdamW, as_written
 from ..run.machines.locks import write_figure
 from ..school.course.worked_example import EXAMPLES
-from . import UsageError
+from . import Options, UsageError
 from .common import progress_bar, speed
 
 _SMOOTHING = 0.1
 _SHOWN = (31, 1984, 70615, 99999)
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.steps < 1:
         raise UsageError(f"--steps must be at least 1, got {options.steps}")

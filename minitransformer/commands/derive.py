@@ -1,8 +1,5 @@
 """`minitransformer derive`: check written derivations, a user's and the package's own."""
 
-from __future__ import annotations
-
-import argparse
 import dataclasses
 import json
 import re
@@ -15,13 +12,13 @@ from tqdm import tqdm
 
 from ..check.derivation import derivation
 from ..check.docstrings import Passage, check_one, counts, modules, names
-from . import UsageError
+from . import Options, UsageError
 from .common import known_as, progress_bar
 
 _READ = ("right", "defines", "wrong", "follows")
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     own = names()
     files = [what for what in options.what if what == "-" or (what not in own and Path(what).is_file())]
@@ -80,7 +77,7 @@ def summary(passages: Sequence[Passage]) -> str:
     return f"{told}; {n['code']} outputs and gradients of ops are equal to their formulas"
 
 
-def docstrings(options: argparse.Namespace) -> dict[str, Any]:
+def docstrings(options: Options) -> dict[str, Any]:
     """What `minitransformer check` says of all docstrings."""
     try:
         passages = _checked(modules())

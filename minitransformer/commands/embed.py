@@ -1,8 +1,5 @@
 """`minitransformer embed`: texts as vectors, and how similar they are."""
 
-from __future__ import annotations
-
-import argparse
 import json
 
 from ..core.layers import Module
@@ -10,11 +7,12 @@ from ..core.models import LanguageModel
 from ..core.models.encoder_only import EncoderOnly
 from ..core.models.opening import opened, with_article
 from ..run.published_models import pool_of, sentence_vectors
+from . import Options
 from .common import speed
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def main(options: Options) -> None:
+    """Run the command."""
     pool, found = pool_of(options.model), opened(options.model, Module)
     if not isinstance(found.model, EncoderOnly | LanguageModel):
         raise ValueError(f"{options.model} holds {with_article(type(found.model))}, which makes no vectors of texts")
@@ -23,11 +21,10 @@ def main(options: argparse.Namespace) -> int:
     cosines = vectors @ vectors.T
     if options.json:
         print(json.dumps({"texts": options.texts, "vectors": vectors.tolist(), "similarities": cosines.tolist()}))
-        return 0
+        return
     for i, text in enumerate(options.texts, start=1):
         print(f"{i:>3}  {' '.join(text.split())}")
     print()
     print("    " + "".join(f"{i:>8}" for i in range(1, len(cosines) + 1)))
     for i, row in enumerate(cosines, start=1):
         print(f"{i:>3} " + "".join(f"{cosine:8.4f}" for cosine in row))
-    return 0

@@ -1,8 +1,5 @@
 """`minitransformer evaluate`: how good a trained model is on a text it was not trained on."""
 
-from __future__ import annotations
-
-import argparse
 import json
 from typing import Any
 
@@ -12,12 +9,12 @@ from ..core.models import Classifier, EncoderDecoder, LanguageModel
 from ..core.models.opening import Opened, with_article
 from ..run.published_models import check_ids
 from ..run.tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
-from . import UsageError
+from . import Options, UsageError
 from .common import check_search, opened_with, speed
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def main(options: Options) -> None:
+    """Run the command."""
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
@@ -59,7 +56,6 @@ def main(options: argparse.Namespace) -> int:
         for label, row in zip(found["labels"], found["counts"], strict=True):
             said += f"\n{label}: " + ", ".join(f"{n} as {name}" for n, name in zip(row, found["labels"], strict=True))
     print(json.dumps(found, indent=1, ensure_ascii=False) if options.json else said)
-    return 0
 
 
 def _cut_off(found: dict[str, Any]) -> str:

@@ -1,8 +1,5 @@
 """`minitransformer exam`: examination papers with worked answers, and the test of concepts."""
 
-from __future__ import annotations
-
-import argparse
 import re
 
 from ..core.arrays.files import write
@@ -16,11 +13,11 @@ from ..school.course.examination import (
     paper,
     to_html,
 )
-from . import UsageError
+from . import Options, UsageError
 from .common import listed, unknown
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.list:
         return listed([*QUESTIONS, *open_questions()])

@@ -1,9 +1,5 @@
 """`minitransformer generate`: a trained language model continues a text."""
 
-from __future__ import annotations
-
-import argparse
-
 import numpy as np
 
 from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
@@ -11,11 +7,11 @@ from ..core.models import LanguageModel
 from ..core.text import END, Tokenizer, pieces
 from ..ideas.published.conversation import Conversation
 from ..run.fast.compiler import TO_WRITE
-from . import UsageError
+from . import Options, UsageError
 from .common import make, opened_with, speed
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.tokens < 1 or options.samples < 1:
         raise UsageError("--tokens and --samples must be at least 1")
@@ -53,7 +49,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _chat(options: argparse.Namespace, model: LanguageModel, tokenizer: Tokenizer, choose: Choose) -> int:
+def _chat(options: Options, model: LanguageModel, tokenizer: Tokenizer, choose: Choose) -> int:
     """Answer each text in turn; every sample is a conversation of its own."""
     for i in range(options.samples):
         if i:

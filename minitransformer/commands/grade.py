@@ -1,8 +1,5 @@
 """`minitransformer grade`: grade the exercises in notebooks and Python files."""
 
-from __future__ import annotations
-
-import argparse
 import json
 import sys
 
@@ -13,11 +10,11 @@ from ..school.course import derive, marks
 from ..school.course.exercises import EXERCISES
 from ..school.course.grading import Grades, drawn_seed, grade_all, hand_ins, sandbox
 from ..school.course.sandbox import Limits
-from . import UsageError
+from . import Options, UsageError
 from .common import unknown
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.csv and options.json:
         raise UsageError("--csv and --json are two formats; choose one")
@@ -64,9 +61,7 @@ def main(options: argparse.Namespace) -> int:
     return _report(options, found, wanted, seed, interrupted)
 
 
-def _report(
-    options: argparse.Namespace, found: dict[str, Grades], wanted: list[str] | None, seed: int, interrupted: bool
-) -> int:
+def _report(options: Options, found: dict[str, Grades], wanted: list[str] | None, seed: int, interrupted: bool) -> int:
     names = marks.students(options.files)
     graded = {
         student: found[str(path)] for student, path in zip(names, options.files, strict=True) if str(path) in found

@@ -1,8 +1,5 @@
 """`minitransformer info`: what a model costs in parameters, FLOPs and memory."""
 
-from __future__ import annotations
-
-import argparse
 import dataclasses
 import json
 import typing
@@ -17,7 +14,7 @@ from ..ideas.published.presets import PRESETS
 from ..run.cost import describe
 from ..run.machines.recipes import RECIPES, TASKS
 from ..school.show.boxes_table import markdown
-from . import UsageError
+from . import Options, UsageError
 from .common import unknown
 
 # Every recipe by the name of its config.
@@ -61,19 +58,19 @@ def _plain(kind: Any) -> type[Any]:
     return next((part for part in typing.get_args(kind) if part is not type(None)), kind)
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def main(options: Options) -> None:
+    """Run the command."""
     if options.kinds:
         presets = ", ".join(name for name in _KINDS if name not in _MODELS)
         print(f"models: {', '.join(_MODELS)}\n\npresets: {presets}\n\npublished: {', '.join(PRESETS)}")
-        return 0
+        return
     if options.families:
         width = max(map(len, EVERY)) + 1
         print(*(f"{name:<{width}}{family.adds}" for name, family in EVERY.items()), sep="\n")
-        return 0
+        return
     if options.parts:
         print(markdown(), end="")
-        return 0
+        return
     changes = {name: value for name, value in vars(options).items() if name in fields()}
     if (options.kind is None) == (options.model is None):
         raise UsageError("info needs exactly one of: a kind of model such as LanguageModel, a preset, a path")
@@ -97,7 +94,6 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps(info.as_dict() | published, indent=1))
     else:
         print(*([_as_text(published), ""] if published else []), info, sep="\n")
-    return 0
 
 
 def _changed(config: Any, changes: dict[str, Any]) -> Any:

@@ -1,7 +1,5 @@
 """The paths of options: where a command writes is tried before the work, not after it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -1,18 +1,15 @@
 """`minitransformer plot attention`: where the heads of a layer look, as a picture."""
 
-from __future__ import annotations
-
-import argparse
 import difflib
 
 from ..run.machines.locks import write_figure
 from ..school.inspect.watch import attentions
 from ..school.show.viewer.command import look_at
-from . import UsageError
+from . import Options, UsageError
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def main(options: Options) -> None:
+    """Run the command."""
     look = look_at(options.model, options.text, options.device)
     kinds = list(attentions(look.model))
     kind = options.kind or kinds[-1]
@@ -38,4 +35,3 @@ def main(options: argparse.Namespace) -> int:
 
     write_figure(options.out, plots.attention_maps(weights, queries, keys, titles))
     print(f"wrote {options.out}")
-    return 0

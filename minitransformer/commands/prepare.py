@@ -1,19 +1,15 @@
 """`minitransformer prepare`: texts as token ids on the disk, for `train lm --data`."""
 
-from __future__ import annotations
-
-import argparse
-
 from tqdm import tqdm
 
 from ..core.arrays.files import read_json
 from ..run.machines.locks import locked
 from ..run.machines.shards import INDEX, prepare
-from . import UsageError
+from . import Options, UsageError
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def main(options: Options) -> None:
+    """Run the command."""
     for name in ("vocabulary", "processes"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} must be at least 1, got {getattr(options, name)}")
@@ -27,4 +23,3 @@ def main(options: argparse.Namespace) -> int:
             bar.update(done - bar.n)
     index = read_json(options.out / INDEX)
     print(f"{index['tokens']:,} tokens in {len(index['shards'])} shards; train lm --data {options.out}")
-    return 0

@@ -1,20 +1,16 @@
 """`minitransformer sheet`: an example as a workbook whose cells compute it."""
 
-from __future__ import annotations
-
-import argparse
-
 from ..core.arrays.files import write
 from ..school.show.sheet import workbook
 from ..school.show.sheet.sizes import resized
 from ..school.show.stepper.examples import EXAMPLES
-from . import UsageError
+from . import Options, UsageError
 from .common import listed
 from .outputs import file_to_write
 from .step import example_called
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.example is None:
         return listed(EXAMPLES)

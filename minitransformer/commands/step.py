@@ -1,18 +1,15 @@
 """`minitransformer step`: walk through an example line by line."""
 
-from __future__ import annotations
-
-import argparse
 from typing import Any
 
 from ..school.show.stepper import drawing, terminal
 from ..school.show.stepper.command import step_text
 from ..school.show.stepper.examples import ALSO_CALLED, EXAMPLES
-from . import UsageError
+from . import Options, UsageError
 from .common import known_as, listed, progress_bar
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.example is None:
         if options.model is not None:

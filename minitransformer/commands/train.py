@@ -1,8 +1,5 @@
 """`minitransformer train`: from text files to a model in a folder."""
 
-from __future__ import annotations
-
-import argparse
 import contextlib
 import dataclasses
 import math
@@ -23,11 +20,11 @@ from ..run.machines.recipes import TASKS, recipe_name, with_recipe
 from ..run.machines.run import Run, closing_line, load
 from ..run.machines.settings import TrainingSettings
 from ..run.tasks import Task
-from . import UsageError
+from . import Options, UsageError
 from .common import given, make, speed, unknown
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     options.task = task = task_of(options)
     folder = options.out or Path("runs") / task.name
@@ -36,13 +33,13 @@ def main(options: argparse.Namespace) -> int:
         return _train(folder, options, new, group)
 
 
-def task_of(options: argparse.Namespace) -> Task:
+def task_of(options: Options) -> Task:
     """The task that the options name, with its recipe."""
     task = TASKS[options.task]
     return make(with_recipe, {"task": task, "name": options.recipe}) if "recipe" in options else task
 
 
-def _train(folder: Path, options: argparse.Namespace, new: Run | None, group: Group) -> int:
+def _train(folder: Path, options: Options, new: Run | None, group: Group) -> int:
     if isinstance(group, MPIGroup) and options.device != "numpy":
         group = on_gpus(group, options.device)
     if new is None:
@@ -63,7 +60,7 @@ def _train(folder: Path, options: argparse.Namespace, new: Run | None, group: Gr
     return 130 if outcome.ended == "interrupted" else 0
 
 
-def _new(task: Task, options: argparse.Namespace) -> Run:
+def _new(task: Task, options: Options) -> Run:
     """The preset's settings; options override them. Without a file or a preset: those of the generated task."""
     files = [f.name for f in dataclasses.fields(task.data) if f.metadata.get("file")]
     default = "numbers" if "numbers" in task.presets and not any(name in options for name in files) else None
@@ -92,7 +89,7 @@ def _memory() -> float:
         return math.inf
 
 
-def _chosen(task: Task, preset: Mapping[str, Any], options: argparse.Namespace) -> tuple[dict[str, Any], ...]:
+def _chosen(task: Task, preset: Mapping[str, Any], options: Options) -> tuple[dict[str, Any], ...]:
     """The settings of data, model and training from the preset; options override them."""
     data, model, training = (
         {f.name: preset[f.name] for f in dataclasses.fields(kind) if f.name in preset} | given(options, kind)
@@ -109,7 +106,7 @@ def _preset(task: Task, name: str | None) -> Mapping[str, Any]:
     return task.presets[name]
 
 
-def _resumed(folder: Path, options: argparse.Namespace) -> Run:
+def _resumed(folder: Path, options: Options) -> Run:
     """The run of the folder. Options given with --resume may repeat its settings, but not change them."""
     run = load(folder)
     if run.task.name != options.task.name:

@@ -1,8 +1,5 @@
 """`minitransformer translate`: a trained translator translates texts, a file or standard input."""
 
-from __future__ import annotations
-
-import argparse
 import sys
 
 from ..core.arrays.files import write
@@ -13,12 +10,12 @@ from ..core.text.text_files import read_lines
 from ..run.fast.compiler import TO_WRITE
 from ..run.published_models import check_ids
 from ..run.tasks.translation import written
-from . import UsageError
+from . import Options, UsageError
 from .common import check_search, speed
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the command; return the exit status."""
+def main(options: Options) -> None:
+    """Run the command."""
     if options.text and options.input:
         raise UsageError("give TEXT or --input, not both")
     check_search(options)
@@ -41,7 +38,6 @@ def main(options: argparse.Namespace) -> int:
         print(f"wrote {options.output}")
     else:
         print(translations, end="")
-    return 0
 
 
 def _from_standard_input() -> list[str]:

@@ -1,8 +1,5 @@
 """`minitransformer worksheet`: gradients to compute by hand, with the key, and the marking of completed forms."""
 
-from __future__ import annotations
-
-import argparse
 import functools
 import json
 import sys
@@ -15,11 +12,11 @@ from ..school.course.derive import Derivation, tasks
 from ..school.course.marks import table
 from ..school.course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, ruled, to_form
 from ..school.course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
-from . import UsageError
+from . import Options, UsageError
 from .common import listed, progress_bar, unknown
 
 
-def main(options: argparse.Namespace) -> int:
+def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.kind is None:
         return listed([*KINDS, *tasks()])
@@ -50,14 +47,14 @@ def main(options: argparse.Namespace) -> int:
     return _print(options)
 
 
-def _print(options: argparse.Namespace) -> int:
+def _print(options: Options) -> int:
     sheet = make(options.kind, options.seed, options.size, tidy_name(options.student))
     document = [(sheet, False), *([(sheet, True)] if options.answers else [])]
     formats = {name: functools.partial(written, document) for name, written in FORMATS.items()}
     return _give(options, {**formats, "form": lambda: to_form(sheet)}, lambda: _as_dict(sheet, options.answers))
 
 
-def _derivation(exercise: Derivation, options: argparse.Namespace) -> int:
+def _derivation(exercise: Derivation, options: Options) -> int:
     for wrong, message in (
         (options.grade, "a derivation is graded as a hand-in: minitransformer grade FILE"),
         (options.class_list or options.out, "a derivation is the same for the whole class: print one, and copy it"),
@@ -71,7 +68,7 @@ def _derivation(exercise: Derivation, options: argparse.Namespace) -> int:
 
 
 def _give(
-    options: argparse.Namespace, formats: Mapping[str, Callable[[], str | bytes]], as_dict: Callable[[], dict[str, Any]]
+    options: Options, formats: Mapping[str, Callable[[], str | bytes]], as_dict: Callable[[], dict[str, Any]]
 ) -> int:
     """Write the files that the options name; print JSON instead of their names, or the text if there are none."""
     written = [(path, make_it()) for name, make_it in formats.items() if (path := getattr(options, name))]
@@ -86,7 +83,7 @@ def _give(
     return 0
 
 
-def _hand_out(options: argparse.Namespace) -> int:
+def _hand_out(options: Options) -> int:
     students = names(_read(options.class_list))
     with progress_bar("worksheet", "sheet")(students) as bar:  # closed before any error message
         sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
@@ -96,7 +93,7 @@ def _hand_out(options: argparse.Namespace) -> int:
     return 0
 
 
-def _grade(options: argparse.Namespace) -> int:
+def _grade(options: Options) -> int:
     students = names(_read(options.class_list)) if options.class_list else None
     found: list[tuple[Path, Marks | None, str]] = []
     for path in options.grade:
@@ -123,7 +120,7 @@ def _grade(options: argparse.Namespace) -> int:
     return 0 if all(marks is not None for _, marks, _ in found) else 1
 
 
-def _misplaced(sheet: Sheet, options: argparse.Namespace, students: Sequence[str] | None) -> str:
+def _misplaced(sheet: Sheet, options: Options, students: Sequence[str] | None) -> str:
     """Why a form does not match the sheet being marked, or "". A student may have changed the form's head."""
     wanted = f"{options.kind}, seed {options.seed}, size {options.size}"
     if sheet.label != wanted:

@@ -1,7 +1,5 @@
 """What a definition may not mean, as a question: it is taken as given, so nothing else can be said of it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 

@@ -1,7 +1,5 @@
 """Tries every equation of a text on numbers."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whether two expressions are equal: on three draws of numbers and, where that is possible, in fractions."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time

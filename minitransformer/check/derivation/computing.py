@@ -1,7 +1,5 @@
 """Computes an expression: its sums over indices, its matrix products, its functions, on one draw of numbers."""
 
-from __future__ import annotations
-
 import functools
 import math
 import time

@@ -1,11 +1,10 @@
 """What a line defines: the first line of a name says what it is."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from .comparing import Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .functions import FUNCTIONS
+from .indexing import Reading
 from .mending import by_entries, slash_readings, tightened, unclear_slashes
 from .names import Definition, Names, as_sizes
 from .parsing import After, Expression, Factor
@@ -31,13 +31,16 @@ def name_of(defined: Node | None) -> str:
     return defined.name if isinstance(defined, Ref) else ""
 
 
-def _letters(label: str) -> list[str]:
-    """The index letters of a label, or none if it is a word or a number."""
-    try:
-        found = list(indices_of(label, axes=1))
-    except Unreadable:
-        return []
-    return [] if any(index.isdigit() for index in found) else found
+def _letters(label: str | None) -> list[str]:
+    """The index letters of a label such as _ij, or none if it is a word or a number."""
+    with contextlib.suppress(Unreadable):
+        found = list(indices_of((label or "")[1:], axes=1))
+        return [] if any(index.isdigit() for index in found) else found
+    return []
+
+
+def _all_letters(indices: Iterable[str]) -> set[str]:
+    return set[str]().union(*map(letters, indices))
 
 
 def _from_here(indices: tuple[str, ...], tree: Node) -> tuple[tuple[str, ...], Node]:
@@ -117,37 +120,31 @@ class Definitions:
             raise Unreadable("A ⊙ B C has two readings, (A ⊙ B) C and A ⊙ (B C); put brackets around the one you mean.")
         open_indices = tree.free - set(self.known.sizes)
         indices: list[str] = []
-        square = False
+        square = ""
         for part in after:
-            label = part.label
-            if label is None:
+            own = _letters(part.label) if part.kind == "_" else []
+            if part.label is None:
                 raise Unreadable(f"{name} is not defined, and only a name can be: {name} = ...")
-            if label == "^2":
-                square = True
-            elif label[0] == "_":
-                own = _letters(label[1:])
-                if own and (set[str]().union(*map(letters, own)) & tree.free or open_indices):
-                    indices += own
-                else:
-                    name += label
+            if part.label == "^2":
+                square = "^2"
+            elif own and (_all_letters(own) & tree.free or open_indices):
+                indices += own
             else:
-                name += label
-        if square:
-            name += "^2"
+                name += part.label
+        name += square
         if self.known.own_rank(name) is not None and not self.known.only_size(name):
             return None
         if any(map(computed, indices)):
             return self._define_shifted(name, tuple(indices), tree, more)
-        extra, missing = sorted(tree.free - set(indices)), [i for i in indices if i not in tree.free]
-        extra = [i for i in extra if i not in self.known.sizes]
+        extra, missing = sorted(open_indices - set(indices)), [i for i in indices if i not in tree.free]
         if extra or missing or len(set(indices)) != len(indices):
             raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
         return self._define(name, tuple(indices), tree, rank=len(indices) + more)
 
     def _right(self, name: str, after: Sequence[After], right: Expression) -> tuple[Node, int]:
         """The right side. Of a recurrence, which uses the name itself, also how many axes that has beside indices."""
-        own = [x for part in after for x in _letters((part.label or "")[1:])]
-        bound = sorted(set[str]().union(*map(letters, own)))
+        own = [x for part in after for x in _letters(part.label)]
+        bound = sorted(_all_letters(own))
         try:
             return self.side(right, bound), 0
         except Unreadable as unknown:
@@ -171,11 +168,15 @@ class Definitions:
     def _fits(self, name: str, indices: tuple[str, ...], tree: Node, rank: int) -> None:
         """Raises Unreadable or Fault if a recurrence with so many axes cannot be computed."""
         indices, tree = _from_here(indices, tree)
+        draw = self.trial.draws[0]
+        self._first_way([tree], lambda tree, way: draw._repeated(Definition(name, indices, tree, rank, way), None))
+
+    def _first_way(self, trees: list[Node], use: Callable[[Node, Reading], Any]) -> Any:
+        """What comes of the first way of reading that can be computed. Raises what is wrong with the first of all."""
         problem: Exception | None = None
-        for reading in self.trial.ways(tree):
+        for tree, way in itertools.product(trees, self.trial.ways(*trees)):
             try:
-                self.trial.draws[0]._repeated(Definition(name, indices, tree, rank, reading), None)
-                return
+                return use(tree, way)
             except (Fault, Unreadable) as error:
                 problem = problem or error
         assert problem is not None
@@ -184,30 +185,33 @@ class Definitions:
     def _part_of(self, name: str, after: Sequence[After], right: Expression) -> Node | None:
         """y_{2i+1} = ... where y_{2i} has been defined above."""
         made = self.known.defined.get(name)
-        own = _letters((after[0].label or "")[1:]) if len(after) == 1 else []
+        own = _letters(after[0].label) if len(after) == 1 else []
         if not made or not made.parts or len(own) != len(made.indices) or not any(map(computed, own)):
             return None
         stride, place = _stride(next(filter(computed, own)))
         if any((place - _stride(index)[1]) % stride == 0 for index, _ in made.parts):
             return None
-        tree = self.side(right, sorted(set[str]().union(*map(letters, own))))
+        tree = self.side(right, sorted(_all_letters(own)))
         return self._define_shifted(name, tuple(own), tree, 0)
 
     def _entry_of(self, name: str, after: Sequence[After], right: Expression) -> Node | None:
         """y_{i1} = ..., where dy is given, says what one column of y is, and other lines say what the others are."""
         given, made = self.known.given.get(f"d{name}"), self.known.defined.get(name)
-        label = after[0].label if len(after) == 1 else None
-        if given is None or label is None or label[0] != "_" or name in self.known.given or (made and not made.parts):
+        subscript = len(after) == 1 and after[0].kind == "_"
+        if given is None or not subscript or name in self.known.given or (made and not made.parts):
             return None
         with contextlib.suppress(Unreadable):
-            own = indices_of(label[1:], len(given.axes))
+            own = indices_of(after[0].text, len(given.axes))
             numbers = [index for index in own if index.isdigit()]
-            there = {index for made in [made] if made for index, _ in made.parts}
-            if len(own) != len(given.axes) or len(numbers) != 1 or numbers[0] in there or any(map(computed, there)):
-                return None
-            tree = self.side(right, [index for index in own if index not in numbers])
-            value = self.value(tree)
-            return self._define_shifted(name, own, tree, 0) if value is None or value.rank == 0 else None
+            there = {index for index, _ in made.parts} if made else set()
+            if (
+                len(own) == len(given.axes)
+                and len(numbers) == 1
+                and not ({*numbers} & there or any(map(computed, there)))
+            ):
+                tree = self.side(right, [index for index in own if index not in numbers])
+                value = self.value(tree)
+                return self._define_shifted(name, own, tree, 0) if value is None or value.rank == 0 else None
         return None
 
     def _define_shifted(self, name: str, indices: tuple[str, ...], tree: Node, more: int) -> Node:
@@ -219,7 +223,7 @@ class Definitions:
         (at,) = parted
         if computed(indices[at]):
             _stride(indices[at])
-        used = letters_of(tree).union(*map(letters, indices))
+        used = letters_of(tree) | _all_letters(indices)
         new = next(letter for letter in "jklmnpqrsuvw" if letter not in used and letter not in self.known.sizes)
         made = self.known.defined.pop(name, None)
         parts = (*(made.parts if made else ()), (indices[at], tree))
@@ -245,17 +249,15 @@ class Definitions:
         if found is None or not found[1] or found[0] != name:
             return False
         rank = self.known.rank(name) or 0
-        label = found[1][0].label
-        if label == "'":
+        kind, text, _ = found[1][0]
+        if kind == "'":
             return True
-        if label is None or label[0] != "_":
-            return False
-        own = _letters(label[1:])
-        if self.known.own_rank(name) is None:
+        if kind != "_" or self.known.own_rank(name) is None:
             return False  # dx_1 is an entry of dx, never a new name
-        if label[1:].isdigit() and len(label) - 1 == rank and self._rank(right) == 0:
-            return False  # x_1 is an entry if it is a number, else the array of a first step
-        return not own or len(own) > rank or label[1:].isdigit() or label[1:].isupper()
+        if text.isdigit():  # x_1 is an entry if it is a number, else the array of a first step
+            return len(text) != rank or self._rank(right) != 0
+        own = _letters(found[1][0].label)
+        return not own or len(own) > rank or text.isupper()
 
     def _rank(self, side: Expression) -> int:
         """How many axes a side has, free indices included."""
@@ -265,36 +267,32 @@ class Definitions:
     def _define(
         self, name: str, indices: tuple[str, ...], tree: Node, rank: int = 0, parts: tuple[tuple[str, Node], ...] = ()
     ) -> Node:
-        problem: Exception | None = None
         sized = as_sizes(tree, self.known)
-        trees = [tree] if sized is tree else [tree, sized]
-        for each, reading in itertools.product(trees, self.trial.ways(tree)):
-            definition = Definition(name, indices, each, rank, reading, parts=parts)
-            try:
-                values = [draw._defined(definition, None) for draw in self.trial.draws]
-                if not all(np.all(np.isfinite(value.array)) for value in values):
-                    values = self._drawn_again(definition)
-                if any(value.loose for value in values):
-                    raise Unreadable(f"How long {name} is cannot be seen; write ones_n, where n is a size.")
-            except (Fault, Unreadable) as error:
-                problem = problem or error
-                continue
-            letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
-            axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
-            self._come_by(replace(definition, rank=values[0].rank, axes=axes))
-            for draw, value in zip(self.trial.draws, values, strict=True):
-                draw.values[name] = value
-            with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
-                self.trial.wide.define(self.known.defined[name])
-            try:
-                self.trial.exact.define(definition)
-            except (Inexact, OutOfTime, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
-                self.trial.exact.values[name] = Value(
-                    np.array(np.nan)
-                )  # of no exact type, so that nothing exact uses it
-            return Ref(name, indices)
-        assert problem is not None
-        raise problem
+        definition, values = self._first_way(
+            [tree] if sized is tree else [tree, sized],
+            lambda each, way: self._computed(Definition(name, indices, each, rank, way, parts=parts)),
+        )
+        letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
+        axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
+        self._come_by(replace(definition, rank=values[0].rank, axes=axes))
+        for draw, value in zip(self.trial.draws, values, strict=True):
+            draw.values[name] = value
+        with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError):
+            self.trial.wide.define(self.known.defined[name])
+        try:
+            self.trial.exact.define(definition)
+        except (Inexact, OutOfTime, ZeroDivisionError, Unreadable, Fault, TypeError, AttributeError):
+            self.trial.exact.values[name] = Value(np.nan)  # of no exact type, so that nothing exact uses it
+        return Ref(name, indices)
+
+    def _computed(self, definition: Definition) -> tuple[Definition, list[Value]]:
+        """A definition, and its values on all draws."""
+        values = [draw._defined(definition, None) for draw in self.trial.draws]
+        if not all(np.all(np.isfinite(value.array)) for value in values):
+            values = self._drawn_again(definition)
+        if any(value.loose for value in values):
+            raise Unreadable(f"How long {definition.name} is cannot be seen; write ones_n, where n is a size.")
+        return definition, values
 
     def _come_by(self, new: Definition) -> None:
         """Take in a definition. If its right side stands in ones above, as in y = σ(W x), a = W x, they come by it."""

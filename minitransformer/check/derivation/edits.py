@@ -3,8 +3,6 @@
 The order is that in which they are tried: what people slip on most comes first.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

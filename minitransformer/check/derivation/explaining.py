@@ -1,7 +1,5 @@
 """Sentences about what is wrong with the indices of an equation."""
 
-from __future__ import annotations
-
 from .shifting import letters
 from .tree import Entry, Node, Over, Partial, Product, Ref
 

@@ -1,7 +1,5 @@
 """What stops the check of a line."""
 
-from __future__ import annotations
-
 
 class Unreadable(Exception):
     """The line cannot be read or computed: neither right nor wrong."""

@@ -5,8 +5,6 @@ A complex array carries a derivative in its imaginary part, which is 1e-30 times
 by the real part alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What gradients often lack: the weighted sum of softmax, the means of norms; and sums that run the other way."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace

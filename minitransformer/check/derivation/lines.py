@@ -1,7 +1,5 @@
 """From a text to statements: what is given, equations, and the words between them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

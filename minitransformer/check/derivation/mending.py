@@ -1,7 +1,5 @@
 """The one small change that makes a wrong line right, as a question; and the known mistake that it undoes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time

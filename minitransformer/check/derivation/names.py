@@ -1,7 +1,5 @@
 """What a text has named so far: sizes, given arrays and numbers, definitions; and which name is a gradient."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """One notation of many: LaTeX and Unicode signs become the letters of grammar.lark."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

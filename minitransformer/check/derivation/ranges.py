@@ -1,7 +1,5 @@
 """Over what a sum runs: sum_j, sum_{i,j}, sum_{j≠i}, sum_{j=1}^{n-1}."""
 
-from __future__ import annotations
-
 import re
 
 from .faults import Unreadable

@@ -4,8 +4,6 @@ What the letters mean depends on the names known so far: is `K (a + b)` a produc
 `W_Q` a name or an entry?
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Which name begins at a letter: the longest that is known."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Protocol

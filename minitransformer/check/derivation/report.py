@@ -1,7 +1,5 @@
 """What the check of a derivation found, line by line."""
 
-from __future__ import annotations
-
 import html
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Expressions that differ from others in one part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ An index is a string: a letter, a number, or a sum of such terms. Positions coun
 `sum_{i=0}`, or x_{2i+1} and no x_{2i-1}, or the words "indices from 0".
 """
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -5,8 +5,6 @@ right. Nothing is said of vectors that carry indices, that stand only entry by e
 rows or columns. The derivative of a number by a vector, ∂L/∂z, may be a row: books write it either way.
 """
 
-from __future__ import annotations
-
 from .computing import Computer
 from .faults import Fault, Unreadable
 from .functions import ENTRYWISE

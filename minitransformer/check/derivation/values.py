@@ -6,8 +6,6 @@ A vector is a column, or a row if `row`; one that is `down` has an entry for eac
 Axes of length one in a `loose` value fit any length: the vector of ones.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tries the equations of a docstring, and compares the values of its formulas with those that the op computes."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

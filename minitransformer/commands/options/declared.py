@@ -2,8 +2,6 @@
 shall import neither NumPy nor a model.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options that several commands take, and flags made of the fields of a dataclass."""
 
-from __future__ import annotations
-
 import dataclasses
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The options of `minitransformer train`: a flag for each field of the settings of the task, its recipe and the run."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from argparse import SUPPRESS

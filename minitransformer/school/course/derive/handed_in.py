@@ -9,8 +9,6 @@ No code of the hand-in runs. The texts are marked in a process of its own (`main
 (isolation.py), with limits on time and memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

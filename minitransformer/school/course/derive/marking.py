@@ -1,7 +1,5 @@
 """Mark an answer to such an exercise line by line, and say what is missing to the finish."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The lines of a derivation as mathematics: MathML from the trees in which they are read. It needs no other library."""
 
-from __future__ import annotations
-
 import html
 
 from ....check.derivation.tree import (

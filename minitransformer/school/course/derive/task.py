@@ -4,8 +4,6 @@ Each is a file in tasks/: a title with its chapter, the statement, the start (in
 derivation, in which the comment of a line is its hint. A new file is a new exercise.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import html

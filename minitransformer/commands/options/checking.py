@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 
-from .shared import add_device, add_model, add_output
+from .shared import add, add_device, add_model, add_number, add_output, add_switch
 
 
 def check(command: ArgumentParser) -> None:
@@ -12,20 +12,14 @@ def check(command: ArgumentParser) -> None:
     differences in float64. Then compare its fast forms, in float32 and float64, with the ops as written, and try
     the equations in the docstrings with numbers. The exit status is 1 if anything is wrong.
     """
-    command.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="ops, layers, models, collectives, derivations, or softmax, ... (default: all)",
-    )
+    meaning = "ops, layers, models, collectives, derivations, or softmax, ... (default: all)"
+    add(command, "names", meaning, nargs="*", metavar="NAME")
     add_device(command)
-    command.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
-    command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    add_number(command, "--seed", "seed of the random inputs", 0)
+    add_switch(command, "--json", "print one JSON document instead of a table")
     add_model(command, "check a model, of a folder or a .gguf file, in place of the cases", required=False)
-    command.add_argument(
-        "--layer", type=int, metavar="N", help="the layer of that model to check inside (default: the last)"
-    )
-    command.add_argument("--verbose", action="store_true", help="print a line for every gradient")
+    add_number(command, "--layer", "the layer of that model to check inside (default: the last)", metavar="N")
+    add_switch(command, "--verbose", "print a line for every gradient")
 
 
 def derive(command: ArgumentParser) -> None:
@@ -35,9 +29,9 @@ def derive(command: ArgumentParser) -> None:
     notation. A NAME, such as attention, is a derivation in a docstring of this package, which is also compared with
     what the op computes. The exit status is 1 if a line is wrong, or cannot be read in FILE.
     """
-    command.add_argument("what", nargs="*", metavar="NAME|FILE", help="- reads the standard input (default: all names)")
-    command.add_argument("--list", action="store_true", help="list the names, and each equation that is not read")
-    command.add_argument("--json", action="store_true", help="print one JSON document")
+    add(command, "what", "- reads the standard input (default: all names)", nargs="*", metavar="NAME|FILE")
+    add_switch(command, "--list", "list the names, and each equation that is not read")
+    add_switch(command, "--json", "print one JSON document")
 
 
 def audit(command: ArgumentParser) -> None:
@@ -46,13 +40,9 @@ def audit(command: ArgumentParser) -> None:
     Replace the function that a test suite tests by each known mistake, run the suite, and report which mistakes it
     lets pass. docs/referee.md explains how, with the results for courses and libraries.
     """
-    command.add_argument("suites", nargs="+", metavar="SUITE.toml", help="describes suite, function and arguments")
-    command.add_argument(
-        "--at",
-        default=".",
-        metavar="FOLDER",
-        help="the suite's files, or a folder that holds one for each SUITE (default: .)",
-    )
-    command.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="limit for one run (default: 60)")
-    command.add_argument("--json", action="store_true", help="print the outcome as JSON instead of a table")
+    add(command, "suites", "describes suite, function and arguments", nargs="+", metavar="SUITE.toml")
+    meaning = "the suite's files, or a folder that holds one for each SUITE (default: .)"
+    add(command, "--at", meaning, default=".", metavar="FOLDER")
+    add_number(command, "--limit", "limit for one run", 60.0, "SECONDS")
+    add_switch(command, "--json", "print the outcome as JSON instead of a table")
     add_output(command, "--picture", "also draw it, as a PNG file")

@@ -6,7 +6,18 @@ from typing import Any
 
 from .. import Parser
 from ..outputs import folder_to_write, named
-from .shared import add_folder, add_input, add_model, add_output, add_search, add_speed, add_weights
+from .shared import (
+    add,
+    add_folder,
+    add_input,
+    add_model,
+    add_number,
+    add_output,
+    add_search,
+    add_speed,
+    add_switch,
+    add_weights,
+)
 
 
 def prepare(command: ArgumentParser) -> None:
@@ -15,11 +26,11 @@ def prepare(command: ArgumentParser) -> None:
     Encode UTF-8 texts, one after the other, as shards of token ids. After an interruption, the same command makes
     only the missing shards.
     """
-    command.add_argument("texts", nargs="+", type=named, metavar="TEXT", help="plain text files, in this order")
+    add(command, "texts", "plain text files, in this order", nargs="+", type=named, metavar="TEXT")
     add_folder(command, "the folder for the shards", required=True)
-    command.add_argument("--tokenizer", choices=("characters", "bpe"), default="characters", help="(%(default)s)")
-    command.add_argument("--vocabulary", type=int, default=8000, metavar="N", help="bpe tokens (default: 8000)")
-    command.add_argument("--processes", type=int, default=1, metavar="N", help="parallel processes (default: 1)")
+    add(command, "--tokenizer", "(%(default)s)", choices=("characters", "bpe"), default="characters")
+    add_number(command, "--vocabulary", "bpe tokens", 8000, "N")
+    add_number(command, "--processes", "parallel processes", 1, "N")
 
 
 def translate(command: ArgumentParser) -> None:
@@ -28,7 +39,7 @@ def translate(command: ArgumentParser) -> None:
     Translate sentences by beam search, with a key-value cache. Without TEXT or --input, the command reads sentences
     from standard input, one per line.
     """
-    command.add_argument("text", nargs="*", metavar="TEXT", help="sentences, each in quotes")
+    add(command, "text", "sentences, each in quotes", nargs="*", metavar="TEXT")
     add_model(command, "the folder of the model")
     add_input(command, "--input", "a file of sentences, plain or .gz")
     add_output(command, "--output", "file for the translations (default: print them)")
@@ -42,25 +53,16 @@ def generate(command: ArgumentParser) -> None:
     Continue a text token by token, with a key-value cache. Each token is drawn from the model's prediction. The
     text of a published model appears token by token.
     """
-    command.add_argument(
-        "prompt",
-        nargs="*",
-        default=["\n"],
-        metavar="TEXT",
-        help="the text's beginning (default: a new line); in a chat, a message for each turn",
-    )
+    meaning = "the text's beginning (default: a new line); in a chat, a message for each turn"
+    add(command, "prompt", meaning, nargs="*", default=["\n"], metavar="TEXT")
     add_model(command, "the folder of the model, or a .gguf file")
-    command.add_argument("--chat", action="store_true", help="send each TEXT to a published model as a chat message")
-    command.add_argument("--tokens", type=int, default=500, metavar="N", help="tokens to add (default: 500)")
-    command.add_argument("--samples", type=int, default=1, metavar="N", help="texts to write (default: 1)")
-    command.add_argument(
-        "--temperature", type=float, default=0.8, metavar="X", help="0 takes the likeliest token (default: 0.8)"
-    )
-    command.add_argument("--top-k", type=int, metavar="K", help="draw only from the K likeliest tokens")
-    command.add_argument(
-        "--top-p", type=float, default=1.0, metavar="P", help="draw only from the likeliest tokens that sum to P"
-    )
-    command.add_argument("--seed", type=int, default=0, help="seed of the draws (default: 0)")
+    add_switch(command, "--chat", "send each TEXT to a published model as a chat message")
+    add_number(command, "--tokens", "tokens to add", 500, "N")
+    add_number(command, "--samples", "texts to write", 1, "N")
+    add_number(command, "--temperature", "0 takes the likeliest token", 0.8, "X")
+    add_number(command, "--top-k", "draw only from the K likeliest tokens", metavar="K")
+    add(command, "--top-p", "draw only from the likeliest tokens that sum to P", type=float, default=1.0, metavar="P")
+    add_number(command, "--seed", "seed of the draws", 0)
     add_weights(command)
     add_speed(command)
 
@@ -71,9 +73,9 @@ def embed(command: ArgumentParser) -> None:
     Turn each text into a vector of length 1 and print the cosine of the angle between every two: the mean of its
     tokens' hidden states, of a language model the last one, or what 1_Pooling in the folder or a .gguf file says.
     """
-    command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
+    add(command, "texts", "a text, in quotes", nargs="+", metavar="TEXT")
     add_model(command, "the folder of the model")
-    command.add_argument("--json", action="store_true", help="print one JSON document, with the vectors")
+    add_switch(command, "--json", "print one JSON document, with the vectors")
     add_speed(command)
 
 
@@ -82,9 +84,9 @@ def fill_mask(command: ArgumentParser) -> None:
 
     Print the five most probable tokens for each [MASK] in a text.
     """
-    command.add_argument("text", metavar="TEXT", help='a text, in quotes: "Paris is the [MASK] of France."')
+    add(command, "text", 'a text, in quotes: "Paris is the [MASK] of France."', metavar="TEXT")
     add_model(command, "the folder of the published model")
-    command.add_argument("--json", action="store_true", help="print one JSON document")
+    add_switch(command, "--json", "print one JSON document")
     add_speed(command)
 
 
@@ -94,8 +96,8 @@ def export(command: ArgumentParser) -> None:
     Write a model and its tokenizer as a folder that Hugging Face's transformers can open, and every command here
     that takes --model. The model must fit one of the families of published models.
     """
-    command.add_argument("model", type=named, metavar="RUN", help="the folder of the model, or a .gguf file")
-    command.add_argument("folder", type=folder_to_write, metavar="FOLDER", help="the folder to write")
+    add(command, "model", "the folder of the model, or a .gguf file", type=named, metavar="RUN")
+    add(command, "folder", "the folder to write", type=folder_to_write, metavar="FOLDER")
 
 
 def evaluate(command: ArgumentParser) -> None:
@@ -108,18 +110,12 @@ def evaluate(command: ArgumentParser) -> None:
     add_input(command, "--source", "sentences to translate")
     add_input(command, "--target", "their reference translations")
     add_search(command)
-    command.add_argument(
-        "--tokenize",
-        default="13a",
-        choices=("13a", "intl", "char", "zh", "none"),
-        help="sacrebleu's tokenizer; none for text that is already split into tokens (default: 13a)",
-    )
+    meaning = "sacrebleu's tokenizer; none for text that is already split into tokens (default: 13a)"
+    add(command, "--tokenize", meaning, default="13a", choices=("13a", "intl", "char", "zh", "none"))
     add_output(command, "--output", "file for the translations (default: none)")
     add_input(command, "--text", "a text, or lines of a label, a tab and a text")
-    command.add_argument(
-        "--held-out", type=float, default=1.0, metavar="X", help="use only the last share X, such as 0.1 (default: 1)"
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON document instead")
+    add_number(command, "--held-out", "use only the last share X, such as 0.1", 1.0, "X")
+    add_switch(command, "--json", "print one JSON document instead")
     add_weights(command)
     add_speed(command)
 
@@ -133,24 +129,18 @@ def info(command: Parser) -> None:
 
     info KIND --help shows the sizes that may be given, depending on the kind of model.
     """
-    command.add_argument(
-        "kind",
-        nargs="?",
-        metavar="KIND|PATH",
-        help="a model, a preset of `train` or a published model, by the names that --kinds lists; or a path",
-    )
+    meaning = "a model, a preset of `train` or a published model, by the names that --kinds lists; or a path"
+    add(command, "kind", meaning, nargs="?", metavar="KIND|PATH")
     add_model(command, "the same as PATH", required=False)
-    command.add_argument("--kinds", action="store_true", help="list the names that KIND may be")
-    command.add_argument("--families", action="store_true", help="list the families of published models")
-    command.add_argument("--parts", action="store_true", help="print the table of their parts, docs/families.md")
-    command.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
-    command.add_argument(
-        "--length", type=int, metavar="T", help="tokens in each sequence (default: 128, or max_length if that is less)"
+    add_switch(command, "--kinds", "list the names that KIND may be")
+    add_switch(command, "--families", "list the families of published models")
+    add_switch(command, "--parts", "print the table of their parts, docs/families.md")
+    add_number(command, "--batch", "sequences in a batch", 1, "B")
+    add_number(
+        command, "--length", "tokens in each sequence (default: 128, or max_length if that is less)", metavar="T"
     )
-    command.add_argument(
-        "--dtype", choices=("float16", "float32", "float64"), help="(default: float32, or the model's)"
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON document instead")
+    add(command, "--dtype", "(default: float32, or the model's)", choices=("float16", "float32", "float64"))
+    add_switch(command, "--json", "print one JSON document instead")
     command.complete = _sizes
 
 
@@ -165,4 +155,4 @@ def _sizes(command: Parser, words: Sequence[str]) -> None:
         options: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
         if kind is bool:
             options = {"action": BooleanOptionalAction}
-        sizes.add_argument(flag(name), dest=name, default=SUPPRESS, help=help_text, **options)
+        add(sizes, flag(name), help_text, dest=name, default=SUPPRESS, **options)

@@ -10,61 +10,72 @@ from ..outputs import file_to_write, folder_to_write, named
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None
 
 
+def add(command: ArgumentParser, name: str, meaning: str, **how: Any) -> None:
+    """Add an argument or an option."""
+    command.add_argument(name, help=meaning, **how)
+
+
+def add_switch(command: ArgumentParser, flag: str, meaning: str) -> None:
+    """Add an option that takes no value."""
+    add(command, flag, meaning, action="store_true")
+
+
+def add_number(
+    command: ArgumentParser, flag: str, meaning: str, default: float | None = None, metavar: str | None = None
+) -> None:
+    """Add an option that takes a number: a whole one if its default is, or if it has none."""
+    if default is not None:
+        meaning = f"{meaning} (default: {default:g})".lstrip()
+    kind = float if isinstance(default, float) else int
+    add(command, flag, meaning, type=kind, default=default, metavar=metavar)
+
+
 def add_model(command: ArgumentParser, meaning: str, required: bool = True) -> None:
     """Add --model."""
-    command.add_argument("--model", type=named, required=required, metavar="DIR", help=meaning)
+    add(command, "--model", meaning, type=named, required=required, metavar="DIR")
 
 
 def add_input(command: ArgumentParser, flag: str, meaning: str) -> None:
     """Add an option that names a file to read."""
-    command.add_argument(flag, type=named, metavar="FILE", help=meaning)
+    add(command, flag, meaning, type=named, metavar="FILE")
 
 
 def add_output(command: ArgumentParser, flag: str, meaning: str, default: str | None = None) -> None:
     """Add an option that names a file to write."""
-    command.add_argument(flag, type=file_to_write, default=default, metavar="FILE", help=meaning)
+    add(command, flag, meaning, type=file_to_write, default=default, metavar="FILE")
 
 
 def add_folder(command: ArgumentParser, meaning: str, default: str | None = None, required: bool = False) -> None:
     """Add --out, a folder to write."""
-    command.add_argument("--out", type=folder_to_write, default=default, required=required, metavar="DIR", help=meaning)
+    add(command, "--out", meaning, type=folder_to_write, default=default, required=required, metavar="DIR")
 
 
 def add_device(command: ArgumentParser) -> None:
     """Add --device, which `main` resolves to the name of an available device."""
-    command.add_argument(
-        "--device", metavar="NAME", help="numpy or cupy (default: MINITRANSFORMER_DEVICE, otherwise numpy)"
-    )
+    add(command, "--device", "numpy or cupy (default: MINITRANSFORMER_DEVICE, otherwise numpy)", metavar="NAME")
 
 
 def add_speed(command: ArgumentParser) -> None:
     """Add --device and --textbook."""
     add_device(command)
-    command.add_argument(
-        "--textbook", action="store_true", help="run the ops and layers as written, without their fast forms"
-    )
+    add_switch(command, "--textbook", "run the ops and layers as written, without their fast forms")
 
 
 def add_weights(command: ArgumentParser) -> None:
     """Add --weights."""
-    command.add_argument(
-        "--weights",
-        choices=("packed", "int8", "bfloat16"),
-        help="read the weights of a .gguf file as they are packed there; or pack those of any model (default: float32)",
-    )
+    meaning = "read the weights of a .gguf file as they are packed there; or pack those of any model (default: float32)"
+    add(command, "--weights", meaning, choices=("packed", "int8", "bfloat16"))
 
 
 def add_search(command: ArgumentParser) -> None:
     """Add --beam, --length-penalty and --early-stopping."""
-    command.add_argument("--beam", type=int, default=5, metavar="N", help="beams; 1 is greedy search (default: 5)")
-    command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
-    command.add_argument(
-        "--early-stopping",
-        action=BooleanOptionalAction,
-        default=True,
-        help="end a search when it has as many finished texts as beams (default), or continue while an open beam "
-        "has a better score",
+    add_number(command, "--beam", "beams; 1 is greedy search", 5, "N")
+    add_number(command, "--length-penalty", "", 1.0, "X")
+    meaning = (
+        "end a search when it has as many finished texts as beams (default), or continue while an open beam has a "
+        "better score"
     )
+    add(command, "--early-stopping", meaning, action=BooleanOptionalAction, default=True)
 
 
 def add_fields(

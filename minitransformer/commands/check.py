@@ -47,52 +47,47 @@ def main(options: Options) -> int:
     derived = docstrings(options) if not options.names or "derivations" in options.names else None
     ok = gradients_ok and forms_ok and (derived is None or derived["ok"])
     n_cases = {name: sum(any(form["name"] == name for form in case["forms"]) for case in by_form) for name in NAMES}
-    kinds = ("input", "parameter", "intermediate")
-    worst = {kind: _largest([case["max_error_by_kind"][kind] for case in found]) for kind in kinds}
+    each_worst = [case["max_error_by_kind"] for case in found]
+    worst = {kind: _largest([each[kind] for each in each_worst]) for kind in ("input", "parameter", "intermediate")}
     n_rows = sum(_n_checked(case["rows"]) for case in found)
     if options.json:
         summary = {"ok": ok, "device": options.device, "seed": options.seed, "version": __version__}
         document = summary | {"gradients": n_rows, "max_error": worst, "cases": found}
         document |= {"forms": n_cases, "cases_by_form": by_form, "derivations": derived}
         print(json.dumps(document, indent=1, allow_nan=False))
-        return 0 if ok else 1
-    if derived is not None:
+    elif derived is not None:
         print(derived["summary"], end="\n\n" if by_form else "\n")
-    if not by_form:
-        return 0 if ok else 1
-    width = max((len(case["name"]) for case in found), default=0)
-    print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences")
-    for case in found:
-        error = _number(case["max_error"])
-        print(f"{case['name']:<{width}}  {_n_checked(case['rows']):9d}  {error:>7}  {case['verdict']}")
-    ran = ", ".join(f"{name} in {n}" for name, n in n_cases.items() if n)
-    print(f"\nforms of {len(by_form)} cases, {'all ok' if forms_ok else 'not all of them ok: WRONG'}:\n{ran}")
-    print(f"{n_rows} gradients, {_of_all([case['verdict'] for case in found])}; largest error of")
-    print(", ".join(f"{kind}s {_number(worst[kind])}" for kind in kinds))
+    if by_form and not options.json:
+        width = max((len(case["name"]) for case in found), default=0)
+        print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences")
+        for case in found:
+            error = _number(case["max_error"])
+            print(f"{case['name']:<{width}}  {_n_checked(case['rows']):9d}  {error:>7}  {case['verdict']}")
+        ran = ", ".join(f"{name} in {n}" for name, n in n_cases.items() if n)
+        print(f"\nforms of {len(by_form)} cases, {'all ok' if forms_ok else 'not all of them ok: WRONG'}:\n{ran}")
+        _print_total(n_rows, [case["verdict"] for case in found], worst)
     return 0 if ok else 1
 
 
-def _of_all(verdicts: list[str]) -> str:
-    """The verdicts of several reports in one."""
+def _print_total(n: int, verdicts: list[str], errors: dict[str, float | None]) -> None:
+    """Several reports in two lines."""
     worst = next((verdict for verdict in ("WRONG", "CANNOT BE SEEN") if verdict in verdicts), "")
-    return f"not all of them ok: {worst}" if worst else "all ok"
+    print(f"{n} gradients, {f'not all of them ok: {worst}' if worst else 'all ok'}; largest error of")
+    print(", ".join(f"{kind}s {_number(error)}" for kind, error in errors.items()))
 
 
 def _check_model(options: Options) -> int:
     bar = progress_bar("check", "gradient")
-    with threadpool_limits(
-        limits=1, user_api="blas"
-    ):  # for a few tokens; next to other programs, two threads would wait for each other
+    # One thread for a few tokens: next to other programs, two would wait for each other.
+    with threadpool_limits(limits=1, user_api="blas"):
         report = check_model(options.model, options.layer, options.device, options.seed, bar)
+    document = report.as_dict()
     if options.json:
-        print(json.dumps(report.as_dict() | {"device": options.device, "seed": options.seed}, indent=1))
+        print(json.dumps(document | {"device": options.device, "seed": options.seed}, indent=1))
     else:
         shown = report.rows if options.verbose else [row for row in report.rows if not row.ok or row.problem]
         print(dataclasses.replace(report, rows=tuple(shown)) if shown else "", end="\n\n" if shown else "")
-        errors = report.as_dict()["max_error_by_kind"]
-        n = _n_checked(report.as_dict()["rows"])
-        print(f"{n} gradients, {_of_all([report.verdict])}; largest error of")
-        print(", ".join(f"{kind}s {_number(error)}" for kind, error in errors.items()))
+        _print_total(_n_checked(document["rows"]), [report.verdict], document["max_error_by_kind"])
     return 0 if report.ok else 1
 
 
@@ -126,12 +121,9 @@ def _select(names: Sequence[str]) -> list[Case]:
     """The cases chosen by kind, by what they cover, or by their own name; without names, all cases."""
     in_order = [case for kind in _KINDS.values() for case in (CASES | LARGE).values() if case.kind == kind]
     known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES, *LARGE]
-    names = [known_as("check", name, known) for name in names]
-    return [
-        case
-        for case in in_order
-        if not names or any(name in (case.name, case.covers) or _KINDS.get(name) == case.kind for name in names)
-    ]
+    wanted = {known_as("check", name, known) for name in names}
+    kinds = {_KINDS.get(name) for name in wanted}
+    return [case for case in in_order if not names or wanted & {case.name, case.covers} or case.kind in kinds]
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:

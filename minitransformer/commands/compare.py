@@ -28,29 +28,19 @@ def main(options: Options) -> int:
 
 
 def _layers(options: Options) -> int:
-    found = {name: _measured(name) for name in MIXERS}
-    lengths = {
-        f"{name}, d = {each['by_length'][0][1]}": ([n for n, _ in each["by_length"]], each["seconds_by_length"])
-        for name, each in found.items()
-    }
+    found, lengths = {name: _measured(name) for name in MIXERS}, {}
     rows = [["", "multiplications", "n: theory", "counted", "time", "kept", "peak", "d: theory", "counted", "time"]]
+    spans, paths = [], [["", "sequential steps", "path: theory", "from gradients"]]
     for name, each in found.items():
-        powers = [
-            each["power_n"],
-            *(each["fitted_n"][kind] for kind in ("multiplications", "seconds", "bytes", "peak")),
-        ]
-        powers += [each["power_d"], *(each["fitted_d"][kind] for kind in ("multiplications", "seconds"))]
+        powers = [each["power_n"], *each["fitted_n"].values(), each["power_d"], *each["fitted_d"].values()]
         rows.append([name, each["formula"], *(f"{p:.2f}" if isinstance(p, float) else f"{p}" for p in powers)])
-    lines = ["exponents of the length n and the width d, fitted", _table(rows)]
-    for name, each in found.items():
-        (n, d), (longest, _), (at, narrow), (_, wide) = (
-            each[by][i] for by in ("by_length", "by_width") for i in (0, -1)
-        )
-        lines.append(f"{name}: n = {n} to {longest} at d = {d}; d = {narrow} to {wide} at n = {at}")
-    lines.append(f"\nfrom the first token to the last of n = {_PATH}")
-    rows = [["", "sequential steps", "path: theory", "from gradients"]]
-    rows += [[name, *(str(each[key]) for key in ("steps", "path", "path_found"))] for name, each in found.items()]
-    lines.append(_table(rows))
+        (n, d), *_, (longest, _) = each["by_length"]
+        (at, narrow), *_, (_, wide) = each["by_width"]
+        spans.append(f"{name}: n = {n} to {longest} at d = {d}; d = {narrow} to {wide} at n = {at}")
+        lengths[f"{name}, d = {d}"] = ([n for n, _ in each["by_length"]], each["seconds_by_length"])
+        paths.append([name, *(str(each[key]) for key in ("steps", "path", "path_found"))])
+    lines = ["exponents of the length n and the width d, fitted", _table(rows), *spans]
+    lines += [f"\nfrom the first token to the last of n = {_PATH}", _table(paths)]
     labels = ("length n", "processor seconds, forward and backward")
     return _show(options, found, lines, lambda plots: plots.growth(lengths, *labels))
 
@@ -62,11 +52,7 @@ def _measured(name: str) -> dict[str, Any]:
     kept, peak = zip(*(memory(mixer, n, 16) for n in lengths), strict=True)
     seconds_n, seconds_d = (seconds(mixer, sizes) for sizes in (by_n, by_d))
     return {
-        "formula": mixer.formula,
-        "power_n": mixer.power_n,
-        "power_d": mixer.power_d,
-        "by_length": by_n,
-        "by_width": by_d,
+        **{each: getattr(mixer, each) for each in ("formula", "power_n", "power_d", "by_length", "by_width")},
         "seconds_by_length": seconds_n,
         "seconds_by_width": seconds_d,
         "bytes_by_length": kept,
@@ -120,10 +106,8 @@ def _caches(options: Options) -> int:
     rows = [["", "numbers", "predicted", "measured", "of multi-head", "in buffers"]]
     whole = found["multi-head"]["measured"]
     for name, each in found.items():
-        share = f"{each['measured'] / whole:.1%}"
-        rows.append(
-            [name, *(str(each[key]) for key in ("formula", "predicted", "measured")), share, str(each["reserved"])]
-        )
+        numbers = [each["formula"], each["predicted"], each["measured"], f"{each['measured'] / whole:.1%}"]
+        rows.append([name, *map(str, [*numbers, each["reserved"]])])
     return _show(options, found, [title, _table(rows)], lambda plots: plots.growth(curves, *labels))
 
 

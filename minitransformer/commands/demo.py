@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -22,6 +23,7 @@ from ..school.course.worked_example import EXAMPLES
 from . import Options, UsageError
 from .common import progress_bar, speed
 
+Say = Callable[[str], None]
 _SMOOTHING = 0.1
 _SHOWN = (31, 1984, 70615, 99999)
 
@@ -37,12 +39,7 @@ def main(options: Options) -> int:
 
 
 def run(
-    out: Path,
-    seed: int = 0,
-    steps: int = 400,
-    device: str = "numpy",
-    accelerate: Accelerate = as_written,
-    say: Callable[[str], None] = print,
+    out: Path, seed: int = 0, steps: int = 400, device: str = "numpy", fast: Accelerate = as_written, say: Say = print
 ) -> bool:
     """Run all three parts and save the pictures and the model in `out`. Returns whether every gradient was right."""
     out.mkdir(parents=True, exist_ok=True)
@@ -53,14 +50,13 @@ def run(
     right = _check_ops(device, say)
     say(f"\n3. A Transformer learns to translate English numbers to German ({device}, seed {seed})\n")
     with threadpool_limits(limits=1, user_api="blas"):  # such small matrices gain nothing from a second thread
-        _translate_numbers(out, seed, steps, device, accelerate, say)
+        _translate_numbers(out, seed, steps, device, fast, say)
     return right
 
 
-def _check_ops(device: str, say: Callable[[str], None]) -> bool:
+def _check_ops(device: str, say: Say) -> bool:
     cases = [case for case in CASES.values() if case.kind == "op"]
-    with progress_bar("check", "op")(cases) as bar:
-        reports = [case.run(device=device) for case in bar]
+    reports = [case.run(device=device) for case in progress_bar("check", "op")(cases)]
     width = max(len(report.name) for report in reports)
     say(f"   {'':<{width}}  gradients    error")
     for report in reports:
@@ -70,26 +66,12 @@ def _check_ops(device: str, say: Callable[[str], None]) -> bool:
     return right
 
 
-def _translate_numbers(
-    out: Path, seed: int, steps: int, device: str, accelerate: Accelerate, say: Callable[[str], None]
-) -> None:
+def _translate_numbers(out: Path, seed: int, steps: int, device: str, accelerate: Accelerate, say: Say) -> None:
     rng = np.random.default_rng(seed)
     task = NumberTask.draw(n_training=8000, n_unseen=1000, limit=100_000, rng=rng)
-    model = Transformer(
-        TransformerConfig(
-            len(task.source),
-            len(task.target),
-            d_model=64,
-            n_heads=4,
-            d_ff=128,
-            n_encoder_layers=2,
-            n_decoder_layers=2,
-            dropout=0.0,
-            norm_order="pre",
-            share_embeddings=False,
-        ),
-        rng,
-    ).to(device)
+    sizes: dict[str, Any] = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2}
+    more: dict[str, Any] = {"dropout": 0.0, "norm_order": "pre", "share_embeddings": False}
+    model = Transformer(TransformerConfig(len(task.source), len(task.target), **sizes, **more), rng).to(device)
     n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
     say(f"   {n_parameters:,} parameters; {len(task.training)} numbers below 100,000 to learn from")
 

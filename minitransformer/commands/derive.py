@@ -52,11 +52,7 @@ def _text(file: str, as_json: bool) -> int:
     except UnicodeDecodeError:
         raise UsageError(f"{file} is not a text in UTF-8") from None
     report = derivation(text)
-    if as_json:
-        lines = [dataclasses.asdict(line) for line in report.lines]
-        print(json.dumps({"ok": report.ok, "first_wrong": report.first_wrong, "lines": lines}, ensure_ascii=False))
-    else:
-        print(report)
+    print(json.dumps(report.as_dict(), ensure_ascii=False) if as_json else report)
     return 0 if report.ok else 1
 
 

@@ -1,18 +1,21 @@
 """`minitransformer generate`: a trained language model continues a text."""
 
+from collections.abc import Iterable
+from itertools import chain
+
 import numpy as np
 
 from ..core.generation import Choose, Continuation, Sampler, generate, most_probable, stream
 from ..core.models import LanguageModel
-from ..core.text import END, Tokenizer, pieces
+from ..core.text import END, pieces
 from ..ideas.published.conversation import Conversation
 from ..run.fast.compiler import TO_WRITE
 from . import Options, UsageError
 from .common import make, opened_with, speed
 
 
-def main(options: Options) -> int:
-    """Run the command; return the exit status."""
+def main(options: Options) -> None:
+    """Run the command."""
     if options.tokens < 1 or options.samples < 1:
         raise UsageError("--tokens and --samples must be at least 1")
     if not options.temperature >= 0.0:
@@ -31,32 +34,25 @@ def main(options: Options) -> int:
         found.tokenizers[0].chat([{"role": "user", "content": options.prompt[0]}])
     model = found.model if options.weights else found.model.to(options.device)
     (tokenizer,), fast = found.tokenizers, speed(options, TO_WRITE)(model)
-    if options.chat:
-        return _chat(options, fast, tokenizer, choose)
-    prompt = tokenizer.encode(options.prompt[0], special=True)
-    whole = [] if found.published else generate(fast, [prompt] * options.samples, options.tokens, choose, END)
+    prompt = [] if options.chat else tokenizer.encode(options.prompt[0], special=True)
+    at_once = not (options.chat or found.published)
+    whole = generate(fast, [prompt] * options.samples, options.tokens, choose, END) if at_once else []
     for i in range(options.samples):
         if i:
             print("-" * 40)
-        if whole:
+        if options.chat:
+            conversation = Conversation(fast, tokenizer)  # each sample is one of its own
+            for text in options.prompt:
+                _show(conversation.answer(text, options.tokens, choose, i))
+        elif at_once:
             print(tokenizer.decode([*prompt, *whole[i]]).lstrip("\n"))  # together: bpe drops the space before a text
-            continue
-        print(tokenizer.decode(prompt), end="", flush=True)
-        ids = stream(Continuation(fast), prompt, options.tokens, choose, tokenizer.ends, text=i)
-        for piece in pieces(tokenizer, prompt, ids):
-            print(piece, end="", flush=True)
-        print()
-    return 0
+        else:
+            ids = stream(Continuation(fast), prompt, options.tokens, choose, tokenizer.ends, text=i)
+            _show(chain([tokenizer.decode(prompt)], pieces(tokenizer, prompt, ids)))
 
 
-def _chat(options: Options, model: LanguageModel, tokenizer: Tokenizer, choose: Choose) -> int:
-    """Answer each text in turn; every sample is a conversation of its own."""
-    for i in range(options.samples):
-        if i:
-            print("-" * 40)
-        conversation = Conversation(model, tokenizer)
-        for text in options.prompt:
-            for piece in conversation.answer(text, options.tokens, choose, i):
-                print(piece, end="", flush=True)
-            print()
-    return 0
+def _show(pieces: Iterable[str]) -> None:
+    """Print the pieces of a text as they come."""
+    for piece in pieces:
+        print(piece, end="", flush=True)
+    print()

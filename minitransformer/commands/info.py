@@ -15,7 +15,7 @@ from ..run.cost import describe
 from ..run.machines.recipes import RECIPES, TASKS
 from ..school.show.boxes_table import markdown
 from . import Options, UsageError
-from .common import unknown
+from .common import make, unknown
 
 # Every recipe by the name of its config.
 _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
@@ -86,10 +86,7 @@ def main(options: Options) -> None:
         published, about = _published(options.kind), PRESETS[options.kind].build()
     else:
         about = _config(options.kind, changes)
-    try:
-        info = describe(about, options.batch, options.length, dtype)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    info = make(describe, {"model": about, "batch": options.batch, "length": options.length, "dtype": dtype})
     if options.json:
         print(json.dumps(info.as_dict() | published, indent=1))
     else:
@@ -111,18 +108,10 @@ def _published(name: str) -> dict[str, Any]:
     fields = dataclasses.asdict(config)
     layers = {f.replace("n_", "").replace("_", " "): fields[f] for f in fields if f.endswith("layers")}
     words = {"source_vocabulary", "vocabulary"} & fields.keys()
-    return {
-        "model": name,
-        "family": preset.family,
-        **layers,
-        "width": config.d_model,
-        "heads": config.n_heads,
-        "feed-forward width": config.d_ff,
-        "vocabulary": fields[words.pop()],
-        "parameters": preset.parameters,
-        "documents": preset.said,
-        "why they differ": preset.why,
-    }
+    sizes = {"width": config.d_model, "heads": config.n_heads, "feed-forward width": config.d_ff}
+    sizes |= {"vocabulary": fields[words.pop()], "parameters": preset.parameters}
+    said = {"documents": preset.said, "why they differ": preset.why}
+    return {"model": name, "family": preset.family, **layers, **sizes, **said}
 
 
 def _as_text(published: Mapping[str, Any]) -> str:
@@ -138,8 +127,7 @@ def _config(kind: str, changes: dict[str, Any]) -> Any:
     _check_known(config, changes)
     sizes = {**sizes, **changes}
     needed = [field.name for field in dataclasses.fields(config) if field.default is dataclasses.MISSING]
-    missing = [flag(name) for name in needed if name not in sizes]
-    if missing:
+    if missing := [flag(name) for name in needed if name not in sizes]:
         raise UsageError(f"info {kind} needs {' and '.join(missing)}")
     return config(**sizes)
 

@@ -15,13 +15,16 @@ from ..school.course.worksheets.hand_out import FORMATS, hand_out, names, tidy_n
 from . import Options, UsageError
 from .common import listed, progress_bar, unknown
 
+Formats = Mapping[str, Callable[[], str | bytes]]
+
 
 def main(options: Options) -> int:
     """Run the command; return the exit status."""
     if options.kind is None:
         return listed([*KINDS, *tasks()])
     if options.kind in tasks():
-        return _derivation(tasks()[options.kind], options)
+        _derivation(tasks()[options.kind], options)
+        return 0
     if options.kind not in KINDS:
         known = tasks() if options.kind.startswith("derive") else KINDS
         raise UsageError(unknown("worksheet", options.kind, list(known)))
@@ -42,19 +45,18 @@ def main(options: Options) -> int:
             raise UsageError(message)
     if options.grade:
         return _grade(options)
-    if options.class_list:
-        return _hand_out(options)
-    return _print(options)
+    (_hand_out if options.class_list else _print)(options)
+    return 0
 
 
-def _print(options: Options) -> int:
+def _print(options: Options) -> None:
     sheet = make(options.kind, options.seed, options.size, tidy_name(options.student))
     document = [(sheet, False), *([(sheet, True)] if options.answers else [])]
     formats = {name: functools.partial(written, document) for name, written in FORMATS.items()}
-    return _give(options, {**formats, "form": lambda: to_form(sheet)}, lambda: _as_dict(sheet, options.answers))
+    _give(options, {**formats, "form": lambda: to_form(sheet)}, lambda: _as_dict(sheet, options.answers))
 
 
-def _derivation(exercise: Derivation, options: Options) -> int:
+def _derivation(exercise: Derivation, options: Options) -> None:
     for wrong, message in (
         (options.grade, "a derivation is graded as a hand-in: minitransformer grade FILE"),
         (options.class_list or options.out, "a derivation is the same for the whole class: print one, and copy it"),
@@ -64,12 +66,10 @@ def _derivation(exercise: Derivation, options: Options) -> int:
             raise UsageError(f"{exercise.name}: {message}")
     about = (exercise, tidy_name(options.student), options.answers)
     formats = {name: functools.partial(written, *about) for name, written in ruled.FORMATS.items()}
-    return _give(options, formats, lambda: ruled.as_dict(exercise, options.answers))
+    _give(options, formats, lambda: ruled.as_dict(exercise, options.answers))
 
 
-def _give(
-    options: Options, formats: Mapping[str, Callable[[], str | bytes]], as_dict: Callable[[], dict[str, Any]]
-) -> int:
+def _give(options: Options, formats: Formats, as_dict: Callable[[], dict[str, Any]]) -> None:
     """Write the files that the options name; print JSON instead of their names, or the text if there are none."""
     written = [(path, make_it()) for name, make_it in formats.items() if (path := getattr(options, name))]
     for path, content in written:
@@ -80,17 +80,15 @@ def _give(
         print(*(f"wrote {path}" for path, _ in written), sep="\n")
     else:
         print(formats["md"](), end="")
-    return 0
 
 
-def _hand_out(options: Options) -> int:
+def _hand_out(options: Options) -> None:
     students = names(_read(options.class_list))
     with progress_bar("worksheet", "sheet")(students) as bar:  # closed before any error message
         sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
         paths = hand_out(sheets, options.out, options.format)
     print(f"wrote {len(students)} sheets, each with a form, to {options.out}")
     print(f"the answers to all of them: {paths[-1]}")
-    return 0
 
 
 def _grade(options: Options) -> int:
@@ -104,20 +102,17 @@ def _grade(options: Options) -> int:
             marks, problem = None, str(error)
         found.append((path, None if problem else marks, problem))
     if options.json:
-        forms = [
-            {"file": str(path)} | ({"error": problem} if marks is None else marks.as_dict(options.answers))
-            for path, marks, problem in found
-        ]
+        told = [{"error": problem} if marks is None else marks.as_dict(options.answers) for _, marks, problem in found]
+        forms = [{"file": str(path)} | each for (path, _, _), each in zip(found, told, strict=True)]
         print(json.dumps({"forms": forms}, indent=1, ensure_ascii=False, allow_nan=False))
     elif options.csv:
         print(_table(found), end="")
     else:
         print("\n\n".join(marks.table(options.answers) for _, marks, _ in found if marks is not None))
-    if not options.json:
-        for path, marks, problem in found:
-            if marks is None:
-                print(f"minitransformer: {path}: {' '.join(problem.split())}", file=sys.stderr)
-    return 0 if all(marks is not None for _, marks, _ in found) else 1
+    wrong = [(path, problem) for path, _, problem in found if problem]
+    for path, problem in [] if options.json else wrong:
+        print(f"minitransformer: {path}: {' '.join(problem.split())}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _misplaced(sheet: Sheet, options: Options, students: Sequence[str] | None) -> str:
@@ -144,25 +139,16 @@ def _table(found: list[tuple[Path, Marks | None, str]]) -> str:
 
 
 def _as_dict(sheet: Sheet, answers: bool) -> dict[str, Any]:
-    given = [
-        {"name": given.name, "unit": given.unit, "numbers": _numbers(sheet, given.name)} for given in sheet.task.given
-    ]
-    steps = [
-        {
-            "name": step.name,
-            "formula": step.formula,
-            "part": "backward" if step.backward else "forward",
-            "unit": step.unit,
-            "shape": list(sheet.boxes(step.name).shape),
-        }
-        | ({"answers": _numbers(sheet, step.name)} if answers else {})
-        for step in sheet.task.steps
-    ]
+    def numbers(name: str) -> list[list[float]]:
+        return [[round(float(x), 9) + 0.0 for x in row] for row in sheet.boxes(name)]
+
+    given = [{"name": each.name, "unit": each.unit, "numbers": numbers(each.name)} for each in sheet.task.given]
+    steps = []
+    for step in sheet.task.steps:
+        part, shape = "backward" if step.backward else "forward", list(sheet.boxes(step.name).shape)
+        about = {"name": step.name, "formula": step.formula, "part": part, "unit": step.unit, "shape": shape}
+        steps.append(about | ({"answers": numbers(step.name)} if answers else {}))
     return sheet.head | {"title": sheet.task.title, "notes": list(sheet.task.notes), "given": given, "steps": steps}
-
-
-def _numbers(sheet: Sheet, name: str) -> list[list[float]]:
-    return [[round(float(x), 9) + 0.0 for x in row] for row in sheet.boxes(name)]
 
 
 def _read(path: Path) -> str:

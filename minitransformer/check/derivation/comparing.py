@@ -37,12 +37,12 @@ class Trial:
     """The draws on which the equations of a text are tried."""
 
     def __init__(self, known: Names, deadline: float) -> None:
-        self.known = known
+        self.known, self.deadline = known, deadline
         self.draws: list[Draw] = []
         for seed in range(DRAWS):
-            self.draws.append(Draw(known, seed, tuple(self.draws), deadline=deadline))
-        self.wide = Draw(known, DRAWS, deadline=deadline, wide=True)  # behind a bound such as that of min(x, 6)
-        self.exact = Draw(known, 7, exact=True, deadline=deadline)
+            self.draws.append(Draw(known, seed, deadline, others=tuple(self.draws)))
+        self.wide = Draw(known, DRAWS, deadline, wide=True)  # behind a bound such as that of min(x, 6)
+        self.exact = Draw(known, 7, deadline, exact=True)
 
     def fill(self, not_given: Iterable[str] = ()) -> None:
         """Draw numbers for what has been given."""
@@ -172,7 +172,7 @@ class Trial:
     def _exactly(self, left: Node, right: Node, way: Reading) -> bool | None:
         """Whether both sides are equal in fractions; None if they cannot be computed so."""
         now = time.monotonic()
-        self.exact.deadline = min(self.exact.latest, now + (self.exact.latest - now) * 0.1)
+        self.exact.deadline = min(self.deadline, now + (self.deadline - now) * 0.1)
         try:
             p, q, _ = _both(self.exact, left, right, way)
         except (Inexact, Fault, Unreadable, OutOfTime, ZeroDivisionError, TypeError, AttributeError):

@@ -38,25 +38,21 @@ class Draw:
         self,
         known: Names,
         seed: int,
+        deadline: float,
         others: Sequence[Draw] = (),
         exact: bool = False,
-        deadline: float = math.inf,
         wide: bool = False,
     ) -> None:
-        self.known, self.others, self.exact, self.deadline = known, others, exact, deadline
-        self.latest = deadline  # of the whole text; one comparison in fractions has less
-        self.rng = np.random.default_rng([seed, 11])
+        self.known, self.deadline, self.others, self.exact, self.wide = known, deadline, others, exact, wide
         self.pick = random.Random(seed)
         self.positive: set[str] = set()  # given names that a root or a logarithm needs so
-        self.wide = wide
         self.values: dict[str, Value] = {}
         self.lengths: dict[str, int] = {}
         self.slopes: dict[Any, Any] = {}
 
     def fill(self) -> None:
         """Draw what has been given and has no numbers yet."""
-        missing = [size for size in self.known.sizes if size not in self.lengths]
-        if missing:
+        if missing := [size for size in self.known.sizes if size not in self.lengths]:
             self._draw_lengths(missing)
         for name in self.known.numbers:
             if name not in self.values:
@@ -80,13 +76,10 @@ class Draw:
             all_axes = [times * lengths[letter] if letter else times for times, letter in products]
             as_before = any(other.lengths.get(letter) == n for other in self.others for letter, n in chosen.items())
             if len(set(all_axes)) == len(all_axes) and not as_before:
-                found.append((max(self._entries(each, lengths) for each in self.known.given.values()), chosen))
+                found.append((max(math.prod(self.shape(each, lengths)) for each in self.known.given.values()), chosen))
             if len(found) > 20:
                 break
         self.lengths.update(min(found, key=lambda each: each[0])[1] if found else chosen)
-
-    def _entries(self, given: Given, lengths: dict[str, int]) -> int:
-        return int(math.prod(times * lengths.get(letter, 1) for times, letter in given.axes))
 
     def again(self, lengths: bool = False) -> None:
         """Draw anew, lengths as well if that is asked for, and compute all definitions from that."""
@@ -98,8 +91,10 @@ class Draw:
         for definition in self.known.defined.values():
             self.define(definition)
 
-    def shape(self, given: Given) -> tuple[int, ...]:
-        return tuple(int(times * self.lengths[letter] if letter else times) for times, letter in given.axes)
+    def shape(self, given: Given, lengths: dict[str, int] | None = None) -> tuple[int, ...]:
+        """That of a given array, with these lengths of the sizes or with the draw's own."""
+        lengths = lengths or self.lengths
+        return tuple(int(times * lengths[letter] if letter else times) for times, letter in given.axes)
 
     def _numbers(self, given: Given, name: str) -> Any:
         shape = self.shape(given)

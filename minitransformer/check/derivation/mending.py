@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .comparing import Trial
-from .edits import Edit, Edits
+from .edits import Edit, Edits, with_item
 from .faults import OutOfTime
 from .known_forms import known_forms, missing_matrices
 from .rewriting import everywhere, rebuilt, times
@@ -30,15 +30,12 @@ def tightened(node: Node) -> Node:
     node = node.mapped(tightened)
     if isinstance(node, Product) and "" in node.marks and {"*", "⊙"} & set(node.marks) and "/" not in node.marks:
         runs: list[list[Node]] = [[node.factors[0]]]
-        marks: list[str] = []
         for mark, factor in zip(node.marks, node.factors[1:], strict=True):
             if mark in ("*", "⊙"):
-                marks.append(mark)
                 runs.append([])
             runs[-1].append(factor)
-        return Product(
-            tuple(marks), tuple(Product(("",) * (len(run) - 1), tuple(run)) if run[1:] else run[0] for run in runs)
-        )
+        factors = [Product(("",) * (len(run) - 1), tuple(run)) if run[1:] else run[0] for run in runs]
+        return Product(tuple(mark for mark in node.marks if mark in ("*", "⊙")), tuple(factors))
     return node
 
 
@@ -50,8 +47,8 @@ def reaching(node: Node) -> Node:
             function = node.factors[n]
             if mark == "" and isinstance(function, Call) and len(function.arguments) == 1:
                 inside = replace(function, arguments=(times(function.arguments[0], node.factors[n + 1]),))
-                marks = (*node.marks[:n], *node.marks[n + 1 :])
-                return replace(node, marks=marks, factors=(*node.factors[:n], inside, *node.factors[n + 2 :]))
+                factors = with_item(with_item(node.factors, n + 1), n, inside)
+                return replace(node, marks=with_item(node.marks, n), factors=factors)
     return node
 
 
@@ -74,12 +71,8 @@ def slash_readings(node: Node) -> Iterator[Node]:
                 below_line = part.factors[n + 1]
                 if mark == "/" and isinstance(below_line, Over) and isinstance(below_line.body, Product):
                     *first, last = below_line.body.factors  # a / sum_j b_j c read as (a / sum_j b_j) c
-                    shorter = (
-                        replace(below_line, body=times(*first))
-                        if len(first) > 1
-                        else replace(below_line, body=first[0])
-                    )
-                    factors = (*part.factors[: n + 1], shorter, last, *part.factors[n + 2 :])
+                    shorter = replace(below_line, body=times(*first))
+                    factors = with_item(part.factors, n + 1, shorter, last)
                     marks = (*part.marks[: n + 1], "", *part.marks[n + 1 :])
                     yield rebuilt(way, replace(part, marks=marks, factors=factors))
                 if mark == "/" and n + 1 < len(part.marks) and part.marks[n + 1] == "":

@@ -78,50 +78,44 @@ class DerivationReport:
 
     def summary(self) -> str:
         """The outcome in a sentence."""
-        count = {v: sum(line.verdict == v for line in self.lines) for v in VERDICTS}
-        told = []
-        if self.first_wrong is not None:
-            told.append(f"line {self.first_wrong} is wrong")
-        if count["unreadable"]:
-            numbers = ", ".join(str(line.number) for line in self.lines if line.verdict == "unreadable")
-            told.append(
-                f"cannot be read: line {numbers}" if count["unreadable"] == 1 else f"cannot be read: lines {numbers}"
-            )
-        if not told:
-            told = (
-                [f"all {count['right']} equations are right" if count["right"] > 1 else "the equation is right"]
-                if count["right"]
-                else ["nothing to check"]
-            )
-        unchecked = [
-            str(line.number) for line in self.lines if line.verdict == "defines" and _UNCHECKED in line.message
-        ]
-        if unchecked:
-            told.append(f"a name like a gradient, not checked: line {', '.join(unchecked)}")
+        told = [] if self.first_wrong is None else [f"line {self.first_wrong} is wrong"]
+        if unread := self._with("unreadable"):
+            told.append(f"cannot be read: {_lines(unread)}")
+        n = len(self._with("right"))
+        right = f"all {n} equations are right" if n > 1 else "the equation is right" if n else "nothing to check"
+        told = told or [right]
+        if unchecked := [line for line in self._with("defines") if _UNCHECKED in line.message]:
+            told.append(f"a name like a gradient, not checked: {_lines(unchecked)}")
         return f"derivation: {'; '.join(told)}"
+
+    def _with(self, verdict: str) -> list[Line]:
+        return [line for line in self.lines if line.verdict == verdict]
+
+    def _shown(self) -> list[Line]:
+        """The lines of which something is said."""
+        return [line for line in self.lines if line.verdict != "words" or line.message]
 
     def taken(self) -> str:
         """Which lines define something: they are taken as given, so a wrong softmax there is not found."""
-        numbers = [str(line.number) for line in self.lines if line.verdict == "defines"]
-        lines = f"line{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-        return f"Definitions are taken as given: {lines}." if numbers else ""
-
-    def __repr__(self) -> str:
-        return str(self)
+        defined = self._with("defines")
+        return f"Definitions are taken as given: {_lines(defined)}." if defined else ""
 
     def __str__(self) -> str:
-        told = [self.summary(), *(str(line) for line in self.lines if line.verdict != "words" or line.message)]
-        return "\n".join([*told, *filter(None, [self.taken()])])
+        return "\n".join(filter(None, [self.summary(), *map(str, self._shown()), self.taken()]))
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = ""
-        for line in self.lines:
-            if line.verdict == "words" and not line.message:
-                continue
+        for line in self._shown():
             told = "<br>".join(html.escape(part) for part in line.sentences())
-            rows += (
-                f"<tr><td>{line.number}</td><td>{VERDICTS[line.verdict]} {line.verdict}</td>"
-                f"<td><code>{html.escape(line.text)}</code></td><td>{told}</td></tr>"
-            )
+            verdict = f"{VERDICTS[line.verdict]} {line.verdict}"
+            cells = (line.number, verdict, f"<code>{html.escape(line.text)}</code>", told)
+            rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         heads = "".join(f"<th>{head}</th>" for head in ("line", "verdict", "equation", ""))
         return f"<p>{html.escape(self.summary())}</p><table><tr>{heads}</tr>{rows}</table><p>{self.taken()}</p>"
+
+
+def _lines(lines: list[Line]) -> str:
+    """Their numbers: "line 3", "lines 3, 5"."""
+    return f"line{'s' if len(lines) > 1 else ''} {', '.join(str(line.number) for line in lines)}"

@@ -148,18 +148,14 @@ class Line:
         if not left.rank or not right.rank:
             return one or other
         rows = self.computer.reading.rows
-        if left.rank == right.rank == 1:
-            if mark == "":
+        if mark == "" or left.rank != right.rank:
+            if left.rank == 1:
                 self._must(a, one, left.row != rows)
+            if right.rank == 1:
                 self._must(b, other, right.row != rows)
-            return None
-        if left.rank == 1:
-            self._must(a, one, left.row != rows)
-            return _other(COLUMN) if left.row != rows else None
-        if right.rank == 1:
-            self._must(b, other, right.row != rows)
-            return COLUMN if right.row == rows else None
-        return None
+        if left.rank == 1 < right.rank and left.row != rows:
+            return _other(COLUMN)
+        return COLUMN if right.rank == 1 < left.rank and right.row == rows else None
 
 
 def straight(node: Node, known: Names) -> Node:

@@ -287,7 +287,7 @@ class Definitions:
 
     def _computed(self, definition: Definition) -> tuple[Definition, list[Value]]:
         """A definition, and its values on all draws."""
-        values = [draw._defined(definition, None) for draw in self.trial.draws]
+        values = [draw.defined(definition) for draw in self.trial.draws]
         if not all(np.all(np.isfinite(value.array)) for value in values):
             values = self._drawn_again(definition)
         if any(value.loose for value in values):
@@ -312,7 +312,7 @@ class Definitions:
             for draw in [*self.trial.draws, self.trial.wide]:
                 draw.positive = before | choice
                 draw.again()
-            values = [draw._defined(definition, None) for draw in self.trial.draws]
+            values = [draw.defined(definition) for draw in self.trial.draws]
             if all(np.all(np.isfinite(value.array)) for value in values):
                 return values
         raise Unreadable(

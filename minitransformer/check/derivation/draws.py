@@ -20,12 +20,12 @@ import numpy as np
 from .computing import Computer
 from .dual import moving, slopes_of
 from .faults import Fault, Inexact, Unreadable
-from .functions import STEP
+from .functions import STEP, exactly
 from .indexing import PLAIN, Reading
 from .names import Definition, Given, Names
 from .recognising import SIZE
 from .tree import Partial, Ref
-from .values import MOST, Value
+from .values import MOST, Value, spread
 
 MOST_EXACT = 24  # entries of an array that are moved in fractions, which takes its time
 ALL = "#"  # the axis along which entries are moved
@@ -144,10 +144,11 @@ class Draw:
         raise Unreadable(f"{name} is not defined.")
 
     def define(self, definition: Definition) -> None:
-        """Compute a definition."""
-        self.values[definition.name] = self._defined(definition, None)
+        """Compute a definition, and keep it."""
+        self.values[definition.name] = self.defined(definition)
 
-    def _defined(self, definition: Definition, moved: dict[str, Value] | None) -> Value:
+    def defined(self, definition: Definition, moved: dict[str, Value] | None = None) -> Value:
+        """The value of a definition. moved: values that replace the draw's own."""
         return (self._repeated if definition.recurrent else self._once)(definition, moved)
 
     def _repeated(self, definition: Definition, moved: dict[str, Value] | None, steps: Any = None) -> Value:
@@ -172,12 +173,11 @@ class Draw:
                 if known is not None:
                     raise
                 continue
-            if value.shape != shape:
-                continue
-            settled = value.array.dtype == object or np.allclose(last.array.real, value.array.real, 1e-12, 0, True)
-            if not settled:
-                raise Unreadable(itself)
-            found.append(value)
+            if value.shape == shape:
+                exact = value.array.dtype == object
+                if not exact and not np.allclose(last.array.real, value.array.real, 1e-12, 0, True):
+                    raise Unreadable(itself)
+                found.append(value)
         if len(found) != 1:
             raise Unreadable(f"How long {definition.name} is cannot be seen; let an array x_t stand beside it.")
         return found[0]
@@ -186,16 +186,11 @@ class Draw:
         given = self.known.given.get(f"d{definition.name}")  # it says how far t goes in y_t = x_{2t+1}
         runs = dict(zip(definition.indices, self.shape(given), strict=False)) if given else {}
         value = self.computer(definition.reading, moved).of(definition.tree, runs)
-        if set(definition.indices) ^ (set(value.labels) - {ALL}):
+        moving = tuple(label for label in value.labels if label == ALL)
+        order = (*moving, *definition.indices)
+        if set(order) != set(value.labels):
             raise Fault(f"{definition.name} has other indices than its right side.")
-        order = [*(label for label in value.labels if label == ALL), *definition.indices]
-        array = value.array.transpose(
-            *(value.labels.index(label) for label in order), *range(len(value.labels), value.array.ndim)
-        )
-        labels = tuple(label for label in order if label == ALL)
-        if definition.indices:
-            return Value(array, labels)
-        return replace(value, labels=labels, array=array)
+        return Value(spread(value, order), moving) if definition.indices else value
 
     # derivatives
 
@@ -212,8 +207,8 @@ class Draw:
         """
         own = self.look(name)
         array = own.array
-        inexact = any(self.look(other).array.dtype != object for other in (name, *targets)) if self.exact else False
-        if inexact or (self.exact and array.size > MOST_EXACT):
+        others = [self.look(other).array for other in targets] if self.exact else []
+        if self.exact and (array.size > MOST_EXACT or not all(map(exactly, [array, *others]))):
             raise Inexact
         if array.size**2 > MOST:
             raise Unreadable(f"{name} has {array.size} entries; that is too many to move each. Give smaller sizes.")
@@ -225,9 +220,13 @@ class Draw:
             needed &= targets
         elif itself and itself.recurrent:
             moved[name] = self._repeated(itself, None, steps)
+        return self._carried(moved, needed - {name})
+
+    def _carried(self, moved: dict[str, Value], needed: set[str]) -> dict[str, Value]:
+        """What is moved, and with it those of the needed names that are computed from it."""
         for definition in self.known.defined.values():
-            if definition.name in needed and definition.name != name and definition.tree.names & set(moved):
-                moved[definition.name] = self._defined(definition, moved)
+            if definition.name in needed and definition.tree.names & set(moved):
+                moved[definition.name] = self.defined(definition, moved)
         return moved
 
     def gradient(self, name: str, loss: str = "") -> Any:
@@ -243,10 +242,7 @@ class Draw:
             base: replace(self.look(base), array=self.look(base).array + self._moving(self.values[given].array))
             for given, base in self.known.differentials().items()
         }
-        needed = self.known.ancestors({name})
-        for definition in self.known.defined.values():
-            if definition.name in needed and definition.tree.names & set(moved):
-                moved[definition.name] = self._defined(definition, moved)
+        moved = self._carried(moved, self.known.ancestors({name}))
         return self._slopes(moved[name].array) if name in moved else 0 * self.look(name).array
 
     def _gradient(self, name: str, of: str) -> Any:
@@ -261,21 +257,17 @@ class Draw:
                 "`given dO: (T, e)`, or define a scalar L."
             )
         moved = self._moved(name, set(upstream.values()) or {str(loss)})
-        shape = self.look(name).array.shape
-        total: Any = 0
-        reached = False
-        for gradient, output in upstream.items() or [("", str(loss))]:
-            if output in moved:
-                weight = self.values[gradient].array if gradient else 1
-                slopes = self._slopes(moved[output].array)
-                if gradient and self.values[gradient].shape not in ((), slopes.shape[1:]):
-                    raise Unreadable(f"{gradient} is given as the gradient of {output}, but has another shape.")
-                total = total + (slopes * weight).reshape(slopes.shape[0], -1).sum(axis=1)
-                reached = True
+        reached = [each for each in upstream.items() or [("", str(loss))] if each[1] in moved]
         if not reached:
             told = " and ".join(upstream.values()) or loss
             raise Unreadable(f"d{name} cannot be tried: by the definitions above, {told} does not depend on {name}.")
-        return total.reshape(shape)
+        total: Any = 0
+        for gradient, output in reached:
+            weight, slopes = self.values[gradient].array if gradient else np.array(1), self._slopes(moved[output].array)
+            if weight.shape not in ((), slopes.shape[1:]):
+                raise Unreadable(f"{gradient} is given as the gradient of {output}, but has another shape.")
+            total = total + (slopes * weight).reshape(slopes.shape[0], -1).sum(axis=1)
+        return total.reshape(self.look(name).array.shape)
 
     def slope(self, node: Partial, computer: Computer, runs: dict[str, int]) -> Value:
         """∂top/∂bottom with the indices that stand there."""

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from .notation import outside
 from .parsing import LONGEST
 
 _GIVEN = re.compile(
@@ -52,12 +53,7 @@ class Statement:
 
 def _equals_outside(text: str) -> list[int]:
     """Where = stands outside brackets and subscripts."""
-    depth, places = 0, []
-    for n, letter in enumerate(text):
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "=" and depth <= 0 and text[n - 1 : n] not in ("<", ">", "!", "≠"):
-            places.append(n)
-    return places
+    return [n for n in outside(text, "=") if text[n - 1 : n] not in ("<", ">", "!", "≠")]
 
 
 def _apart(text: str) -> str:
@@ -75,12 +71,8 @@ def _pieces(text: str) -> list[str]:
     for part in reversed(_WHERE.split(text)):  # what a name is comes before the line that uses it
         two = "=" in part.partition(" and ")[0]  # dx = 2 x and dy = 3
         for piece in re.split(r";|\s+and\s+(?=[^=]*=)" if two else ";", part):
-            depth, start, cuts = 0, 0, []
-            for n, letter in enumerate(piece):
-                depth += (letter in "([{") - (letter in ")]}")
-                if letter == "," and depth <= 0:
-                    cuts.append(n)
-            for cut in cuts:
+            start = 0
+            for cut in outside(piece, ","):
                 if _equals_outside(piece[start:cut]) and _equals_outside(piece[cut + 1 :]):
                     found.append(piece[start:cut])
                     start = cut + 1

@@ -1,5 +1,6 @@
 """What a text has named so far: sizes, given arrays and numbers, definitions; and which name is a gradient."""
 
+import itertools
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -7,27 +8,18 @@ from fractions import Fraction
 
 from .faults import Unreadable
 from .indexing import PLAIN, Reading
-from .notation import plain
+from .notation import outside, plain
 from .recognising import SIZE, TOTAL
 from .tree import Node, Partial, Ref
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+(?:\s*(?:·|\bx\b)\s*\w+)*)"
 _OF_SHAPE = r"(?:=|(?:of|with|has)\s+(?:shape|size))?"  # x[n], X (n, d), X of shape (n, d)
-KINDS = {
-    "one-hot": "one-hot",
-    "onehot": "one-hot",
-    "probabilities": "probabilities",
-    "positive": "positive",
-    "symmetric": "symmetric",
-}
-KINDS |= {
-    "mask": "mask",
-    "distribution": "probabilities",
-    "probability": "probabilities",
-    "boolean": "mask",
-    "nonnegative": "positive",
-}
+KINDS = {kind: kind for kind in ("one-hot", "probabilities", "positive", "symmetric", "mask")}
+KINDS |= {"onehot": "one-hot", "distribution": "probabilities", "probability": "probabilities", "boolean": "mask"}
+KINDS |= {"nonnegative": "positive"}
+_NUMBER = re.compile(rf"({_NAME})\s*(?:>\s*0|:\s*(?:an?\s+)?(?:positive\s+)?(?:number|scalar|real))?")
+_ARRAY = re.compile(rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)")
 _CLEAR, _END, _CLOSE = r"(?<![A-Za-z])", r"(?![A-Za-z])", r"(?=[a-z](?![A-Za-z]))"  # s, and the s of st+j
 _DOT = r"(?:·|\*|⋅|\\cdot|\\,)"
 _ALONE = {"eps", "ε", "τ", "η", "T", "λ"}  # in `eps, x: (n)` these are numbers
@@ -95,22 +87,15 @@ class Names:
 
     def base_of(self, name: str) -> str | None:
         """The S of dS, if that is the gradient of a name of the text."""
-        if name in self.given or name in self.defined or name in self.sizes or name in self.numbers:
+        if self._is_array(name) or name in self.sizes:
             return None
-        if len(name) > 1 and name[0] == "d" and self._is_array(name[1:]):
+        if name[0] == "d" and self._is_array(name[1:]):
             return name[1:]
-        if self._bars_are_gradients():
-            decomposed = unicodedata.normalize("NFD", name)
-            if decomposed[1:2] == "\u0304":
-                base = unicodedata.normalize("NFC", decomposed[0] + decomposed[2:])
-                return base if self._is_array(base) else None
-        return None
+        base = _without_bar(name) if any(map(_without_bar, self.given)) else ""
+        return base if self._is_array(base) else None
 
     def _is_array(self, name: str) -> bool:
         return name in self.given or name in self.defined or name in self.numbers
-
-    def _bars_are_gradients(self) -> bool:
-        return any("\u0304" in unicodedata.normalize("NFD", name) for name in self.given)
 
     def with_strides(self, text: str) -> tuple[str, list[str]]:
         """The line with 3t for the s·t in x_{s·t+j}, if s is a number; and the names like s that are new in this."""
@@ -134,9 +119,7 @@ class Names:
     def _whole(self, inside: str) -> list[str]:
         """The numbers in an index: if one multiplies a letter, all that stand there; else those that are words."""
         if not re.search("[+-]", inside):
-            return [
-                name for name in self.numbers if re.search(rf"{_CLEAR}{name}\s*{_DOT}|{_DOT}\s*{name}{_END}", inside)
-            ]
+            return [n for n in self.numbers if re.search(rf"{_CLEAR}{n}\s*{_DOT}|{_DOT}\s*{n}{_END}", inside)]
         there = [n for n in self.numbers if re.search(rf"{_CLEAR}{n}(?:{_END}|{_CLOSE})", inside)]
         times = rf"(?:\s*{_DOT}|\s+)\s*[a-z]|{_CLOSE}"
         multiplies = any(re.search(rf"{_CLEAR}{n}(?:{times})|{_DOT}\s*{n}{_END}", inside) for n in there)
@@ -156,15 +139,9 @@ class Names:
 
     def upstream(self) -> dict[str, str]:
         """Given gradients, and the array of each: {"dO": "O"}."""
-        found = {}
-        for name in (*self.given, *self.numbers):
-            base = name[1:] if name[0] == "d" and len(name) > 1 else ""
-            decomposed = unicodedata.normalize("NFD", name)
-            if decomposed[1:2] == "\u0304":
-                base = unicodedata.normalize("NFC", decomposed[0] + decomposed[2:])
-            if base in self.defined:
-                found[name] = base
-        return found
+        own = (*self.given, *self.numbers)
+        bases = {name: _without_bar(name) or (name[1:] if name[0] == "d" else "") for name in own}
+        return {name: base for name, base in bases.items() if base in self.defined}
 
     def differentials(self) -> dict[str, str]:
         """Given differentials, and the given array of each, {"dX": "X"}: if there are any, every dY is one."""
@@ -209,63 +186,54 @@ class Names:
         partials = [part for side in sides for part in side.all if isinstance(part, Partial)]
         return [each for each in partials if is_vector(each.top) and is_vector(each.bottom)]
 
-    def give(self, text: str) -> list[str]:
-        """Read `Q: (T, d), eps`; the names that are new. Raises Unreadable."""
+    def give(self, text: str) -> None:
+        """Read `Q: (T, d), eps`. Raises Unreadable."""
         text = plain(text.replace("$", " ").rstrip(" .;"))
         text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\band\b|;", ",", text))
         text = re.sub(rf"(d{_NAME})\s*\)+(?=\s*(?:∈|:))", r"\1", text)
-        pieces = [re.sub(rf"^\s*({_NAME})\s*{_OF_SHAPE}\s*(?=[(\[])", r"\1: ", piece) for piece in _split(text)]
+        cuts = [-1, *outside(text, ","), len(text)]
+        pieces = [text[start + 1 : end].strip() for start, end in itertools.pairwise(cuts)]
         if len(pieces) + len(self.given) + len(self.numbers) > MOST:
             raise Unreadable(f"More than {MOST} names are given; that is too many to try.")
         waiting: list[str] = []
-        new: list[str] = []
-        shaped = False
-        self.told = []
-        for piece in filter(None, (p.strip() for p in pieces)):
-            match = re.fullmatch(
-                rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)", piece
-            )
-            alone = re.fullmatch(
-                rf"({_NAME})\s*(?:>\s*0|:\s*(?:an?\s+)?(?:positive\s+)?(?:number|scalar|real))?", piece
-            )
-            if alone:
-                waiting.append(_tidy(alone[1]))
+        self.told, shaped = [], False
+        for piece in filter(None, pieces):
+            piece = re.sub(rf"^({_NAME})\s*{_OF_SHAPE}\s*(?=[(\[])", r"\1: ", piece)
+            if alone := _NUMBER.fullmatch(piece):
                 if ">" in piece or ":" in piece:
-                    new.append(self._add_number(waiting.pop()))
-            elif match:
-                axes = tuple(self._axis(part) for part in _axes(match[3]))
-                words = (match[2] + " " + match[4]).split()
-                kinds = [KINDS[word] for word in words if word in KINDS]
+                    self._add_number(_tidy(alone[1]))
+                else:
+                    waiting.append(_tidy(alone[1]))
+            elif match := _ARRAY.fullmatch(piece):
+                axes = tuple(map(self._axis, _axes(match[3])))
+                kinds = [KINDS[word] for word in f"{match[2]} {match[4]}".split() if word in KINDS]
                 group = [name for name in waiting if name not in _ALONE] + [_tidy(match[1])]
-                for name in (n for n in waiting if n in _ALONE):
-                    new.append(self._add_number(name))
-                waiting = []
+                for name in [name for name in waiting if name in _ALONE]:
+                    self._add_number(name)
                 if shaped and len(group) > 1 and axes:
                     self.told.append((group[:-1], group[-1]))
-                shaped = True
+                waiting, shaped = [], True
                 for name in group:
                     self._check_new(name)
                     if axes:
                         self.given[name] = Given(axes, kinds[0] if kinds else "")
-                        new.append(name)
                     else:
-                        new.append(self._add_number(name))
+                        self._add_number(name)
             else:
                 raise Unreadable(
                     f"{piece[:40]!r} cannot be read here. Give shapes like `given Q: (T, d), eps`, or `x: (n) one-hot`."
                 )
-        new += [self._add_number(name) for name in waiting]
-        return new
+        for name in waiting:
+            self._add_number(name)
 
     def _check_new(self, name: str) -> None:
         if name in self.given or name in self.defined:
             raise Unreadable(f"{name} has been given or defined before; one name stands for one array.")
 
-    def _add_number(self, name: str) -> str:
+    def _add_number(self, name: str) -> None:
         self._check_new(name)
         if name not in self.numbers and name not in self.sizes:
             self.numbers.append(name)
-        return name
 
     def _axis(self, text: str) -> tuple[int | Fraction, str]:
         match = re.fullmatch(r"\s*(\d*)\s*\*?\s*([^\W\d][\w^{}']*)?\s*(/\s*2)?\s*", text)
@@ -303,6 +271,12 @@ def as_sizes(node: Node, known: Names) -> Node:
     return node.mapped(lambda part: as_sizes(part, known))
 
 
+def _without_bar(name: str) -> str:
+    """The x of x̄; "" for a name without a bar on its first letter."""
+    letter, *bar = unicodedata.normalize("NFD", name)
+    return unicodedata.normalize("NFC", letter + "".join(bar[1:])) if bar[:1] == ["\u0304"] else ""
+
+
 def _tidy(name: str) -> str:
     """W_{Q} and W_Q are one name, and so are W^{(1)} and W^(1)."""
     return re.sub(r"[{}()]", "", name)
@@ -313,14 +287,3 @@ def _axes(shape: str) -> list[str]:
     if shape[:1] in "([{":
         shape = shape[1:-1]
     return [part for part in re.split(r"[,×·]|\bx\b|\*", shape) if part.strip()]
-
-
-def _split(text: str) -> list[str]:
-    """At commas outside brackets."""
-    pieces, depth, start = [], 0, 0
-    for n, letter in enumerate(text):
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            pieces.append(text[start:n])
-            start = n + 1
-    return [*pieces, text[start:]]

@@ -84,6 +84,16 @@ def _fractions(text: str) -> str:
     return text
 
 
+def outside(text: str, sign: str) -> list[int]:
+    """Where a sign stands outside brackets and subscripts."""
+    depth, places = 0, []
+    for n, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == sign and depth <= 0:
+            places.append(n)
+    return places
+
+
 def from_latex(text: str) -> str:
     """A line of LaTeX in plain notation. What has no backslash comes back almost as it is."""
     if "\\" not in text and "&" not in text:

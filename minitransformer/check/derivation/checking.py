@@ -9,8 +9,8 @@ import numpy as np
 
 from . import functions, parsing, reading
 from .asking import DOT_OF_ENTRIES, Questions
-from .comparing import Outcome, Trial
-from .defining import TWO_READINGS, Definitions, name_of
+from .comparing import NO_INVERSE, Outcome, Trial
+from .defining import TWO_READINGS, Definitions
 from .edits import is_it
 from .explaining import bound_and_free, free_alone
 from .faults import Fault, OutOfTime, Unreadable
@@ -36,9 +36,7 @@ class Chain:
     last_right: bool = True
 
 
-_ENTRIES = (
-    "⊗ multiplies entries here, as in the gates of an LSTM. Write the outer product of x and y as x yᵀ, or x_i y_j."
-)
+_ENTRIES = "⊗ multiplies entries here, as in an LSTM. Write the outer product of x and y as x yᵀ, or x_i y_j."
 
 
 class Checker:
@@ -82,17 +80,12 @@ class Checker:
             if statement.kind == "given":
                 return Line(number, text, "given", self._give(text))
             return self._equation(number, text)
-        except Unreadable as problem:
+        except (Unreadable, Fault, np.linalg.LinAlgError) as problem:
             self._lost(text)
-            return Line(number, text, "unreadable", str(problem))
-        except Fault as problem:
-            self._lost(text)
-            return Line(number, text, "wrong", str(problem))
+            told = NO_INVERSE if isinstance(problem, np.linalg.LinAlgError) else str(problem)
+            return Line(number, text, "wrong" if isinstance(problem, Fault) else "unreadable", told)
         except OutOfTime:
             return Line(number, text, "unreadable", "The text takes too long to try; check it in parts.")
-        except np.linalg.LinAlgError:
-            self._lost(text)
-            return Line(number, text, "unreadable", "A matrix in this line has no inverse.")
         except Exception as problem:  # whatever is typed, it is no reason for a traceback
             return Line(number, text, "unreadable", f"The line cannot be tried ({type(problem).__name__}).")
 
@@ -144,23 +137,19 @@ class Checker:
                 told = f"{size} is a size: it is tried with several numbers, so this line is left out."
                 return Line(number, text, "words", told)
             defined = self.definitions.new(single, rights[0]) if single else None
-            if defined:
-                self.chain = Chain(defined, last_line=number)
+            self.chain = Chain(defined or self.definitions.side(left, ()), last_line=number)
+            if isinstance(defined, Ref):
                 rights = rights[1:]
-                if turn := self._turn_of_definition(name_of(defined)):
+                if turn := self._turn_of_definition(defined.name):
                     return Line(number, text, "wrong", turn)
                 if not rights:
-                    if self.questions.like_a_gradient(name_of(defined)):
-                        self.unsure[name_of(defined)] = number
+                    if self.questions.like_a_gradient(defined.name):
+                        self.unsure[defined.name] = number
                     told = DOT_OF_ENTRIES if self.definitions.entries else ""
-                    return Line(number, text, "defines", told or self.questions.remark(name_of(defined)))
-            else:
-                self.chain = Chain(self.definitions.side(left, ()), last_line=number)
+                    return Line(number, text, "defines", told or self.questions.remark(defined.name))
         lines = [self._claim(number, text, self.definitions.side(right, self.chain.left.free)) for right in rights]
-        worst = next(
-            (v for v in ("wrong", "unreadable", "follows", "right") if v in {x.verdict for x in lines}), "right"
-        )
-        return next(line for line in lines if line.verdict == worst)
+        worst_first = ("wrong", "unreadable", "follows", "right")
+        return min(lines, key=lambda line: worst_first.index(line.verdict))
 
     # claims
 
@@ -168,13 +157,12 @@ class Checker:
         chain = self.chain
         assert chain is not None
         outcome = self.trial.compare(chain.left, right)
-        entries = right if outcome.right else by_entries(right)
         dot = DOT_OF_ENTRIES if self.definitions.entries else ""
-        if entries != right and self.trial.compare(chain.left, entries).right:
-            outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
-        if not outcome.right:  # S may be a size and an array: 1/S
-            sized = as_sizes(right, self.known)
-            if sized is not right and self.trial.compare(chain.left, sized).right:
+        if not outcome.right:
+            entries, sized = by_entries(right), as_sizes(right, self.known)  # S may be a size and an array: 1/S
+            if entries != right and self.trial.compare(chain.left, entries).right:
+                outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
+            elif sized is not right and self.trial.compare(chain.left, sized).right:
                 outcome = Outcome(True)
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number
@@ -258,10 +246,8 @@ def _used_too_early(line: Line, found: list[Statement]) -> Line:
     later = next((s.number for s in found if begins and s.number > line.number and begins.match(s.text)), 0)
     if not lacks or not later:
         return line
-    told = (
-        f"{lacks[1]} is used here, but line {later} defines it. A definition stands above its use, never in a circle."
-    )
-    return replace(line, message=told)
+    told = f"{lacks[1]} is used here, but line {later} defines it."
+    return replace(line, message=f"{told} A definition stands above its use, never in a circle.")
 
 
 def _is_mathematics(text: str) -> bool:

@@ -19,6 +19,7 @@ from .tree import Call, Compare, Node, Number, Over, Partial, Place
 DRAWS = 3
 TOLERANCE = 1e-9  # of each entry
 NOISE = 1e-13  # what rounding may leave of the largest entry, and of one
+NO_INVERSE = "A matrix in this line has no inverse."
 NOT_FINITE = "The line is not finite on the numbers tried: a root, a quotient or a power in it fails."
 
 
@@ -127,9 +128,7 @@ class Trial:
                     continue  # what cannot be computed far out
                 if isinstance(problem, Fault):
                     return Outcome(False, fault=str(problem))
-                if isinstance(problem, Unreadable):
-                    return Outcome(False, unreadable=str(problem))
-                return Outcome(False, unreadable="A matrix in this line has no inverse.")
+                return Outcome(False, unreadable=str(problem) if isinstance(problem, Unreadable) else NO_INVERSE)
             if not np.all(np.isfinite(p)):
                 continue
             if not np.all(np.isfinite(q)):

@@ -26,11 +26,6 @@ from .values import Value
 TWO_READINGS = "This has two readings, as a / b c, A ⊙ B C and cos(a) b have; put brackets around the one you mean."
 
 
-def name_of(defined: Node | None) -> str:
-    """The name that a first line defines, or nothing."""
-    return defined.name if isinstance(defined, Ref) else ""
-
-
 def _letters(label: str | None) -> list[str]:
     """The index letters of a label such as _ij, or none if it is a word or a number."""
     with contextlib.suppress(Unreadable):

@@ -94,11 +94,10 @@ def _stripped(text: str) -> str:
 
 def _open(text: str) -> bool:
     """Whether the expression goes on in the next line."""
-    ends = re.search(
-        r"(?:[-+*/·⊙(\[{,]|=|\\cdot|\\odot|\\left\(|\\times)$", text.replace("&", " ").replace("\\quad", "").rstrip()
-    )
+    bare = text.replace("&", " ").replace("\\quad", "").rstrip()
+    ends = re.search(r"(?:[-+*/·⊙(\[{,=]|\\cdot|\\odot|\\left\(|\\times)$", bare)
     plain = text.replace("\\{", "").replace("\\}", "")
-    return bool(ends) or sum(plain.count(c) for c in "([{") > sum(plain.count(c) for c in ")]}")
+    return bool(ends) or sum(map(plain.count, "([{")) > sum(map(plain.count, ")]}"))
 
 
 _FENCE = re.compile(r"#{1,6}\s|```|~~~|---+$|\\(begin|end)\{[^{}]*\}(\{[^{}]*\})?$")
@@ -117,13 +116,7 @@ def statements(text: str) -> list[Statement]:
 def _given(bare: str) -> str | None:
     """What a line gives; None if it is no such line."""
     word = _GIVEN.match(bare)
-    shapes = (
-        re.search(r":|\b[^\W\d]\w*\s*=\s*\(\w+(?:,\s*\w*)*\)", bare)
-        or "∈" in bare
-        or "\\in" in bare
-        or " in " in bare
-        or "=" not in bare
-    )
+    shapes = "=" not in bare or re.search(r":|∈|\\in| in |\b[^\W\d]\w*\s*=\s*\(\w+(?:,\s*\w*)*\)", bare)
     if word and shapes and not re.match(r"let\s+\S+\s*=", bare, re.I):
         return bare[word.end() :].strip()
     return bare if _ONLY_GIVEN.match(bare) and not _equals_outside(bare) else None

@@ -271,11 +271,20 @@ def derivation(text: str) -> DerivationReport:
     """
     if not isinstance(text, str):
         raise TypeError(f"derivation: expected the text as a str, got {type(text).__name__}")
-    parsing.parser()
-    if text.count("\n") >= MOST_LINES or len(text) > 400_000:
+    get_ready(text)
+    if too_long(text):
         told = f"The text has {text.count(chr(10)) + 1} lines; {MOST_LINES} are the limit. Check it in parts."
         return DerivationReport((Line(1, text.splitlines()[0][:80], "unreadable", told),))
+    return DerivationReport(tuple(Checker().lines(text)))
+
+
+def get_ready(text: str) -> None:
+    """Load what the check of a text needs, before its clock starts. Raises ModuleNotFoundError without lark."""
+    parsing.parser()
     if re.search("Φ|erf|gelu|phi", text, re.IGNORECASE):
-        functions.load()  # before the clock starts
-    checker = Checker()
-    return DerivationReport(tuple(checker.lines(text)))
+        functions.load()
+
+
+def too_long(text: str) -> bool:
+    """Whether a text is more than anyone derives."""
+    return text.count("\n") >= MOST_LINES or len(text) > 400_000

@@ -28,7 +28,6 @@ SIGNS = VERDICTS | {"code": "✓"}
 UNTOLD = "no note in derivations.txt says how to try it (said ...), or why it needs no trying (words ...)"
 SECONDS = 20.0  # for one passage: nobody waits at a field where he types
 SHORT = {"weight": "W", "bias": "b", "gamma": "γ", "beta": "β", "eps": "ε", "temperature": "T"}
-_AS_IT_SHOULD = ("given", "defines", "right")  # of lines from derivations.txt: they are no equations of the docstring
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -125,9 +124,9 @@ def _only_op(module: str) -> str:
 def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
     path = _files()[about.module].relative_to(_PACKAGE).as_posix()
     text = "\n".join(equation for _, equation in found)
-    for name, function in about.maps:
+    for name, function in about.maps.items():
         text = re.sub(rf"(?<!\w){re.escape(name)}(?=\()", function, text)
-    for old, new in about.renamed:
+    for old, new in about.renamed.items():
         text, count = re.subn(rf"(?<!\w)(d?){re.escape(old)}(?![^\W_ᵀ]|_\w+\(|\()", rf"\g<1>{new}", text)
         if not count and not about.op:  # of an op it may be an argument
             raise ValueError(f"derivations.txt: {about.module} has no {old!r} to read as {new!r}")
@@ -136,25 +135,31 @@ def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:
         raise ValueError(f"derivations.txt: {about.module} has no op {about.op!r}")
     shown = Shown(op, about, "\n".join([text, *about.after])) if op else None
     given = [*([shown.given()] if shown and shown.arrays else []), *about.before]
-    checker = Checker(SECONDS)
-    checker.known.origin = origin("\n".join([*given, text]))
+    start = origin("\n".join([*given, text]))
     given = [line for line in given if not line.startswith("indices from")]
-    tried = [_told(found[0][0], line) for line in _fed(checker, given) if line.verdict not in _AS_IT_SHOULD]
     lines = [(number, line) for (number, _), line in zip(found, text.split("\n"), strict=True)]
-    tried += [each for number, line in lines for each in _line(checker, number, line)]
-    tried += [_told(found[-1][0], line) for line in _fed(checker, about.after) if line.verdict not in _AS_IT_SHOULD]
+
+    def checked(in_code: bool) -> tuple[Checker, list[Tried]]:
+        """The passage, read on numbers of its own or on those that the op takes."""
+        checker = Checker(SECONDS)
+        checker.known.origin = start
+        tried = _amiss(checker, found[0][0], given)
+        if shown and in_code:
+            shown.as_in_code(checker)
+        tried += [each for number, line in lines for each in _line(checker, number, line)]
+        return checker, tried + _amiss(checker, found[-1][0], about.after)
+
+    checker, tried = checked(in_code=False)
     if about.automatic and any(each.verdict == "unreadable" for each in tried):  # whatever is wrong may be misread
-        return Passage(about.module, path, about.op, tuple(replace(each, verdict="unreadable") for each in tried))
-    if shown and all(each.ok and each.verdict != "unreadable" for each in tried) and shown.complete(checker):
-        shifted, checker = checker.known.origin, Checker(SECONDS)
-        checker.known.origin = shifted
-        _fed(checker, given)
-        shown.as_in_code(checker)
-        for number, line in lines:
-            _line(checker, number, line)
-        _fed(checker, about.after)
-        tried += shown.against_code(checker, found[0][0])
+        tried = [replace(each, verdict="unreadable") for each in tried]
+    elif shown and all(each.ok for each in tried) and shown.complete(checker):
+        tried += shown.against_code(checked(in_code=True)[0], found[0][0])
     return Passage(about.module, path, about.op, tuple(tried))
+
+
+def _amiss(checker: Checker, number: int, lines: list[str]) -> list[Tried]:
+    """What is wrong with lines of derivations.txt, which are no equations of the docstring."""
+    return [_told(number, line) for line in _fed(checker, lines) if line.verdict not in ("given", "defines", "right")]
 
 
 def _line(checker: Checker, number: int, line: str) -> list[Tried]:
@@ -186,13 +191,12 @@ class Shown:
         numbers = [name for name, rule in rules.items() if not rule.keys() & {"words", "letter"}]
         self.arrays = {n: a for n, a in floats.items() if n == self.output or self._written(n)}
         self.numbers = {name: self._written(name) for name in numbers if self._written(name)}
-        renamed = dict(about.renamed)
-        self.names = {name: renamed.get(name) or self._written(name) for name in self.arrays}
+        self.names = {name: about.renamed.get(name) or self._written(name) for name in self.arrays}
         self.inputs = [name for name in self.arrays if name in parameters]
 
     def _written(self, name: str) -> str:
         """The name that the docstring has for an argument, "" if it has none."""
-        candidates = [dict(self.about.renamed).get(name, name), SHORT.get(name, name)]
+        candidates = [self.about.renamed.get(name, name), SHORT.get(name, name)]
         return next((n for n in candidates if re.search(rf"(?<![^\W_])d?{n}(?![^\W_ᵀ])", self.text)), "")
 
     def given(self) -> str:
@@ -200,10 +204,9 @@ class Shown:
         shapes = []
         for name, array in self.arrays.items():
             axes = [axis for axis in array.axes if axis != "..."]
-            if self.about.dots or not axes:
-                axes = [self.about.dots or "n", *axes] if "..." in array.axes else axes
-            written = self.names[name] or name
-            shapes.append(f"{'d' if name == self.output else ''}{written}: ({', '.join(axes)})")
+            if "..." in array.axes and (self.about.dots or not axes):
+                axes = [self.about.dots or "n", *axes]
+            shapes.append(f"{'d' if name == self.output else ''}{self.names[name] or name}: ({', '.join(axes)})")
         return "given " + ", ".join([*shapes, *self.numbers.values()])
 
     def complete(self, checker: Checker) -> bool:

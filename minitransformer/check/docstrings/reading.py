@@ -79,8 +79,8 @@ class Notes:
     automatic: bool = False  # whether there is no file that says anything
     begins: str = ""  # the first equation of the passage begins with this text
     before: list[str] = field(default_factory=list)  # lines for the checker, such as `given m: (T_q, T_k)`
-    renamed: list[tuple[str, str]] = field(default_factory=list)
-    maps: list[tuple[str, str]] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    maps: dict[str, str] = field(default_factory=dict)
     dots: str = ""  # the size that `...` stands for in the op's declaration
     ones: list[str] = field(default_factory=list)  # arrays that the op takes as all ones
     one_hot: dict[str, str] = field(default_factory=dict)  # an array, and the argument with the ids that it stands for
@@ -122,9 +122,9 @@ def _note(passage: Notes, line: str) -> None:
     if word == "from":
         passage.begins = rest
     elif word == "read" and (pair := re.fullmatch(r"(.+) as (.+)", rest)):
-        passage.renamed.append((pair[1], pair[2]))
+        passage.renamed[pair[1]] = pair[2]
     elif word == "map":
-        passage.maps += re.findall(r"(\w+) as (\w+)", rest)
+        passage.maps.update(re.findall(r"(\w+) as (\w+)", rest))
     elif word == "dots":
         passage.dots = rest
     elif word == "ones":

@@ -1,12 +1,11 @@
 """Mark an answer to such an exercise line by line, and say what is missing to the finish."""
 
 import html
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....check.derivation import functions, parsing
-from ....check.derivation.checking import MOST_LINES, Checker
+from ....check.derivation import parsing
+from ....check.derivation.checking import MOST_LINES, Checker, get_ready, too_long
 from ....check.derivation.faults import Fault, Unreadable
 from ....check.derivation.lines import Statement, statements
 from ....check.derivation.report import DerivationReport, Line
@@ -59,11 +58,8 @@ class Marked:
     def as_dict(self) -> dict[str, Any]:
         """The marks as JSON types."""
         judged = {"name": self.name, "right": self.right, "score": self.score, "message": str(self)}
-        return (
-            judged
-            | {"formulas": list(self.formulas), "missing": list(self.missing), "remarks": list(self.remarks)}
-            | self.report.as_dict()
-        )
+        lists = {"formulas": list(self.formulas), "missing": list(self.missing), "remarks": list(self.remarks)}
+        return judged | lists | self.report.as_dict()
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *self.remarks, *str(self.report).splitlines()[1:]])  # its first is a summary
@@ -88,12 +84,11 @@ class _Marker:
                 raise ValueError(f"{exercise.name}: the start cannot be used: {line}")
         self.known = self.checker.known
         self.loss = self.known.loss()
-        self.goals = [goal.removesuffix(WITHOUT_SUM) for goal in exercise.finish]
         self.closed = {goal.removesuffix(WITHOUT_SUM) for goal in exercise.finish if goal.endswith(WITHOUT_SUM)}
         self.given = {*self.known.given, *self.known.numbers}
         self.derived: set[str] = set()  # what a line finds, whether that line is right or wrong
         self.open: dict[str, tuple[int, str]] = {}  # by goal: a line, and what stands in it
-        self.claims: set[Any] = set()
+        self.claims: set[Any] = set()  # what was right
 
     def line(self, statement: Statement) -> Line:
         """The verdict on a line of the answer."""
@@ -128,10 +123,6 @@ class _Marker:
             return setting.equation(None if left is None else chain.left, rights)
         except (Unreadable, Fault, TypeError):
             return ""
-
-    def counts(self) -> int:
-        """How many different claims were right."""
-        return len(self.claims)
 
     def _note(self, line: Line, left: Node, right: Node) -> None:
         key = self._key(left)
@@ -183,20 +174,17 @@ def mark(exercise: Derivation, text: str) -> Marked:
     """
     if not isinstance(text, str):
         raise TypeError(f"check_derivation: expected the answer as a str, got {type(text).__name__}")
-    parsing.parser()
-    if text.count("\n") >= MOST_LINES or len(text) > 400_000:
+    get_ready(text + exercise.start)
+    if too_long(text):
         raise ValueError(f"an answer has fewer than {MOST_LINES} lines, got {text.count(chr(10)) + 1}")
-    if re.search("Φ|erf|gelu|phi", text + exercise.start, re.IGNORECASE):
-        functions.load()  # before the clock starts
     marker = _Marker(exercise)
     marked = [(marker.line(statement), marker.formula(statement)) for statement in statements(text)]
-    lines = tuple(line for line, _ in marked)
-    formulas = tuple(formula for _, formula in marked)
+    lines, formulas = tuple(line for line, _ in marked), tuple(formula for _, formula in marked)
     missing = [goal for goal in exercise.finish if goal.removesuffix(WITHOUT_SUM) not in marker.derived]
     nearly = [marker.open.get(goal.removesuffix(WITHOUT_SUM)) for goal in missing]
     remarks = [f"Line {each[0]} is not the finish: {each[1]} still stands in it." for each in nearly if each]
     lost = sum(line.verdict in ("wrong", "unreadable") for line in lines)
-    right = marker.counts()
+    right = len(marker.claims)
     found = 1.0 - len(missing) / len(exercise.finish)
     share = right / (right + lost) if right else 0.0
     score = max(found * share, right / max(right + lost + len(missing), len(exercise.model))) if missing else share
@@ -206,11 +194,8 @@ def mark(exercise: Derivation, text: str) -> Marked:
 def start_formulas(exercise: Derivation) -> list[str]:
     """The equations that an exercise gives, as MathML."""
     marker = _Marker(exercise)
-    found = []
-    for statement in statements(exercise.start):
-        marker.checker.line(statement)
-        found.append(marker.formula(statement))
-    return [formula for formula in found if formula]
+    told = [(marker.checker.line(statement), marker.formula(statement)) for statement in statements(exercise.start)]
+    return [formula for _, formula in told if formula]
 
 
 def _bare(line: str) -> str:

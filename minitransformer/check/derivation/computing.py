@@ -11,26 +11,10 @@ from typing import Any
 import numpy as np
 
 from . import functions as mathematics
+from . import tree
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .indexing import Indices, surely
 from .shifting import computed
-from .tree import (
-    BINDS_AND_KEEPS,
-    Call,
-    Compare,
-    Delta,
-    Entry,
-    Node,
-    Number,
-    Over,
-    Partial,
-    Place,
-    Power,
-    Product,
-    Ref,
-    Terms,
-    Transposed,
-)
 from .values import MOST, Value, spread, with_axes
 
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
@@ -41,14 +25,14 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 class Computer(Indices):
     """Computes expressions on the numbers of a draw, in fractions if that draw has them."""
 
-    def of(self, node: Node, runs: dict[str, int] | None = None) -> Value:
+    def of(self, node: tree.Node, runs: dict[str, int] | None = None) -> Value:
         """The value of an expression. runs: the lengths of indices that it does not show itself."""
         with np.errstate(all="ignore"):
             return self._of(node, surely({**(runs or {}), **self.runs(node, runs or {})}))
 
     # each kind of expression
 
-    def _of(self, node: Node, runs: dict[str, int]) -> Value:
+    def _of(self, node: tree.Node, runs: dict[str, int]) -> Value:
         if self.kept is None:
             return self._anew(node, runs)
         key = (id(node), *sorted(runs.items()))
@@ -57,7 +41,7 @@ class Computer(Indices):
         value: Value = self.kept[key][1]
         return value
 
-    def _anew(self, node: Node, runs: dict[str, int]) -> Value:
+    def _anew(self, node: tree.Node, runs: dict[str, int]) -> Value:
         if time.monotonic() > self.draw.deadline:
             raise OutOfTime
         method: Callable[[Any, dict[str, int]], Value] = getattr(self, "_" + type(node).__name__.lower())
@@ -66,7 +50,7 @@ class Computer(Indices):
             raise Unreadable(f"{str(node)[:40]} has {value.array.size} entries; {MOST} are the limit.")
         return value
 
-    def _ref(self, node: Ref, runs: dict[str, int]) -> Value:
+    def _ref(self, node: tree.Ref, runs: dict[str, int]) -> Value:
         head, _, label = node.name.partition("_")
         try:
             value = self.look(node.name)
@@ -91,13 +75,13 @@ class Computer(Indices):
             raise Unreadable("How large the identity I is cannot be seen here; write I_n, where n is a size.")
         return Value(self.cast(np.eye(length)))
 
-    def _number(self, node: Number, runs: dict[str, int]) -> Value:
+    def _number(self, node: tree.Number, runs: dict[str, int]) -> Value:
         return self.constant(Fraction(node.digits) if self.exact else float(node.digits))
 
-    def _place(self, node: Place, runs: dict[str, int]) -> Value:
+    def _place(self, node: tree.Place, runs: dict[str, int]) -> Value:
         return self.number_of(node.index, runs)
 
-    def _delta(self, node: Delta, runs: dict[str, int]) -> Value:
+    def _delta(self, node: tree.Delta, runs: dict[str, int]) -> Value:
         left, right = (self.number_of(i, runs) for i in (node.left, node.right))
         letters = left.labels and right.labels and not computed(node.left) and not computed(node.right)
         if letters and left.array.shape != right.array.shape:
@@ -105,16 +89,16 @@ class Computer(Indices):
             raise Fault(f"{node}: {node.left} runs over {one}, {node.right} over {other}.")
         return self._truth(left, right, "=", node)
 
-    def _truth(self, left: Value, right: Value, sign: str, node: Node) -> Value:
+    def _truth(self, left: Value, right: Value, sign: str, node: tree.Node) -> Value:
         value = self.entrywise(left, right, _SIGNS[sign], node)
         return replace(value, array=self.cast(value.array))
 
-    def _compare(self, node: Compare, runs: dict[str, int]) -> Value:
+    def _compare(self, node: tree.Compare, runs: dict[str, int]) -> Value:
         left, right = self._of(node.left, runs), self._of(node.right, runs)
         left, right = (replace(v, array=mathematics.real(v.array)) for v in (left, right))
         return self._truth(left, right, node.sign, node)
 
-    def _terms(self, node: Terms, runs: dict[str, int]) -> Value:
+    def _terms(self, node: tree.Terms, runs: dict[str, int]) -> Value:
         values = [self._of(term, runs) for term in node.terms]
         signed = [
             replace(value, array=-value.array) if sign == "-" else value
@@ -122,11 +106,11 @@ class Computer(Indices):
         ]
         return functools.reduce(lambda a, b: self.entrywise(a, b, np.add, node), signed)
 
-    def _product(self, node: Product, runs: dict[str, int]) -> Value:
+    def _product(self, node: tree.Product, runs: dict[str, int]) -> Value:
         value = self._of(node.factors[0], runs)
         for left, mark, factor in zip(node.factors, node.marks, node.factors[1:], strict=False):
             right = self._of(factor, runs)
-            told = Product(("",), (left, factor))
+            told = tree.Product(("",), (left, factor))
             both_vectors = value.rank == right.rank == 1 and value.row == right.row
             if mark == "·" and both_vectors:
                 product = self.entrywise(value, right, np.multiply, told)
@@ -146,7 +130,7 @@ class Computer(Indices):
                 value = self.entrywise(value, right, np.multiply, told)
         return value
 
-    def _power(self, node: Power, runs: dict[str, int]) -> Value:
+    def _power(self, node: tree.Power, runs: dict[str, int]) -> Value:
         base, exponent = self._of(node.base, runs), self._of(node.exponent, runs)
         square = base.rank == 2 and base.shape[0] == base.shape[1]
         if base.rank == 2 and str(node.exponent) == "-1":
@@ -161,22 +145,22 @@ class Computer(Indices):
             raise Unreadable(f"The exponent {node.exponent} is no number.")
         return self.entrywise(base, exponent, mathematics.power, node)
 
-    def _transposed(self, node: Transposed, runs: dict[str, int]) -> Value:
+    def _transposed(self, node: tree.Transposed, runs: dict[str, int]) -> Value:
         value = self._of(node.base, runs)
         if value.rank == 1:
             return replace(value, row=not value.row)
         return value if value.rank == 0 else replace(value, array=np.swapaxes(value.array, -1, -2))
 
-    def _entry(self, node: Entry, runs: dict[str, int]) -> Value:
+    def _entry(self, node: tree.Entry, runs: dict[str, int]) -> Value:
         value = self._of(node.base, runs)
         if value.loose:
             raise Unreadable(f"How long {node.base} is cannot be seen here.")
         return self.entries(value, node.indices, runs, node.base)
 
-    def _partial(self, node: Partial, runs: dict[str, int]) -> Value:
+    def _partial(self, node: tree.Partial, runs: dict[str, int]) -> Value:
         return self.draw.slope(node, self, runs)
 
-    def _over(self, node: Over, runs: dict[str, int]) -> Value:
+    def _over(self, node: tree.Over, runs: dict[str, int]) -> Value:
         inside = {k: n for k, n in runs.items() if k not in node.indices}
         if node.upper in self.lengths:
             inside.update(dict.fromkeys(node.indices, self.lengths[node.upper]))
@@ -198,11 +182,13 @@ class Computer(Indices):
             raise Unreadable("softmax runs over one index.")
         for index in node.indices:
             array = mathematics.reduced(node.function, value.array, value.labels.index(index))
-            kept = value.labels if node.function in BINDS_AND_KEEPS else tuple(x for x in value.labels if x != index)
+            kept = (
+                value.labels if node.function in tree.BINDS_AND_KEEPS else tuple(x for x in value.labels if x != index)
+            )
             value = replace(value, array=array, labels=kept)
         return value
 
-    def _call(self, node: Call, runs: dict[str, int]) -> Value:
+    def _call(self, node: tree.Call, runs: dict[str, int]) -> Value:
         name = node.function
         values = [self._of(argument, runs) for argument in node.arguments]
         if name in ("max", "min") and len(values) > 1:

@@ -8,28 +8,13 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from . import tree
 from .faults import Fault, Unreadable
 from .functions import ALIKE, FUNCTIONS, OVER
 from .parsing import EXAMPLES, LETTER, After, Expression, Factor, Item, Relation
 from .ranges import range_of
 from .recognising import Known, found, segments
 from .shifting import computed, indices_of
-from .tree import (
-    Call,
-    Compare,
-    Delta,
-    Entry,
-    Node,
-    Number,
-    Over,
-    Partial,
-    Place,
-    Power,
-    Product,
-    Ref,
-    Terms,
-    Transposed,
-)
 
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 
@@ -47,40 +32,40 @@ class Reader:
         self.comparing = 0
         self.swallowed = False  # whether a sum below a slash has taken in a factor that may not be meant to be there
 
-    def expression(self, parsed: Expression) -> Node:
+    def expression(self, parsed: Expression) -> tree.Node:
         """A sum of products."""
         signs = tuple(sign or "+" for sign, _ in parsed.terms)
         terms = tuple(self._product(items) for _, items in parsed.terms)
-        return terms[0] if signs == ("+",) else Terms(signs, terms)
+        return terms[0] if signs == ("+",) else tree.Terms(signs, terms)
 
-    def _product(self, items: Sequence[Item]) -> Node:
+    def _product(self, items: Sequence[Item]) -> tree.Node:
         marks: list[str] = []
-        factors: list[Node] = []
+        factors: list[tree.Node] = []
         n = 0
         while n < len(items):
             mark, sign, factor = items[n]
             node, n = self._unit(items, n)
-            if mark == "/" and isinstance(node, Over) and factor.name in ("sum", "prod", "mean") and node.swallows:
+            if mark == "/" and isinstance(node, tree.Over) and factor.name in ("sum", "prod", "mean") and node.swallows:
                 self.swallowed = True
-            node = Terms(("-",), (node,)) if sign == "-" else node
-            if isinstance(node, Product) and mark == "" and set(node.marks) == {""}:
+            node = tree.Terms(("-",), (node,)) if sign == "-" else node
+            if isinstance(node, tree.Product) and mark == "" and set(node.marks) == {""}:
                 marks += ["", *node.marks] if factors else node.marks  # names written without a space: QK
                 factors += node.factors
                 continue
             if (
                 factor.number
-                and node == Number("1")
+                and node == tree.Number("1")
                 and factors
                 and not mark
                 and not (items[n:] and items[n].mark == "/")
             ):
-                node = Ref("ones")  # A 1: the vector of ones
+                node = tree.Ref("ones")  # A 1: the vector of ones
             if factors:
                 marks.append(mark)
             factors.append(node)
-        return factors[0] if len(factors) == 1 else Product(tuple(marks), tuple(factors))
+        return factors[0] if len(factors) == 1 else tree.Product(tuple(marks), tuple(factors))
 
-    def _unit(self, items: Sequence[Item], n: int) -> tuple[Node, int]:
+    def _unit(self, items: Sequence[Item], n: int) -> tuple[tree.Node, int]:
         """The factor that begins at n, and where the next begins."""
         if partial := self._partial(items, n):
             return partial
@@ -90,13 +75,13 @@ class Reader:
             return self._after(self._atom(factor), after), n + 1
         other_e = self.known.rank("e") is not None and not self.known.only_size("e")
         if name == "e" and not other_e and after and after[0].exponent:
-            return self._after(Call("exp", (self.expression(after[0].exponent),)), after[1:]), n + 1
+            return self._after(tree.Call("exp", (self.expression(after[0].exponent),)), after[1:]), n + 1
         if self.found(name, after) is not None:
             return self._name(name, after), n + 1
         if name in ("δ", "delta", "I") and after and after[0].kind == "_":
             letters = indices_of(after[0].text.replace("=", ","))
             if len(letters) == 2:
-                return self._after(Delta(*letters), after[1:]), n + 1
+                return self._after(tree.Delta(*letters), after[1:]), n + 1
         if name in ("δ", "delta") and items[n + 1 :] and not after:
             raise Unreadable("δ needs two indices: δ_ij.")
         if name in OVER and after and after[0].kind == "_":
@@ -107,7 +92,7 @@ class Reader:
 
     # derivatives
 
-    def _below(self, items: Sequence[Item], n: int) -> tuple[Ref, int] | None:
+    def _below(self, items: Sequence[Item], n: int) -> tuple[tree.Ref, int] | None:
         """/ ∂X, / (∂X) or / dX: the array below, and where the next factor begins."""
         if n >= len(items) or items[n].mark != "/":
             return None
@@ -131,13 +116,13 @@ class Reader:
         )
         return base if known else None
 
-    def _partial(self, items: Sequence[Item], n: int) -> tuple[Node, int] | None:
+    def _partial(self, items: Sequence[Item], n: int) -> tuple[tree.Node, int] | None:
         """∂A_il/∂S_ij, also as a fraction, dA/dS, ∇_W L, or ∂/∂x_j (...); None if no such begins at n."""
         factor = items[n].factor
         if factor.mark == "∇":
             return self._nabla(items, n)
         inside = factor.product()
-        top: Node | None = None
+        top: tree.Node | None = None
         m = n + 1
         marked = factor.mark == "∂"
         in_brackets = bool(inside) and inside[0].factor.mark == "∂"
@@ -149,7 +134,7 @@ class Reader:
         elif not in_brackets:
             base = self._base(inside[0].factor if len(inside) == 1 else factor, loss=True)
             below = self._below(items, m) if base else None
-            return (Partial(self._array(base, True), below[0]), below[1]) if base and below else None
+            return (tree.Partial(self._array(base, True), below[0]), below[1]) if base and below else None
         below = self._below(items, m)
         if below is None:
             raise Unreadable("∂ stands in fractions alone: ∂A_il/∂S_ij.")
@@ -158,17 +143,17 @@ class Reader:
             if m >= len(items):
                 raise Unreadable("∂/∂x_j needs an expression behind it: ∂/∂x_j (x_i^2).")
             top, m = self._unit(items, m)
-        return Partial(top, bottom), m
+        return tree.Partial(top, bottom), m
 
-    def _top(self, items: Sequence[Item], start: int) -> tuple[Node, int]:
+    def _top(self, items: Sequence[Item], start: int) -> tuple[tree.Node, int]:
         """What ∂ stands before, and where the next factor begins, if this one is the one at start."""
         factor = items[0].factor
         if factor.name in _LOSSES and self.found(factor.name, factor.after) is None:
-            return Ref("L"), start + 1
+            return tree.Ref("L"), start + 1
         top, m = self._unit(items, 0)
         return top, start + m
 
-    def _nabla(self, items: Sequence[Item], n: int) -> tuple[Node, int]:
+    def _nabla(self, items: Sequence[Item], n: int) -> tuple[tree.Node, int]:
         after = items[n].factor.after
         named = items[n + 1].factor.name if items[n + 1 :] else ""
         loss = named if named and self.known.rank(named) == 0 else self.known.loss()
@@ -179,19 +164,19 @@ class Reader:
         following = n + 1
         if items[n + 1 :] and named in (loss, named if loss == "L" else loss):
             following += 1
-        return self._after(Partial(Ref(loss), Ref(after[0].text)), after[1:]), following
+        return self._after(tree.Partial(tree.Ref(loss), tree.Ref(after[0].text)), after[1:]), following
 
-    def _array(self, factor: Factor, loss: bool = False) -> Ref:
+    def _array(self, factor: Factor, loss: bool = False) -> tree.Ref:
         if loss and factor.name in _LOSSES and self.known.rank(factor.name) is None:
-            return Ref("L")
+            return tree.Ref("L")
         node = self._name(factor.name, factor.after) if factor.name else None
-        if not isinstance(node, Ref):
+        if not isinstance(node, tree.Ref):
             raise Unreadable("∂ stands before names with indices: ∂A_il/∂S_ij.")
         return node
 
     # sums and functions
 
-    def _over(self, name: str, after: Sequence[After], items: Sequence[Item], n: int) -> tuple[Node, int]:
+    def _over(self, name: str, after: Sequence[After], items: Sequence[Item], n: int) -> tuple[tree.Node, int]:
         subscript, *rest = after
         upper = ""
         if rest and rest[0].kind in ("^", "ᵀ") and name in ("sum", "prod"):
@@ -215,9 +200,9 @@ class Reader:
         else:
             body, n = self._unit(items, n)
         del self.bound[-len(letters) :]
-        return self._after(Over(ALIKE.get(name, name), letters, body, conditions, upper), outside), n
+        return self._after(tree.Over(ALIKE.get(name, name), letters, body, conditions, upper), outside), n
 
-    def _call(self, name: str, after: Sequence[After], items: Sequence[Item], n: int) -> tuple[Node, int]:
+    def _call(self, name: str, after: Sequence[After], items: Sequence[Item], n: int) -> tuple[tree.Node, int]:
         if not all(part.kind in "'^" for part in after):
             raise Unreadable(f"{name} takes no index; write the index on what it gives: {name}(S)_ij.")
         if n >= len(items) or items[n].mark:
@@ -227,7 +212,7 @@ class Reader:
         if argument.inside:
             arguments = tuple(map(self._relation, argument.inside))
             outside, n = argument.after, n + 1
-            powered = outside and outside[0].kind == "^" and not isinstance(arguments[0], Ref)
+            powered = outside and outside[0].kind == "^" and not isinstance(arguments[0], tree.Ref)
             if powered and name in OVER and name != "softmax":
                 raise Unreadable(_two_powers(name))
         else:
@@ -239,55 +224,56 @@ class Reader:
         if name in ("clip", "clamp"):
             if len(arguments) != 3:
                 raise Unreadable(f"{name} takes a number and two bounds: {name}(r, 1 - ε, 1 + ε).")
-            name, arguments = "min", (Call("max", arguments[:2]), arguments[2])
+            name, arguments = "min", (tree.Call("max", arguments[:2]), arguments[2])
         powers = [part for part in after if part.kind == "^"]
-        return self._after(Call(ALIKE.get(name, name), arguments, len(after) - len(powers)), [*powers, *outside]), n
+        called = tree.Call(ALIKE.get(name, name), arguments, len(after) - len(powers))
+        return self._after(called, [*powers, *outside]), n
 
     # atoms
 
-    def _atom(self, factor: Factor) -> Node:
+    def _atom(self, factor: Factor) -> tree.Node:
         if factor.number:
             if len(factor.number) > 20 or re.search(r"[eE][+-]?\d{4,}", factor.number):
                 raise Unreadable(f"The number {factor.number[:12]}… is too large.")
-            return Number(factor.number)
+            return tree.Number(factor.number)
         if factor.inside:
             if len(factor.inside) != 1:
                 raise Unreadable("A comma stands between the arguments of a function alone: max(a, b).")
             return self._relation(factor.inside[0])
         raise Unreadable(f"{factor.mark} cannot stand here. Write it like {EXAMPLES}.")
 
-    def _relation(self, parsed: Relation) -> Node:
+    def _relation(self, parsed: Relation) -> tree.Node:
         if parsed.right is None:
             return self.expression(parsed.left)
         self.comparing += 1
-        node = Compare(parsed.sign, self.expression(parsed.left), self.expression(parsed.right))
+        node = tree.Compare(parsed.sign, self.expression(parsed.left), self.expression(parsed.right))
         self.comparing -= 1
         return node
 
-    def _after(self, node: Node, after: Sequence[After]) -> Node:
+    def _after(self, node: tree.Node, after: Sequence[After]) -> tree.Node:
         for part in after:
             if part.kind == "_":
-                if part.text != "2" or not isinstance(node, Call) or node.function != "norm":
-                    node = Entry(node, indices_of(part.text))
+                if part.text != "2" or not isinstance(node, tree.Call) or node.function != "norm":
+                    node = tree.Entry(node, indices_of(part.text))
             elif part.kind == "ᵀ":
-                if isinstance(node, Ref) and node.indices and len(node.indices) == self.known.rank(node.name):
+                if isinstance(node, tree.Ref) and node.indices and len(node.indices) == self.known.rank(node.name):
                     raise Unreadable("An entry has no transpose: write A_ji, or (Aᵀ)_ij.")
                 node = self._transposed(node)
             elif part.exponent is None:
                 raise Unreadable("A prime stands at functions, as in tanh'(x), and at indices, as in x_i'.")
             else:
-                node = Power(node, self.expression(part.exponent))
+                node = tree.Power(node, self.expression(part.exponent))
         return node
 
-    def _transposed(self, node: Node) -> Node:
+    def _transposed(self, node: tree.Node) -> tree.Node:
         """^T: the transpose; of a number the power T, if T is one as well."""
-        if node == Number("1"):
-            return Transposed(Ref("ones"))
+        if node == tree.Number("1"):
+            return tree.Transposed(tree.Ref("ones"))
         numeric = all(self.known.rank(name) == 0 for name in node.names) and not node.free
         if not numeric:
-            return Transposed(node)
+            return tree.Transposed(node)
         if self.known.rank("T") == 0:
-            return Power(node, Ref("T"))
+            return tree.Power(node, tree.Ref("T"))
         raise Unreadable(f"{node} is a number, so it has no transpose.")
 
     # names
@@ -296,14 +282,14 @@ class Reader:
         """The longest known name that begins here, and what follows it."""
         return found(self.known, name, after)
 
-    def _name(self, name: str, after: Sequence[After]) -> Node:
+    def _name(self, name: str, after: Sequence[After]) -> tree.Node:
         found = self.found(name, after)
         if found is None:
             return self._unknown(name, after)
         full, rest = found
         rank = self.known.rank(full) or 0
         if not after and self.comparing and name in self.bound:
-            return Place(name)
+            return tree.Place(name)
         indices: list[str] = []
         while rest and rest[0].kind == "_" and len(indices) < rank:
             letters = indices_of(rest[0].text, rank)
@@ -317,22 +303,22 @@ class Reader:
             raise Fault(f"{full} is a number, so it has no index.")
         first = full + "_0"
         shifted = bool(indices) and computed(indices[0]) and self.known.rank(first) == rank - 1
-        return self._after(Ref(full, tuple(indices), first if shifted else ""), rest)
+        return self._after(tree.Ref(full, tuple(indices), first if shifted else ""), rest)
 
-    def _unknown(self, name: str, after: Sequence[After]) -> Node:
+    def _unknown(self, name: str, after: Sequence[After]) -> tree.Node:
         if after and after[0].kind == "_" and name in ("I", "ones"):
             label = after[0].text
             if self.known.rank(label) == 0 or label.isdigit():
-                return self._after(Ref(name + "_" + label), after[1:])
+                return self._after(tree.Ref(name + "_" + label), after[1:])
         if name in ("I", "ones", "pi", "π"):
-            return self._after(Ref(name), after)
+            return self._after(tree.Ref(name), after)
         letters = re.findall(LETTER, name)
         split = segments(self.known, name, after)
         if split:
             nodes = [self._name(part, ()) for part in split[:-1]] + [self._name(split[-1], after)]
-            return Product(("",) * (len(nodes) - 1), tuple(nodes))
+            return tree.Product(("",) * (len(nodes) - 1), tuple(nodes))
         if len(letters) == 1 and not after and (name in self.bound or self.comparing or letters[0] in "ijklmnpqrst"):
-            return Place(name)
+            return tree.Place(name)
         told = name + "".join(part.label or "" for part in after[:1])
         decomposed = unicodedata.normalize("NFD", name)
         if decomposed[1:] == "\u0304" and self.known.rank(f"d{decomposed[0]}") is not None:

@@ -2,22 +2,7 @@
 
 import html
 
-from ....check.derivation.tree import (
-    Call,
-    Compare,
-    Delta,
-    Entry,
-    Node,
-    Number,
-    Over,
-    Partial,
-    Place,
-    Power,
-    Product,
-    Ref,
-    Terms,
-    Transposed,
-)
+from ....check.derivation import tree
 
 _SUMS = {"sum": "∑", "prod": "∏"}
 _FUNCTIONS = {"sigmoid": "σ"}
@@ -25,7 +10,7 @@ _MARKS = {"*": "⊙", "⊙": "⊙", "·": "·"}
 _MINUS = {"-": "−"}
 
 
-def equation(left: Node | None, rights: list[Node]) -> str:
+def equation(left: tree.Node | None, rights: list[tree.Node]) -> str:
     """A line as a <math> element; left: None if the line goes on with the one above."""
     parts = [of(left)] if left is not None else []
     for right in rights:
@@ -33,48 +18,48 @@ def equation(left: Node | None, rights: list[Node]) -> str:
     return f'<math display="inline">{_row(*parts)}</math>'
 
 
-def of(node: Node, inside: str = "") -> str:
+def of(node: tree.Node, inside: str = "") -> str:
     """An expression. inside: "product", "factor" or "power" if it stands within one, for its brackets."""
     match node:
-        case Number(digits):
+        case tree.Number(digits):
             return f"<mn>{html.escape(digits)}</mn>"
-        case Ref(name, indices):
+        case tree.Ref(name, indices):
             return _named(name, indices)
-        case Place(index):
+        case tree.Place(index):
             return _name(index)
-        case Delta(left, right):
+        case tree.Delta(left, right):
             return _below(_name("δ"), (left, right))
-        case Terms(signs, terms):
+        case tree.Terms(signs, terms):
             return _terms(signs, terms, inside)
-        case Product():
+        case tree.Product():
             made = _product(node)
             return _brackets(made) if inside in ("power", "factor") and "/" not in node.marks[-1:] else made
-        case Power(base, exponent):
+        case tree.Power(base, exponent):
             return f"<msup>{_row(of(base, 'power'))}{_row(of(exponent))}</msup>"
-        case Transposed(base):
+        case tree.Transposed(base):
             return f"<msup>{_row(of(base, 'power'))}{_sign('⊤')}</msup>"
-        case Entry(base, indices):
+        case tree.Entry(base, indices):
             return _below(_row(of(base, "power")), indices)
-        case Call("sqrt", (argument,), 0):
+        case tree.Call("sqrt", (argument,), 0):
             return f"<msqrt>{of(argument)}</msqrt>"
-        case Call("abs", (argument,), 0):
+        case tree.Call("abs", (argument,), 0):
             return _row(_sign("|"), of(argument), _sign("|"))
-        case Call("exp", (argument,), 0):
+        case tree.Call("exp", (argument,), 0):
             return f"<msup>{_name('e')}{_row(of(argument))}</msup>"
-        case Call(function, arguments, primes):
+        case tree.Call(function, arguments, primes):
             shown = _name(_FUNCTIONS.get(function, function) + "′" * primes)
             return _row(shown, _brackets(_sign(",").join(map(of, arguments))))
-        case Over(function, indices, body):
+        case tree.Over(function, indices, body):
             return _over(node, function, indices, body, inside)
-        case Compare(sign, left, right):
+        case tree.Compare(sign, left, right):
             return _row("<mn>1</mn>", _brackets(_row(of(left), _sign(sign), of(right)), "[]"))
-        case Partial(top, bottom):
+        case tree.Partial(top, bottom):
             above, below = _row(_sign("∂"), of(top, "factor")), _row(_sign("∂"), of(bottom))
             return f"<mfrac>{above}{below}</mfrac>"
     raise TypeError(f"no form for {type(node).__name__}")
 
 
-def _terms(signs: tuple[str, ...], terms: tuple[Node, ...], inside: str) -> str:
+def _terms(signs: tuple[str, ...], terms: tuple[tree.Node, ...], inside: str) -> str:
     parts = []
     for n, (sign, term) in enumerate(zip(signs, terms, strict=True)):
         parts += [] if n == 0 and sign == "+" else [_sign(_MINUS.get(sign, sign))]
@@ -82,7 +67,7 @@ def _terms(signs: tuple[str, ...], terms: tuple[Node, ...], inside: str) -> str:
     return _brackets(_row(*parts)) if inside else _row(*parts)
 
 
-def _product(node: Product) -> str:
+def _product(node: tree.Product) -> str:
     """Factors from left to right; what stands before a / is above the line of the fraction."""
     made = [of(node.factors[0], "product" if len(node.factors) == 1 or node.marks[0] == "/" else "factor")]
     for n, (mark, factor) in enumerate(zip(node.marks, node.factors[1:], strict=True)):
@@ -91,11 +76,11 @@ def _product(node: Product) -> str:
             continue
         last = n == len(node.marks) - 1
         made.append(_sign(_MARKS[mark]) if mark in _MARKS else '<mspace width="0.17em"/>')
-        made.append(of(factor, "product" if isinstance(factor, Over) and last else "factor"))
+        made.append(of(factor, "product" if isinstance(factor, tree.Over) and last else "factor"))
     return _row(*made)
 
 
-def _over(node: Over, function: str, indices: tuple[str, ...], body: Node, inside: str) -> str:
+def _over(node: tree.Over, function: str, indices: tuple[str, ...], body: tree.Node, inside: str) -> str:
     conditions = [of(each).removeprefix("<mrow><mn>1</mn>").removesuffix("</mrow>") for each in node.conditions]
     below = _row(*map(_name, indices)) if not conditions else _row(*map(_name, indices), _sign(":"), *conditions)
     shown = _sign(_SUMS[function]) if function in _SUMS else _name(function)

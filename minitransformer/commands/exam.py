@@ -1,43 +1,35 @@
 """`minitransformer exam`: examination papers with worked answers, and the test of concepts."""
 
 import re
+from typing import Any
 
 from ..core.arrays.files import write
-from ..school.course.examination import (
-    QUESTIONS,
-    OpenQuestion,
-    Question,
-    chosen,
-    concepts_paper,
-    open_questions,
-    paper,
-    to_html,
-)
+from ..school.course import examination
 from . import Options, UsageError
 from .common import listed, unknown
 
 
 def main(options: Options) -> int:
     """Run the command; return the exit status."""
+    known: dict[str, Any] = {**examination.QUESTIONS, **examination.open_questions()}
     if options.list:
-        return listed([*QUESTIONS, *open_questions()])
+        return listed(known)
     if options.concepts:
         if options.names:
             raise UsageError("--concepts prints all of its questions; drop the names")
-        text = concepts_paper(options.seed, options.answers)
+        text = examination.concepts_paper(options.seed, options.answers)
     else:
-        known: dict[str, Question | OpenQuestion] = {**QUESTIONS, **open_questions()}
         for name in options.names:
             if name not in known:
                 raise UsageError(unknown("question", name, list(known)))
         try:
             asked = [known[name] for name in options.names]
-            asked = asked or [*chosen(_weeks(options.weeks), options.count, options.seed)]
+            asked = asked or [*examination.chosen(_weeks(options.weeks), options.count, options.seed)]
         except ValueError as error:
             raise UsageError(str(error)) from error
-        text = paper(asked, options.seed, options.answers)
+        text = examination.paper(asked, options.seed, options.answers)
     if options.html:
-        write(options.html, to_html(text))
+        write(options.html, examination.to_html(text))
         print(f"wrote {options.html}")
     else:
         print(text, end="")

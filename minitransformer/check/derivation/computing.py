@@ -182,10 +182,8 @@ class Computer(Indices):
             raise Unreadable("softmax runs over one index.")
         for index in node.indices:
             array = mathematics.reduced(node.function, value.array, value.labels.index(index))
-            kept = (
-                value.labels if node.function in tree.BINDS_AND_KEEPS else tuple(x for x in value.labels if x != index)
-            )
-            value = replace(value, array=array, labels=kept)
+            keeps = node.function in tree.BINDS_AND_KEEPS
+            value = replace(value, array=array, labels=tuple(x for x in value.labels if keeps or x != index))
         return value
 
     def _call(self, node: tree.Call, runs: dict[str, int]) -> Value:

@@ -52,13 +52,8 @@ class Reader:
                 marks += ["", *node.marks] if factors else node.marks  # names written without a space: QK
                 factors += node.factors
                 continue
-            if (
-                factor.number
-                and node == tree.Number("1")
-                and factors
-                and not mark
-                and not (items[n:] and items[n].mark == "/")
-            ):
+            alone = factor.number and not mark and not (items[n:] and items[n].mark == "/")
+            if alone and factors and node == tree.Number("1"):
                 node = tree.Ref("ones")  # A 1: the vector of ones
             if factors:
                 marks.append(mark)

@@ -6,7 +6,6 @@ Errors are one line on stderr; exit status 2 for bad usage, 1 for a failed run, 
 from __future__ import annotations
 
 import argparse
-import inspect
 import io
 import os
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 from . import __version__
 from .commands import Parser, UsageError
 from .commands.options import COMMANDS
+from .commands.options.shared import texts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,8 +53,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     asked_for = next((word for word in arguments if not word.startswith("-")), None)
     for name, add in COMMANDS.items():
-        summary, *more = str(inspect.getdoc(add)).split("\n\n")
-        command = commands.add_parser(name, help=summary, **dict(zip(("description", "epilog"), more, strict=False)))
+        command = commands.add_parser(name, **texts(add))
         if name == asked_for:
             add(command)
     return parser.parse_args(arguments)

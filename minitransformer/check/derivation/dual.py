@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 
+@functools.total_ordering
 class Dual:
     """value + slope ε, where ε² = 0; both are fractions."""
 
@@ -44,15 +46,6 @@ class Dual:
     def __lt__(self, other: Any) -> bool:
         return bool(self.value < _value(other))
 
-    def __gt__(self, other: Any) -> bool:
-        return bool(self.value > _value(other))
-
-    def __le__(self, other: Any) -> bool:
-        return not self > other
-
-    def __ge__(self, other: Any) -> bool:
-        return not self < other
-
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -66,16 +59,9 @@ def _slope(number: Any) -> Any:
 
 def moving(slopes: Any) -> Any:
     """Zeros that change as fast as these fractions say."""
-    found = np.empty(slopes.shape, dtype=object)
-    for place in np.ndindex(found.shape):
-        slope = slopes[place]
-        found[place] = Dual(Fraction(0), slope if isinstance(slope, Fraction) else Fraction(int(slope)))
-    return found
+    return np.vectorize(lambda slope: Dual(Fraction(0), Fraction(slope)), otypes=[object])(slopes)
 
 
 def slopes_of(array: Any) -> Any:
     """How fast each entry changes."""
-    found = np.empty(array.shape, dtype=object)
-    for place in np.ndindex(found.shape):
-        found[place] = _slope(array[place])
-    return found
+    return np.vectorize(_slope, otypes=[object])(array)

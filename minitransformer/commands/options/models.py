@@ -6,18 +6,7 @@ from typing import Any
 
 from .. import Parser
 from ..outputs import folder_to_write, named
-from .shared import (
-    add,
-    add_folder,
-    add_input,
-    add_model,
-    add_number,
-    add_output,
-    add_search,
-    add_speed,
-    add_switch,
-    add_weights,
-)
+from .shared import add, add_folder, add_input, add_model, add_number, add_output, add_search, add_speed, add_switch
 
 
 def prepare(command: ArgumentParser) -> None:
@@ -63,8 +52,7 @@ def generate(command: ArgumentParser) -> None:
     add_number(command, "--top-k", "draw only from the K likeliest tokens", metavar="K")
     add(command, "--top-p", "draw only from the likeliest tokens that sum to P", type=float, default=1.0, metavar="P")
     add_number(command, "--seed", "seed of the draws", 0)
-    add_weights(command)
-    add_speed(command)
+    add_speed(command, weights=True)
 
 
 def embed(command: ArgumentParser) -> None:
@@ -116,8 +104,7 @@ def evaluate(command: ArgumentParser) -> None:
     add_input(command, "--text", "a text, or lines of a label, a tab and a text")
     add_number(command, "--held-out", "use only the last share X, such as 0.1", 1.0, "X")
     add_switch(command, "--json", "print one JSON document instead")
-    add_weights(command)
-    add_speed(command)
+    add_speed(command, weights=True)
 
 
 def info(command: Parser) -> None:

@@ -1,13 +1,19 @@
 """Options that several commands take, and flags made of the fields of a dataclass."""
 
 import dataclasses
+import inspect
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..outputs import file_to_write, folder_to_write, named
 
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None
+
+
+def texts(add: Callable[..., None]) -> dict[str, str]:
+    """What a function that adds options says of its command: its first line, and the paragraphs below it."""
+    return dict(zip(("help", "description", "epilog"), str(inspect.getdoc(add)).split("\n\n"), strict=False))
 
 
 def add(command: ArgumentParser, name: str, meaning: str, **how: Any) -> None:
@@ -55,16 +61,15 @@ def add_device(command: ArgumentParser) -> None:
     add(command, "--device", "numpy or cupy (default: MINITRANSFORMER_DEVICE, otherwise numpy)", metavar="NAME")
 
 
-def add_speed(command: ArgumentParser) -> None:
-    """Add --device and --textbook."""
+def add_speed(command: ArgumentParser, weights: bool = False) -> None:
+    """Add --device and --textbook; and, where models of others are read, --weights."""
+    if weights:
+        meaning = (
+            "read the weights of a .gguf file as they are packed there; or pack those of any model (default: float32)"
+        )
+        add(command, "--weights", meaning, choices=("packed", "int8", "bfloat16"))
     add_device(command)
     add_switch(command, "--textbook", "run the ops and layers as written, without their fast forms")
-
-
-def add_weights(command: ArgumentParser) -> None:
-    """Add --weights."""
-    meaning = "read the weights of a .gguf file as they are packed there; or pack those of any model (default: float32)"
-    add(command, "--weights", meaning, choices=("packed", "int8", "bfloat16"))
 
 
 def add_search(command: ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from ..outputs import named
-from .shared import add, add_device, add_folder, add_model, add_number, add_output, add_speed, add_switch
+from .shared import add, add_device, add_folder, add_model, add_number, add_output, add_speed, add_switch, texts
 
 
 def demo(command: ArgumentParser) -> None:
@@ -73,19 +73,22 @@ def plot(command: ArgumentParser) -> None:
     Draw pictures.
     """
     pictures = command.add_subparsers(title="pictures", metavar="PICTURE", required=True)
-    attention = pictures.add_parser(
-        "attention",
-        help="the attention weights of one layer as heat maps",
-        description="Draw the attention weights of one layer, for one head or all heads, while the model reads TEXT. "
-        "A translator translates TEXT first.",
-    )
-    add(attention, "text", "a sentence, in quotes", metavar="TEXT")
-    add_model(attention, "the folder of the model")
-    add(attention, "--kind", "for a translator: encoder, decoder or cross (default: cross)", metavar="KIND")
-    add_number(attention, "--layer", "counted from 1 (default: the last)", metavar="N")
-    add_number(attention, "--head", "counted from 1 (default: all)", metavar="N")
-    add_output(attention, "--out", "(default: attention.png)", default="attention.png")
-    add_device(attention)
+    _attention(pictures.add_parser("attention", **texts(_attention)))
+
+
+def _attention(command: ArgumentParser) -> None:
+    """the attention weights of one layer as heat maps
+
+    Draw the attention weights of one layer, for one head or all heads, while the model reads TEXT. A translator
+    translates TEXT first.
+    """
+    add(command, "text", "a sentence, in quotes", metavar="TEXT")
+    add_model(command, "the folder of the model")
+    add(command, "--kind", "for a translator: encoder, decoder or cross (default: cross)", metavar="KIND")
+    add_number(command, "--layer", "counted from 1 (default: the last)", metavar="N")
+    add_number(command, "--head", "counted from 1 (default: all)", metavar="N")
+    add_output(command, "--out", "(default: attention.png)", default="attention.png")
+    add_device(command)
 
 
 def compare(command: ArgumentParser) -> None:
@@ -94,41 +97,50 @@ def compare(command: ArgumentParser) -> None:
     Measure and compare.
     """
     kinds = command.add_subparsers(title="comparisons", metavar="WHAT", dest="what", required=True)
-    layers = kinds.add_parser(
-        "layers",
-        help="operations, time, memory, sequential steps and path length of each kind of layer",
-        description="Count the multiplications of each kind of layer, measure time and memory against the length n and "
-        "the width d, fit exponents, and find path lengths from gradients. Table 1 of Vaswani et al. 2017, measured.",
-    )
-    flows = kinds.add_parser(
-        "flow",
-        help="how much of a gradient is left at each distance",
-        description="Send a gradient of length 1 from the last position back to every other one, through freshly "
-        "initialised layers.",
-    )
-    add_number(flows, "--length", "positions", 65, "N")
-    add_number(flows, "--width", "", 32, "D")
-    caches = kinds.add_parser(
-        "cache",
-        help="bytes that each kind of attention keeps of the tokens read",
-        description="Let one layer of each kind of attention read some tokens, in float32, and compare the bytes in "
-        "its cache with the formula.",
-    )
-    add_number(caches, "--length", "tokens", 1024, "N")
-    add_number(caches, "--width", "", 512, "D")
-    add_number(caches, "--heads", "", 8, "H")
-    places = kinds.add_parser(
-        "positions",
-        help="how well kinds of positions generalise to longer texts: sinusoidal, learned, relative, rotary, biases",
-        description="Train a small model with each kind of positions to predict the token some places back, and "
-        "test it on texts that are longer. This takes about a minute.",
-    )
-    add_number(places, "--length", "tokens in training", 16, "N")
-    add_number(places, "--steps", "training steps", 600, "N")
-    add_number(places, "--seed", "", 0, "N")
-    for kind in (layers, flows, caches, places):
+    for add_options in (_layers, _flow, _cache, _positions):
+        kind = kinds.add_parser(add_options.__name__[1:], **texts(add_options))
+        add_options(kind)
         add_output(kind, "--plot", "also draw a picture")
         add_switch(kind, "--json", "print one JSON document instead of a table")
+
+
+def _layers(command: ArgumentParser) -> None:
+    """operations, time, memory, sequential steps and path length of each kind of layer
+
+    Count the multiplications of each kind of layer, measure time and memory against the length n and the width d, fit
+    exponents, and find path lengths from gradients. Table 1 of Vaswani et al. 2017, measured.
+    """
+
+
+def _flow(command: ArgumentParser) -> None:
+    """how much of a gradient is left at each distance
+
+    Send a gradient of length 1 from the last position back to every other one, through freshly initialised layers.
+    """
+    add_number(command, "--length", "positions", 65, "N")
+    add_number(command, "--width", "", 32, "D")
+
+
+def _cache(command: ArgumentParser) -> None:
+    """bytes that each kind of attention keeps of the tokens read
+
+    Let one layer of each kind of attention read some tokens, in float32, and compare the bytes in its cache with the
+    formula.
+    """
+    add_number(command, "--length", "tokens", 1024, "N")
+    add_number(command, "--width", "", 512, "D")
+    add_number(command, "--heads", "", 8, "H")
+
+
+def _positions(command: ArgumentParser) -> None:
+    """how well kinds of positions generalise to longer texts: sinusoidal, learned, relative, rotary, biases
+
+    Train a small model with each kind of positions to predict the token some places back, and test it on texts that are
+    longer. This takes about a minute.
+    """
+    add_number(command, "--length", "tokens in training", 16, "N")
+    add_number(command, "--steps", "training steps", 600, "N")
+    add_number(command, "--seed", "", 0, "N")
 
 
 def worksheet(command: ArgumentParser) -> None:

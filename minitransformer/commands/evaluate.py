@@ -24,25 +24,15 @@ def main(options: Options) -> None:
         if options.source is None or options.target is None:
             raise UsageError("a translator is measured on two files: give --source and --target")
         check_ids(read)
-        found = evaluate_translator(
-            read,
-            options.source,
-            options.target,
-            options.device,
-            options.beam,
-            options.length_penalty,
-            options.tokenize,
-            speed(options),
-            options.early_stopping,
-        )
+        files, search = (options.source, options.target), (options.beam, options.length_penalty, options.tokenize)
+        how = (*search, speed(options), options.early_stopping)
+        found = evaluate_translator(read, *files, options.device, *how)
         translations = found.pop("translations")
         if options.output:
             write(options.output, "".join(f"{line}\n" for line in translations))
         parts = "/".join(f"{p:.1f}" for p in found["precisions"])
-        said = (
-            f"BLEU {found['bleu']:.2f} ({parts}, BP {found['brevity_penalty']:.3f}) on {found['sentences']} sentences"
-        )
-        said += f"{_cut_off(found)}\n{found['signature']}"
+        said = f"BLEU {found['bleu']:.2f} ({parts}, BP {found['brevity_penalty']:.3f})"
+        said += f" on {found['sentences']} sentences{_cut_off(found)}\n{found['signature']}"
     elif options.text is None:
         raise UsageError("a language model or classifier is measured on a file: give --text")
     elif isinstance(model, LanguageModel):

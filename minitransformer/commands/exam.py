@@ -6,7 +6,7 @@ from typing import Any
 from ..core.arrays.files import write
 from ..school.course import examination
 from . import Options, UsageError
-from .common import listed, unknown
+from .common import known_as, listed, make
 
 
 def main(options: Options) -> int:
@@ -19,14 +19,9 @@ def main(options: Options) -> int:
             raise UsageError("--concepts prints all of its questions; drop the names")
         text = examination.concepts_paper(options.seed, options.answers)
     else:
-        for name in options.names:
-            if name not in known:
-                raise UsageError(unknown("question", name, list(known)))
-        try:
-            asked = [known[name] for name in options.names]
-            asked = asked or [*examination.chosen(_weeks(options.weeks), options.count, options.seed)]
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        asked = [known[known_as("question", name, list(known))] for name in options.names]
+        choice = {"count": options.count, "seed": options.seed}
+        asked = asked or make(examination.chosen, {"weeks": _weeks(options.weeks), **choice})
         text = examination.paper(asked, options.seed, options.answers)
     if options.html:
         write(options.html, examination.to_html(text))
@@ -40,5 +35,5 @@ def _weeks(text: str) -> range:
     found = re.fullmatch(r"(\d{1,2})(?:-(\d{1,2}))?", text)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 1 <= first <= last <= 12:
-        raise ValueError(f"--weeks must be a week from 1 to 12, or two such as 1-6, got {text!r}")
+        raise UsageError(f"--weeks must be a week from 1 to 12, or two such as 1-6, got {text!r}")
     return range(first, last + 1)

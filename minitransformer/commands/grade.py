@@ -11,7 +11,7 @@ from ..school.course.exercises import EXERCISES
 from ..school.course.grading import Grades, drawn_seed, grade_all, hand_ins, sandbox
 from ..school.course.sandbox import Limits
 from . import Options, UsageError
-from .common import unknown
+from .common import known_as
 
 
 def main(options: Options) -> int:
@@ -22,10 +22,8 @@ def main(options: Options) -> int:
         raise UsageError(f"--seconds must be greater than 0, got {options.seconds:g}")
     if not 256 <= options.memory < 1e9:
         raise UsageError(f"--memory must be at least 256 (MB), which Python and NumPy need, got {options.memory}")
-    wanted = None if options.exercises is None else [name.strip() for name in options.exercises.split(",")]
-    for name in wanted or ():
-        if name not in EXERCISES and name not in derive.tasks():
-            raise UsageError(unknown("grade", name, [*EXERCISES, *derive.tasks()]))
+    known, chosen = [*EXERCISES, *derive.tasks()], options.exercises
+    wanted = None if chosen is None else [known_as("grade", name.strip(), known) for name in chosen.split(",")]
     if options.out is not None and wanted is None:
         raise UsageError(
             "--out needs --exercises A,B,...: without it the exercises that one file adds would count for all students"

@@ -21,7 +21,7 @@ from ..run.machines.run import Run, closing_line, load
 from ..run.machines.settings import TrainingSettings
 from ..run.tasks import Task
 from . import Options, UsageError
-from .common import given, make, speed, unknown
+from .common import given, known_as, make, speed
 
 
 def main(options: Options) -> int:
@@ -101,9 +101,7 @@ def _chosen(task: Task, preset: Mapping[str, Any], options: Options) -> tuple[di
 def _preset(task: Task, name: str | None) -> Mapping[str, Any]:
     if name is None:
         return {}
-    if name not in task.presets:
-        raise UsageError(unknown(f"train {task.name} --preset", name, list(task.presets)))
-    return task.presets[name]
+    return task.presets[known_as(f"train {task.name} --preset", name, list(task.presets))]
 
 
 def _resumed(folder: Path, options: Options) -> Run:

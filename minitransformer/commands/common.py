@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -81,7 +82,13 @@ def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 
 def check_search(options: Options) -> None:
     """Refuse now a --beam or --length-penalty that would make the command fail after the work."""
-    if options.beam < 1:
-        raise UsageError(f"--beam must be at least 1, got {options.beam}")
-    if not 0.0 <= options.length_penalty <= 10.0:
-        raise UsageError(f"--length-penalty must be from 0 to 10, got {options.length_penalty}")
+    in_range(options, "beam", 1)
+    in_range(options, "length_penalty", 0.0, 10.0)
+
+
+def in_range(options: Options, name: str, least: float, most: float = math.inf) -> None:
+    """Refuse an option whose number is too small or too large."""
+    value = getattr(options, name)
+    if not least <= value <= most:
+        wanted = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise UsageError(f"--{name.replace('_', '-')} must be {wanted}, got {value}")

@@ -14,7 +14,7 @@ from ..school.compare.caches import KINDS, measured, predicted
 from ..school.compare.measure import counted, exponent, flow, memory, path_length, seconds
 from ..school.compare.mixers import FLOWS, MIXERS
 from . import Options, UsageError
-from .common import progress_bar
+from .common import in_range, progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,10 +74,8 @@ def _measured(name: str) -> dict[str, Any]:
 
 
 def _flow(options: Options) -> int:
-    if not 2 <= options.length <= 4096 or not 2 <= options.width <= 1024:
-        raise UsageError(
-            f"--length must be from 2 to 4096 and --width from 2 to 1024, got {options.length} and {options.width}"
-        )
+    in_range(options, "length", 2, 4096)
+    in_range(options, "width", 2, 1024)
     found: Mapping[str, Sequence[float]] = {name: flow(name, options.length, options.width) for name in FLOWS}
     curves = {name: (range(1, options.length), norms[1:]) for name, norms in found.items()}
     distances = [s for s in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048) if s < options.length]
@@ -113,11 +111,8 @@ def _caches(options: Options) -> int:
 
 def _positions(options: Options) -> int:
     n = options.length
-    if not 2 * positions.BACK <= n <= 256 or options.steps < 10 or options.seed < 0:
-        raise UsageError(
-            f"--length must be from {2 * positions.BACK} to 256, --steps at least 10 and --seed at least 0, got {n}, "
-            f"{options.steps} and {options.seed}"
-        )
+    in_range(options, "length", 2 * positions.BACK, 256)
+    in_range(options, "steps", 10)
     found: dict[str, dict[str, Any]] = {}
     for name in positions.KINDS:
         with threadpool_limits(limits=1, user_api="blas"):  # such small matrices gain nothing from a second thread

@@ -20,8 +20,8 @@ from ..core.text import END, PAD, START, NumberTask, WordTokenizer, english, ger
 from ..core.training import Accelerate, AdamW, as_written
 from ..run.machines.locks import write_figure
 from ..school.course.worked_example import EXAMPLES
-from . import Options, UsageError
-from .common import progress_bar, speed
+from . import Options
+from .common import in_range, progress_bar, speed
 
 Say = Callable[[str], None]
 _SMOOTHING = 0.1
@@ -30,8 +30,7 @@ _SHOWN = (31, 1984, 70615, 99999)
 
 def main(options: Options) -> int:
     """Run the command; return the exit status."""
-    if options.steps < 1:
-        raise UsageError(f"--steps must be at least 1, got {options.steps}")
+    in_range(options, "steps", 1)
     began = time.perf_counter()
     right = run(options.out, options.seed, options.steps, options.device, speed(options))
     print(f"\ndone in {time.perf_counter() - began:.0f} s")

@@ -11,15 +11,14 @@ from ..core.text import END, pieces
 from ..ideas.published.conversation import Conversation
 from ..run.fast.compiler import TO_WRITE
 from . import Options, UsageError
-from .common import make, opened_with, speed
+from .common import in_range, make, opened_with, speed
 
 
 def main(options: Options) -> None:
     """Run the command."""
-    if options.tokens < 1 or options.samples < 1:
-        raise UsageError("--tokens and --samples must be at least 1")
-    if not options.temperature >= 0.0:
-        raise UsageError(f"--temperature must be at least 0, got {options.temperature}")
+    in_range(options, "tokens", 1)
+    in_range(options, "samples", 1)
+    in_range(options, "temperature", 0.0)
     choose: Choose = most_probable
     if options.temperature > 0.0:
         rngs = np.random.default_rng(options.seed).spawn(options.samples)

@@ -6,13 +6,13 @@ from ..core.arrays.files import read_json
 from ..run.machines.locks import locked
 from ..run.machines.shards import INDEX, prepare
 from . import Options, UsageError
+from .common import in_range
 
 
 def main(options: Options) -> None:
     """Run the command."""
-    for name in ("vocabulary", "processes"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"--{name} must be at least 1, got {getattr(options, name)}")
+    in_range(options, "vocabulary", 1)
+    in_range(options, "processes", 1)
     for path in options.texts:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")

@@ -100,8 +100,8 @@ class Definitions:
             name = capital if self.known.rank(capital) is None else name  # o_i = ..., where dO is given
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self.side(right, ()))
-        if part := self._part_of(name, after, right) or self._entry_of(name, after, right):
-            return part
+        if partly := self._part_of(name, after, right) or self._entry_of(name, after, right):
+            return partly
         if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after, right):
             return None
         if name in FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":

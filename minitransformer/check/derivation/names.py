@@ -273,7 +273,7 @@ def as_sizes(node: Node, known: Names) -> Node:
 
 def _without_bar(name: str) -> str:
     """The x of x̄; "" for a name without a bar on its first letter."""
-    letter, *bar = unicodedata.normalize("NFD", name)
+    letter, *bar = list(unicodedata.normalize("NFD", name))
     return unicodedata.normalize("NFC", letter + "".join(bar[1:])) if bar[:1] == ["\u0304"] else ""
 
 

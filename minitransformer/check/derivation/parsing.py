@@ -116,7 +116,7 @@ class _Builder:
         (part,) = parts
         if isinstance(part, tuple):
             return Factor(inside=part)
-        return Factor(**{part.type.lower(): str(part)})
+        return Factor()._replace(**{part.type.lower(): str(part)})
 
     def inside(self, relations: list[Relation]) -> tuple[Relation, ...]:
         return tuple(relations)

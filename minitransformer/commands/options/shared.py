@@ -11,7 +11,7 @@ from ..outputs import file_to_write, folder_to_write, named
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None
 
 
-def texts(add: Callable[..., None]) -> dict[str, str]:
+def texts(add: Callable[..., None]) -> dict[str, Any]:
     """What a function that adds options says of its command: its first line, and the paragraphs below it."""
     return dict(zip(("help", "description", "epilog"), str(inspect.getdoc(add)).split("\n\n"), strict=False))
 

@@ -88,26 +88,18 @@ class _Builder:
     """What lark makes of each rule of the grammar, from its parts."""
 
     def expression(self, parts: list[Any]) -> Expression:
-        terms, sign = list[tuple[str, list[Item]]](), ""
-        for part in parts:
-            if isinstance(part, str):
-                sign = str(part)
-            else:
-                terms.append((sign, part))
-                sign = ""
-        return Expression(terms)
+        return Expression([part if isinstance(part, tuple) else ("", part) for part in parts])
+
+    def signed(self, parts: list[Any]) -> tuple[str, list[Item]]:
+        return str(parts[0]), parts[1]
 
     def product(self, parts: list[Any]) -> list[Item]:
-        items, mark, sign = list[Item](), "", ""
-        for part in parts:
-            if isinstance(part, Factor):
-                items.append(Item(mark, sign, part))
-                mark = sign = ""
-            elif part.type == "TIMES":
-                mark = str(part)
-            else:
-                sign = str(part)
-        return items
+        return [Item("", "", parts[0]), *parts[1:]]
+
+    def item(self, parts: list[Any]) -> Item:
+        *signs, factor = parts
+        mark, sign = [*map(str, signs), "", ""][:2]
+        return Item(mark, sign, factor)
 
     def factor(self, parts: list[Any]) -> Factor:
         return parts[0]._replace(after=tuple(parts[1:]))

@@ -142,4 +142,4 @@ def _sizes(command: Parser, words: Sequence[str]) -> None:
         options: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
         if kind is bool:
             options = {"action": BooleanOptionalAction}
-        add(sizes, flag(name), help_text, dest=name, default=SUPPRESS, **options)
+        sizes.add_argument(flag(name), help=help_text, dest=name, default=SUPPRESS, **options)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _PATH = 64
 
 
-def main(options: Options) -> int:
-    """Run the command; return the exit status."""
-    return {"layers": _layers, "flow": _flow, "cache": _caches, "positions": _positions}[options.what](options)
+def main(options: Options) -> None:
+    """Run the command."""
+    {"layers": _layers, "flow": _flow, "cache": _caches, "positions": _positions}[options.what](options)
 
 
-def _layers(options: Options) -> int:
+def _layers(options: Options) -> None:
     found, lengths = {name: _measured(name) for name in MIXERS}, {}
     rows = [["", "multiplications", "n: theory", "counted", "time", "kept", "peak", "d: theory", "counted", "time"]]
     spans, paths = [], [["", "sequential steps", "path: theory", "from gradients"]]
@@ -42,7 +42,7 @@ def _layers(options: Options) -> int:
     lines = ["exponents of the length n and the width d, fitted", _table(rows), *spans]
     lines += [f"\nfrom the first token to the last of n = {_PATH}", _table(paths)]
     labels = ("length n", "processor seconds, forward and backward")
-    return _show(options, found, lines, lambda plots: plots.growth(lengths, *labels))
+    _show(options, found, lines, lambda plots: plots.growth(lengths, *labels))
 
 
 def _measured(name: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _measured(name: str) -> dict[str, Any]:
     }
 
 
-def _flow(options: Options) -> int:
+def _flow(options: Options) -> None:
     in_range(options, "length", 2, 4096)
     in_range(options, "width", 2, 1024)
     found: Mapping[str, Sequence[float]] = {name: flow(name, options.length, options.width) for name in FLOWS}
@@ -82,10 +82,10 @@ def _flow(options: Options) -> int:
     rows = [["distance", *found]]
     rows += [[str(s), *(f"{norms[s]:.1e}" for norms in found.values())] for s in distances]
     labels = ("distance", "what is left of a gradient of length 1")
-    return _show(options, found, [_table(rows)], lambda plots: plots.growth(curves, *labels))
+    _show(options, found, [_table(rows)], lambda plots: plots.growth(curves, *labels))
 
 
-def _caches(options: Options) -> int:
+def _caches(options: Options) -> None:
     n, width, heads = options.length, options.width, options.heads
     if not 1 <= n <= 65536 or not 2 <= heads <= 64 or heads % 2 or not 1 <= width <= 4096 or width % (4 * heads):
         raise UsageError(
@@ -106,10 +106,10 @@ def _caches(options: Options) -> int:
     for name, each in found.items():
         numbers = [each["formula"], each["predicted"], each["measured"], f"{each['measured'] / whole:.1%}"]
         rows.append([name, *map(str, [*numbers, each["reserved"]])])
-    return _show(options, found, [title, _table(rows)], lambda plots: plots.growth(curves, *labels))
+    _show(options, found, [title, _table(rows)], lambda plots: plots.growth(curves, *labels))
 
 
-def _positions(options: Options) -> int:
+def _positions(options: Options) -> None:
     n = options.length
     in_range(options, "length", 2 * positions.BACK, 256)
     in_range(options, "steps", 10)
@@ -126,17 +126,16 @@ def _positions(options: Options) -> int:
         means = [sum(each["accuracy"][first:last]) / (last - first) for first, last in spans]
         rows.append([name, f"{each['loss']:.3f}", *(f"{mean:.0%}" for mean in means)])
     labels = (n, "position", "tokens copied rightly")
-    return _show(options, found, [title, _table(rows)], lambda plots: plots.accuracies(curves, *labels))
+    _show(options, found, [title, _table(rows)], lambda plots: plots.accuracies(curves, *labels))
 
 
-def _show(options: Options, found: object, lines: Sequence[str], picture: Callable[[Any], Figure]) -> int:
+def _show(options: Options, found: object, lines: Sequence[str], picture: Callable[[Any], Figure]) -> None:
     """Print the result as lines or as JSON, and draw it if --plot asks for it. picture: draws it with `plots`."""
     if options.plot:
         from ..school.show import plots  # here, because it imports matplotlib
 
         write_figure(options.plot, picture(plots))
     print(json.dumps(found, indent=1, ensure_ascii=False) if options.json else "\n".join(lines))
-    return 0
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

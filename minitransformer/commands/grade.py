@@ -61,9 +61,8 @@ def main(options: Options) -> int:
 
 def _report(options: Options, found: dict[str, Grades], wanted: list[str] | None, seed: int, interrupted: bool) -> int:
     names = marks.students(options.files)
-    graded = {
-        student: found[str(path)] for student, path in zip(names, options.files, strict=True) if str(path) in found
-    }
+    places = zip(names, map(str, options.files), strict=True)
+    graded = {student: found[path] for student, path in places if path in found}
     exercises = marks.columns(graded.values(), wanted)
     for alone in marks.lone(list(graded.values())) if wanted is None else ():
         print(f"minitransformer: warning: {alone}, which counts for all; --exercises says what counts", file=sys.stderr)

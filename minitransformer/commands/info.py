@@ -17,10 +17,13 @@ from ..school.show.boxes_table import markdown
 from . import Options, UsageError
 from .common import make, unknown
 
+
+def _name(config: type[Any]) -> str:
+    return config.__name__.removesuffix("Config")
+
+
 # Every recipe by the name of its config.
-_MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
-    config.__name__.removesuffix("Config"): (config, {}) for config in RECIPES.values()
-}
+_MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {_name(config): (config, {}) for config in RECIPES.values()}
 
 
 def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
@@ -137,10 +140,6 @@ def _check_known(config: type[Any], changes: dict[str, Any]) -> None:
     for name in changes:
         if name not in names:
             raise UsageError(f"a {_name(config)} has no {flag(name)}")
-
-
-def _name(config: type[Any]) -> str:
-    return config.__name__.removesuffix("Config")
 
 
 def flag(field: str) -> str:

@@ -99,9 +99,7 @@ def _chosen(task: Task, preset: Mapping[str, Any], options: Options) -> tuple[di
 
 
 def _preset(task: Task, name: str | None) -> Mapping[str, Any]:
-    if name is None:
-        return {}
-    return task.presets[known_as(f"train {task.name} --preset", name, list(task.presets))]
+    return {} if name is None else task.presets[known_as(f"train {task.name} --preset", name, list(task.presets))]
 
 
 def _resumed(folder: Path, options: Options) -> Run:

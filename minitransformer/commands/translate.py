@@ -21,7 +21,9 @@ def main(options: Options) -> None:
     check_search(options)
     found = opened(options.model, EncoderDecoder)
     check_ids(found)
-    lines = read_lines(options.input) if options.input else options.text or _from_standard_input()
+    lines = (
+        read_lines(options.input) if options.input else options.text or sys.stdin.read().removesuffix("\n").split("\n")
+    )
     empty = [str(i) for i, line in enumerate(lines, start=1) if not line.strip()]
     if empty or not lines:
         which = f" (see sentence {', '.join(empty[:5])})" if empty else ""
@@ -38,7 +40,3 @@ def main(options: Options) -> None:
         print(f"wrote {options.output}")
     else:
         print(translations, end="")
-
-
-def _from_standard_input() -> list[str]:
-    return sys.stdin.read().removesuffix("\n").split("\n")

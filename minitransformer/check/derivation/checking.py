@@ -233,10 +233,7 @@ class Checker:
         return problem, ""
 
     def _other_reading(self, left: Node, right: Node) -> bool:
-        return any(
-            self.trial.compare(left, other, quick=True).right and self.trial.compare(left, other).right
-            for other in slash_readings(right)
-        )
+        return any(self.trial.compare(left, other).right for other in slash_readings(right))
 
 
 def _used_too_early(line: Line, found: list[Statement]) -> Line:

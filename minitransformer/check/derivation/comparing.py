@@ -20,7 +20,7 @@ DRAWS = 3
 TOLERANCE = 1e-9  # of each entry
 NOISE = 1e-13  # what rounding may leave of the largest entry, and of one
 NO_INVERSE = "A matrix in this line has no inverse."
-NOT_FINITE = "The line is not finite on the numbers tried: a root, a quotient or a power in it fails."
+NOT_FINITE = "is not finite on the numbers tried: a root, a quotient or a power in it fails."
 
 
 @dataclass
@@ -42,8 +42,8 @@ class Trial:
         self.draws: list[Draw] = []
         for seed in range(DRAWS):
             self.draws.append(Draw(known, seed, deadline, others=tuple(self.draws)))
-        self.wide = Draw(known, DRAWS, deadline, wide=True)  # behind a bound such as that of min(x, 6)
-        self.exact = Draw(known, 7, deadline, exact=True)
+        self.wide = Draw(known, DRAWS, deadline, kind="wide")  # behind a bound such as that of min(x, 6)
+        self.exact = Draw(known, 7, deadline, kind="exact")
 
     def fill(self, not_given: Iterable[str] = ()) -> None:
         """Draw numbers for what has been given."""
@@ -63,16 +63,13 @@ class Trial:
         sizes = list(self.known.sizes) if any("I" in side.names for side in sides) else []
         return [Reading(rows, size) for rows in (False, True) for size in sizes or [""]]
 
-    def compare(self, left: Node, right: Node, quick: bool = False, layout: bool | None = None) -> Outcome:
-        """Whether both sides are equal, in one of the ways in which they may be read.
-
-        quick: on one draw alone. layout: in that way alone.
-        """
+    def compare(self, left: Node, right: Node, layout: bool | None = None) -> Outcome:
+        """Whether both sides are equal, in one of the ways in which they may be read. layout: in that one alone."""
         undefined = [i for i in sorted(right.free - left.free - set(self.known.sizes)) if _only_a_place(i, right)]
         if undefined:
             told = f"{undefined[0]} is not defined. Give it above, as in `given {undefined[0]}: (n, d)`."
             return Outcome(False, unreadable=told)
-        first: Outcome | None = None
+        outcomes: list[Outcome] = []
         # on the right, ∂a/∂b may hold fixed what stands beside b in the definition of a: the chain rule, path by path
         both = (False, True) if any(isinstance(part, Partial) for part in right.all) else (False,)
         by_vector = self.known.by_vector(left, right)
@@ -80,13 +77,10 @@ class Trial:
         layouts = self.layouts(left, right) if layout is None else [layout]
         for by_x, way, turned, fixed in itertools.product(layouts, self.ways(left, right), turns, both):
             reading = way._replace(turned=turned, fixed=fixed, by_entries_of_x=by_x)
-            outcome = self._compared(left, right, reading, quick)
-            if outcome.right:
-                return outcome
-            if first is None or (first.numbers is None and outcome.numbers is not None):
-                first = outcome
-        assert first is not None
-        return first
+            outcomes.append(self._compared(left, right, reading))
+            if outcomes[-1].right:
+                return outcomes[-1]
+        return next((outcome for outcome in outcomes if outcome.numbers), outcomes[0])
 
     def layouts(self, *sides: Node) -> list[bool]:
         """Whether ∂y/∂x may have a row for each entry of x: what the text has decided, or both."""
@@ -116,11 +110,11 @@ class Trial:
 
         return fits
 
-    def _compared(self, left: Node, right: Node, way: Reading, quick: bool) -> Outcome:
+    def _compared(self, left: Node, right: Node, way: Reading) -> Outcome:
         tried = infinite = 0
         seen = False
         draws = [*self.draws, self.wide] if self._has_branches(left, right) else self.draws
-        for draw in draws[:1] if quick else draws:
+        for draw in draws:
             try:
                 p, q, labels = _both(draw, left, right, way)
             except (Fault, Unreadable, np.linalg.LinAlgError) as problem:
@@ -143,10 +137,10 @@ class Trial:
                 return Outcome(False, numbers=_largest(gap, p, q, labels))
             seen = seen or largest > 1e6 * NOISE or largest < NOISE
         if infinite:
-            return Outcome(False, unreadable=NOT_FINITE)
+            return Outcome(False, unreadable=f"The line {NOT_FINITE}")
         if not tried:
             return Outcome(False, unreadable="The left side is not finite on the numbers tried.")
-        exactly = True if quick else self._exactly(left, right, way)
+        exactly = self._exactly(left, right, way)
         if exactly is False:
             return Outcome(False, fault="The two sides are almost equal on all numbers tried, but not exactly.")
         if exactly is None and not seen:

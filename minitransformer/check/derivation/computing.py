@@ -13,7 +13,7 @@ import numpy as np
 from . import functions as mathematics
 from . import tree
 from .faults import Fault, Inexact, OutOfTime, Unreadable
-from .indexing import Indices, surely
+from .indexing import Indices, Runs, surely
 from .shifting import computed
 from .values import MOST, Value, spread, with_axes
 
@@ -25,14 +25,14 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 class Computer(Indices):
     """Computes expressions on the numbers of a draw, in fractions if that draw has them."""
 
-    def of(self, node: tree.Node, runs: dict[str, int] | None = None) -> Value:
+    def of(self, node: tree.Node, runs: Runs | None = None) -> Value:
         """The value of an expression. runs: the lengths of indices that it does not show itself."""
         with np.errstate(all="ignore"):
             return self._of(node, surely({**(runs or {}), **self.runs(node, runs or {})}))
 
     # each kind of expression
 
-    def _of(self, node: tree.Node, runs: dict[str, int]) -> Value:
+    def _of(self, node: tree.Node, runs: Runs) -> Value:
         if self.kept is None:
             return self._anew(node, runs)
         key = (id(node), *sorted(runs.items()))
@@ -41,16 +41,16 @@ class Computer(Indices):
         value: Value = self.kept[key][1]
         return value
 
-    def _anew(self, node: tree.Node, runs: dict[str, int]) -> Value:
+    def _anew(self, node: tree.Node, runs: Runs) -> Value:
         if time.monotonic() > self.draw.deadline:
             raise OutOfTime
-        method: Callable[[Any, dict[str, int]], Value] = getattr(self, "_" + type(node).__name__.lower())
+        method: Callable[[Any, Runs], Value] = getattr(self, "_" + type(node).__name__.lower())
         value = method(node, runs)
         if value.array.size > MOST:
             raise Unreadable(f"{str(node)[:40]} has {value.array.size} entries; {MOST} are the limit.")
         return value
 
-    def _ref(self, node: tree.Ref, runs: dict[str, int]) -> Value:
+    def _ref(self, node: tree.Ref, runs: Runs) -> Value:
         head, _, label = node.name.partition("_")
         try:
             value = self.look(node.name)
@@ -75,13 +75,13 @@ class Computer(Indices):
             raise Unreadable("How large the identity I is cannot be seen here; write I_n, where n is a size.")
         return Value(self.cast(np.eye(length)))
 
-    def _number(self, node: tree.Number, runs: dict[str, int]) -> Value:
+    def _number(self, node: tree.Number, runs: Runs) -> Value:
         return self.constant(Fraction(node.digits) if self.exact else float(node.digits))
 
-    def _place(self, node: tree.Place, runs: dict[str, int]) -> Value:
+    def _place(self, node: tree.Place, runs: Runs) -> Value:
         return self.number_of(node.index, runs)
 
-    def _delta(self, node: tree.Delta, runs: dict[str, int]) -> Value:
+    def _delta(self, node: tree.Delta, runs: Runs) -> Value:
         left, right = (self.number_of(i, runs) for i in (node.left, node.right))
         letters = left.labels and right.labels and not computed(node.left) and not computed(node.right)
         if letters and left.array.shape != right.array.shape:
@@ -93,20 +93,17 @@ class Computer(Indices):
         value = self.entrywise(left, right, _SIGNS[sign], node)
         return replace(value, array=self.cast(value.array))
 
-    def _compare(self, node: tree.Compare, runs: dict[str, int]) -> Value:
+    def _compare(self, node: tree.Compare, runs: Runs) -> Value:
         left, right = self._of(node.left, runs), self._of(node.right, runs)
         left, right = (replace(v, array=mathematics.real(v.array)) for v in (left, right))
         return self._truth(left, right, node.sign, node)
 
-    def _terms(self, node: tree.Terms, runs: dict[str, int]) -> Value:
+    def _terms(self, node: tree.Terms, runs: Runs) -> Value:
         values = [self._of(term, runs) for term in node.terms]
-        signed = [
-            replace(value, array=-value.array) if sign == "-" else value
-            for sign, value in zip(node.signs, values, strict=True)
-        ]
+        signed = [replace(v, array=-v.array) if sign == "-" else v for sign, v in zip(node.signs, values, strict=True)]
         return functools.reduce(lambda a, b: self.entrywise(a, b, np.add, node), signed)
 
-    def _product(self, node: tree.Product, runs: dict[str, int]) -> Value:
+    def _product(self, node: tree.Product, runs: Runs) -> Value:
         value = self._of(node.factors[0], runs)
         for left, mark, factor in zip(node.factors, node.marks, node.factors[1:], strict=False):
             right = self._of(factor, runs)
@@ -119,10 +116,8 @@ class Computer(Indices):
                 value = self.multiplied(value, right, self.reading.rows, told)
             elif mark == "/":
                 if right.rank > value.rank:
-                    raise Fault(
-                        f"{factor} has the shape {self.shown(right.shape)}; one divides by a number, or entry by entry "
-                        "by an equal shape."
-                    )
+                    shape = self.shown(right.shape)
+                    raise Fault(f"{factor} has the shape {shape}; one divides by a number, or by an equal shape.")
                 if self.exact and np.any(np.equal(right.array, 0)):
                     raise Inexact
                 value = self.entrywise(value, right, np.divide, told)
@@ -130,7 +125,7 @@ class Computer(Indices):
                 value = self.entrywise(value, right, np.multiply, told)
         return value
 
-    def _power(self, node: tree.Power, runs: dict[str, int]) -> Value:
+    def _power(self, node: tree.Power, runs: Runs) -> Value:
         base, exponent = self._of(node.base, runs), self._of(node.exponent, runs)
         square = base.rank == 2 and base.shape[0] == base.shape[1]
         if base.rank == 2 and str(node.exponent) == "-1":
@@ -145,22 +140,22 @@ class Computer(Indices):
             raise Unreadable(f"The exponent {node.exponent} is no number.")
         return self.entrywise(base, exponent, mathematics.power, node)
 
-    def _transposed(self, node: tree.Transposed, runs: dict[str, int]) -> Value:
+    def _transposed(self, node: tree.Transposed, runs: Runs) -> Value:
         value = self._of(node.base, runs)
         if value.rank == 1:
             return replace(value, row=not value.row)
         return value if value.rank == 0 else replace(value, array=np.swapaxes(value.array, -1, -2))
 
-    def _entry(self, node: tree.Entry, runs: dict[str, int]) -> Value:
+    def _entry(self, node: tree.Entry, runs: Runs) -> Value:
         value = self._of(node.base, runs)
         if value.loose:
             raise Unreadable(f"How long {node.base} is cannot be seen here.")
         return self.entries(value, node.indices, runs, node.base)
 
-    def _partial(self, node: tree.Partial, runs: dict[str, int]) -> Value:
+    def _partial(self, node: tree.Partial, runs: Runs) -> Value:
         return self.draw.slope(node, self, runs)
 
-    def _over(self, node: tree.Over, runs: dict[str, int]) -> Value:
+    def _over(self, node: tree.Over, runs: Runs) -> Value:
         inside = {k: n for k, n in runs.items() if k not in node.indices}
         if node.upper in self.lengths:
             inside.update(dict.fromkeys(node.indices, self.lengths[node.upper]))
@@ -186,7 +181,7 @@ class Computer(Indices):
             value = replace(value, array=array, labels=tuple(x for x in value.labels if keeps or x != index))
         return value
 
-    def _call(self, node: tree.Call, runs: dict[str, int]) -> Value:
+    def _call(self, node: tree.Call, runs: Runs) -> Value:
         name = node.function
         values = [self._of(argument, runs) for argument in node.arguments]
         if name in ("max", "min") and len(values) > 1:

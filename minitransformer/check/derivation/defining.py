@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .comparing import Trial
+from .comparing import NOT_FINITE, Trial
 from .explaining import free_alone
 from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .functions import FUNCTIONS
@@ -310,6 +310,4 @@ class Definitions:
             values = [draw.defined(definition) for draw in self.trial.draws]
             if all(np.all(np.isfinite(value.array)) for value in values):
                 return values
-        raise Unreadable(
-            f"{definition.name} is not finite on the numbers tried: a root, a quotient or a power in it fails."
-        )
+        raise Unreadable(f"{definition.name} {NOT_FINITE}")

@@ -32,18 +32,11 @@ ALL = "#"  # the axis along which entries are moved
 
 
 class Draw:
-    """Numbers for the names of a text."""
+    """Numbers for the names of a text. kind: "exact" for fractions, "wide" for numbers far out."""
 
-    def __init__(
-        self,
-        known: Names,
-        seed: int,
-        deadline: float,
-        others: Sequence[Draw] = (),
-        exact: bool = False,
-        wide: bool = False,
-    ) -> None:
-        self.known, self.deadline, self.others, self.exact, self.wide = known, deadline, others, exact, wide
+    def __init__(self, known: Names, seed: int, deadline: float, others: Sequence[Draw] = (), kind: str = "") -> None:
+        self.known, self.deadline, self.others = known, deadline, others
+        self.exact, self.wide = kind == "exact", kind == "wide"
         self.pick = random.Random(seed)
         self.positive: set[str] = set()  # given names that a root or a logarithm needs so
         self.values: dict[str, Value] = {}

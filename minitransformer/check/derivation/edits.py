@@ -1,7 +1,4 @@
-"""Small changes of an expression, each with the question that suggests it.
-
-The order is that in which they are tried: what people slip on most comes first.
-"""
+"""Small changes of an expression, each with the question that suggests it."""
 
 import itertools
 from collections.abc import Iterator
@@ -78,17 +75,6 @@ class Edits:
     def _fits(self, indices: tuple[str, ...], axes: tuple[str, ...]) -> bool:
         """Whether each index runs, somewhere in the line, as far as the axis at which it would stand."""
         return all(size in self.lengths.get(i, {size}) for i, size in zip(indices, axes, strict=False))
-
-    def likely(self) -> Iterator[Edit]:
-        """A sign, a sum, an index, a transpose."""
-        for kind in (self.signs, self.sums, self.indices, self.transposes):
-            yield from kind()
-
-    def others(self) -> Iterator[Edit]:
-        """A factor or a term too much or too few, a number, a function, a name."""
-        for kind in (self.fewer, self.scalars, self.factors, self.marks, self.numbers, self.terms, self.functions):
-            yield from kind()
-        yield from self.other_names()
 
     def signs(self) -> Iterator[Edit]:
         """One sign turned."""

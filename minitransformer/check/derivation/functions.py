@@ -85,10 +85,8 @@ RATIONAL = {"relu", "abs"}
 def entrywise(name: str, primes: int, array: Any) -> Any:
     """f, or its derivative f', of each entry."""
     function = ENTRYWISE[name]
-    if exactly(array):
-        if name not in RATIONAL or primes:
-            raise Inexact
-        return function(array)
+    if exactly(array) and (primes or name not in RATIONAL):
+        raise Inexact
     if primes == 0:
         return function(array)
     if primes > 1:
@@ -108,8 +106,6 @@ def power(base: Any, exponent: Any) -> Any:
         whole = n if isinstance(n, Fraction) else (n.real if getattr(n, "imag", 0) == 0 else 0.5)
         if whole == int(whole) if abs(whole) < 1e6 else False:
             n = int(whole)
-            if exactly(base) and abs(n) > 64:
-                raise Inexact
             if abs(n) <= 64:
                 result = base * 0 + 1
                 for _ in range(abs(n)):

@@ -16,6 +16,7 @@ from .values import Arithmetic, Value, spread, with_axes
 if TYPE_CHECKING:
     from .draws import Draw
 
+Runs = dict[str, int]  # how far each index runs
 MAYBE = "?"  # behind an index whose length follows from a computed index alone
 
 
@@ -38,7 +39,7 @@ class Reading(NamedTuple):
 PLAIN = Reading()
 
 
-def surely(runs: dict[str, int]) -> dict[str, int]:
+def surely(runs: Runs) -> Runs:
     """The lengths of indices, with those that follow from computed indices where nothing else tells."""
     sure = {index: length for index, length in runs.items() if not index.endswith(MAYBE)}
     return {**{index.removesuffix(MAYBE): length for index, length in runs.items()}, **sure}
@@ -68,10 +69,10 @@ class Indices(Arithmetic):
         """A number."""
         return Value(np.array(Fraction(number), dtype=object) if self.exact else np.asarray(float(number)))
 
-    def _of(self, node: Node, runs: dict[str, int]) -> Value:
+    def _of(self, node: Node, runs: Runs) -> Value:
         raise NotImplementedError
 
-    def runs(self, node: Node, known: dict[str, int]) -> dict[str, int]:
+    def runs(self, node: Node, known: Runs) -> Runs:
         """The length of each free index, as the arrays it stands at tell."""
         if self.kept is None:
             return self._runs(node, known)
@@ -79,8 +80,8 @@ class Indices(Arithmetic):
             self.kept[id(node)] = node, self._runs(node, known)
         return dict(self.kept[id(node)][1])
 
-    def _runs(self, node: Node, known: dict[str, int]) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def _runs(self, node: Node, known: Runs) -> Runs:
+        found: Runs = {}
 
         def add(index: str, length: int, part: Node) -> None:
             if index.endswith(MAYBE):
@@ -120,7 +121,7 @@ class Indices(Arithmetic):
                 found.pop(index + MAYBE, None)
         return found
 
-    def _along(self, index: str, runs: dict[str, int]) -> Value:
+    def _along(self, index: str, runs: Runs) -> Value:
         """The numbers 1, 2, ... along an index."""
         if index in runs:
             return Value(self.cast(np.arange(self.origin, runs[index] + self.origin)), (index,))
@@ -128,7 +129,7 @@ class Indices(Arithmetic):
             return self.constant(self.lengths[index])
         raise Unreadable(f"{index} is not defined: it is no name, and no index of an array in this line.")
 
-    def number_of(self, index: str, runs: dict[str, int]) -> Value:
+    def number_of(self, index: str, runs: Runs) -> Value:
         """The number that an index stands for, along its letters."""
         factors, constant = terms(index)
         value = self.constant(constant)
@@ -137,9 +138,7 @@ class Indices(Arithmetic):
             value = self.entrywise(value, replace(along, array=along.array * times), np.add, index)
         return value
 
-    def entries(
-        self, value: Value, indices: tuple[str, ...], runs: dict[str, int], told: object, before: str = ""
-    ) -> Value:
+    def entries(self, value: Value, indices: tuple[str, ...], runs: Runs, told: object, before: str = "") -> Value:
         """The first positional axes become indices. What lies outside the array is 0, or `before` at place 0."""
         if len(indices) > value.rank:
             raise Fault(f"{told} has {value.rank} axes, but {len(indices)} indices stand there.")
@@ -164,7 +163,7 @@ class Indices(Arithmetic):
                 value = replace(value, labels=(*value.labels, index))
         return value
 
-    def _shifted(self, value: Value, index: str, runs: dict[str, int], told: object, before: str) -> Value:
+    def _shifted(self, value: Value, index: str, runs: Runs, told: object, before: str) -> Value:
         axis = len(value.labels)
         length = value.array.shape[axis]
         number = self.number_of(index, runs)

@@ -106,13 +106,10 @@ def _means(edits: Edits, spot: Spot, part: Terms) -> Iterator[Edit]:
 
 
 def _size(edits: Edits, node: Node, index: str) -> str:
-    for part in node.all:
-        if isinstance(part, Ref) and index in part.indices:
-            axes = edits.known.axes(part.name)
-            at = part.indices.index(index)
-            if axes and at < len(axes):
-                return axes[at]
-    return ""
+    """How far an index runs, by an array at which it stands."""
+    refs = [part for part in node.all if isinstance(part, Ref)]
+    axes = [axis for ref in refs for axis in zip(ref.indices, edits.known.axes(ref.name), strict=False)]
+    return dict(reversed(axes)).get(index, "")
 
 
 def _with_factor(node: Node, factor: Ref) -> Node:

@@ -13,6 +13,10 @@ from .known_forms import known_forms, missing_matrices
 from .rewriting import everywhere, rebuilt, times
 from .tree import Call, Node, Number, Over, Product, Ref
 
+_IN_ORDER = (  # what people slip on most comes first
+    *(Edits.signs, Edits.sums, Edits.indices, Edits.transposes, known_forms, Edits.fewer, Edits.scalars, Edits.factors),
+    *(Edits.marks, Edits.numbers, Edits.terms, Edits.functions, Edits.other_names, missing_matrices),
+)
 SECONDS = 0.9  # for the changes of one line, at most
 
 
@@ -101,21 +105,16 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
     fits = trial.test_of(left, right)
     edits = Edits(left, right, trial.known)
     with contextlib.suppress(OutOfTime):  # the line is wrong all the same
-        for edit in itertools.chain(edits.likely(), known_forms(edits), edits.others(), missing_matrices(edits)):
+        for edit in itertools.chain.from_iterable(kind(edits) for kind in _IN_ORDER):
             if time.monotonic() > until:
                 break
             if edit.tree != left and fits(edit.tree) and trial.compare(left, edit.tree).right:
-                mistake = _known(trial, left, right, edit)
-                return Repair(edit.question, mistake, _sentence(mistake))
+                if mistake := _known(trial, left, right, edit):
+                    from ..verify.mistakes import MISTAKES  # here, because it reads many files
+
+                    return Repair(edit.question, mistake, MISTAKES[mistake].sentence)
+                return Repair(edit.question)
     return Repair()
-
-
-def _sentence(mistake: str) -> str:
-    if not mistake:
-        return ""
-    from ..verify.mistakes import MISTAKES
-
-    return MISTAKES[mistake].sentence
 
 
 def _known(trial: Trial, left: Node, right: Node, edit: Edit) -> str:

@@ -59,11 +59,8 @@ def _fonts(text: str) -> str:
             return "𝟙" if match[1] == "mathbb" else "𝟏"
         if match[1] in ("text", "mbox", "textrm") and (" " in inner.strip() or not re.fullmatch(r"[\w\s-]*", inner)):
             return " "  # words
-        return (
-            space
-            + inner.replace("-", "")
-            + ("" if len(inner) == 1 or "_" in text[max(0, match.start() - 2) : match.start()] else " ")
-        )
+        tight = len(inner) == 1 or "_" in text[max(0, match.start() - 2) : match.start()]
+        return space + inner.replace("-", "") + ("" if tight else " ")
 
     return re.sub(rf"\\({_FONTS})(?![A-Za-z]){_GROUP}", plain, text)
 

@@ -104,12 +104,9 @@ class Reader:
     def _base(self, factor: Factor, loss: bool = False) -> Factor | None:
         """The X of dX; None if there is no such name, or no loss."""
         base = factor._replace(name=factor.name[1:])
-        known = (
-            base.name
-            and factor.name[0] == "d"
-            and (self.found(base.name, base.after) is not None or (loss and base.name in _LOSSES))
-        )
-        return base if known else None
+        if not base.name or factor.name[0] != "d":
+            return None
+        return base if self.found(base.name, base.after) or (loss and base.name in _LOSSES) else None
 
     def _partial(self, items: Sequence[Item], n: int) -> tuple[tree.Node, int] | None:
         """∂A_il/∂S_ij, also as a fraction, dA/dS, ∇_W L, or ∂/∂x_j (...); None if no such begins at n."""

@@ -48,14 +48,12 @@ class Node:
     @cached_property
     def children(self) -> list[tuple[str, int | None, Node]]:
         """Each part, with the field that holds it and its place there."""
-        found: list[tuple[str, int | None, Node]] = []
+        found: list[tuple[str, int | None, Any]] = []
         for field in fields(self):
             held: Any = getattr(self, field.name)
-            if isinstance(held, Node):
-                found.append((field.name, None, held))
-            elif isinstance(held, tuple):
-                found += [(field.name, n, part) for n, part in enumerate(held) if isinstance(part, Node)]
-        return found
+            places = enumerate(held) if isinstance(held, tuple) else [(None, held)]
+            found += [(field.name, n, part) for n, part in places]
+        return [each for each in found if isinstance(each[2], Node)]
 
     @cached_property
     def parts(self) -> list[Node]:

@@ -124,9 +124,8 @@ class Line:
         parts = [(part, self.of(part)) for part in node.parts]
         if isinstance(node, Power):
             return parts[0][1]
-        entrywise = isinstance(node, Terms | Over) or (
-            isinstance(node, Call) and node.function in {*ENTRYWISE, "softmax", "max", "min"}
-        )
+        function = node.function if isinstance(node, Call) else ""
+        entrywise = isinstance(node, Terms | Over) or function in {*ENTRYWISE, "softmax", "max", "min"}
         return self._same(*parts) if entrywise and rank == 1 else None
 
     def _product(self, node: Product, rank: int) -> Turn | None:

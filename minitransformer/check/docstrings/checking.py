@@ -97,7 +97,10 @@ def check_one(module: str) -> list[Passage]:
     """The derivations in the docstring of a module."""
     parser()  # without the library lark this says what to install
     functions.load()  # before the clock starts
-    about = notes().get(module) or [Notes(module, _only_op(module), automatic=True)]
+    about = notes().get(module)
+    if about is None:
+        ops = list(_ops_of(module))
+        about = [Notes(module, ops[0] if len(ops) == 1 else "", automatic=True)]
     path = _files()[module]
     found = [_passage(each, lines) for each, lines in passages(path, about)]
     left = tuple(Tried(number, line, "unreadable", UNTOLD) for number, line in untold(path, about))
@@ -114,11 +117,6 @@ def _ops_of(module: str) -> dict[str, Any]:
     """The ops that a module declares."""
     found = vars(import_module(f"{_PACKAGE.name}.{module}")).items()
     return {name: f for name, f in found if hasattr(f, "declaration") and f.__module__.endswith(module)}
-
-
-def _only_op(module: str) -> str:
-    names = list(_ops_of(module))
-    return names[0] if len(names) == 1 else ""
 
 
 def _passage(about: Notes, found: list[tuple[int, str]]) -> Passage:

@@ -123,9 +123,8 @@ def info(command: Parser) -> None:
     add_switch(command, "--families", "list the families of published models")
     add_switch(command, "--parts", "print the table of their parts, docs/families.md")
     add_number(command, "--batch", "sequences in a batch", 1, "B")
-    add_number(
-        command, "--length", "tokens in each sequence (default: 128, or max_length if that is less)", metavar="T"
-    )
+    meaning = "tokens in each sequence (default: 128, or max_length if that is less)"
+    add_number(command, "--length", meaning, metavar="T")
     add(command, "--dtype", "(default: float32, or the model's)", choices=("float16", "float32", "float64"))
     add_switch(command, "--json", "print one JSON document instead")
     command.complete = _sizes

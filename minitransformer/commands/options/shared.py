@@ -1,9 +1,9 @@
 """Options that several commands take, and flags made of the fields of a dataclass."""
 
-import dataclasses
 import inspect
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field
 from typing import Any
 
 from ..outputs import file_to_write, folder_to_write, named
@@ -83,20 +83,12 @@ def add_search(command: ArgumentParser) -> None:
     add(command, "--early-stopping", meaning, action=BooleanOptionalAction, default=True)
 
 
-def add_fields(
-    command: ArgumentParser,
-    title: str,
-    settings: Iterable[dataclasses.Field[Any]],
-    meanings: Mapping[str, str],
-    leave_out: Sequence[str] = (),
-) -> None:
+def add_fields(command: ArgumentParser, title: str, fields: Iterable[Field[Any]], meanings: Mapping[str, str]) -> None:
     """Add --NAME for every field of a dataclass, with its meaning. A field that is not given on the command line stays
     unset. An object and a list have no flag.
     """
     group = command.add_argument_group(title)
-    for field in settings:
-        if field.name in leave_out:
-            continue
+    for field in fields:
         flag, default = "--" + field.name.replace("_", "-"), field.default
         kind_name = str(field.type).removesuffix(" | None")
         if kind_name.startswith(("dict", "tuple")):

@@ -202,9 +202,8 @@ def grade(command: ArgumentParser) -> None:
     add(command, "--exercises", "exercises that count (default, without --out: all in the files)", metavar="A,B,...")
     add_switch(command, "--json", "print one JSON document instead of a table")
     add_switch(command, "--csv", "print a row for each student, for a spreadsheet")
-    add_folder(
-        command, "also write marks.csv, moodle.csv, canvas.csv, and feedback/STUDENT.txt for each file, to this folder"
-    )
+    meaning = "also write marks.csv, moodle.csv, canvas.csv, and feedback/STUDENT.txt for each file, to this folder"
+    add_folder(command, meaning)
     add_switch(command, "--verbose", "print all remarks on each exercise")
     add_number(command, "--seed", "seed of the inputs to the functions (default: random)")
     meaning = "time limit for each exercise (default: 20); a hand-in has ten times as long"
@@ -228,9 +227,6 @@ def site(command: ArgumentParser) -> None:
     )
     add(command, "--pyodide", meaning, metavar="WHERE")
     add_switch(command, "--instructor", "also write solutions and answers")
-    add_model(
-        command,
-        "the translator that `minitransformer demo` trains, demo/model: the start page shows it at work",
-        required=False,
-    )
+    meaning = "the translator that `minitransformer demo` trains, demo/model: the start page shows it at work"
+    add_model(command, meaning, required=False)
     add(command, "--address", "the site's address, from which notebooks install the package", default="", metavar="URL")

@@ -103,5 +103,6 @@ def _task(kind: Parser, words: Sequence[str], name: str) -> None:
     add_speed(kind)
     meanings = MEANINGS["all"] | MEANINGS[name]
     add_fields(kind, "data", [field for place in task.data for field in fields(*place)], meanings)
-    add_fields(kind, f"model: {recipe or task.recipe}", model, meanings, leave_out=from_data)
+    sizes = [field for field in model if field.name not in from_data]
+    add_fields(kind, f"model: {recipe or task.recipe}", sizes, meanings)
     add_fields(kind, "training", fields(*TRAINING), meanings)

@@ -24,9 +24,9 @@ def main(options: Options) -> None:
         if options.source is None or options.target is None:
             raise UsageError("a translator is measured on two files: give --source and --target")
         check_ids(read)
-        files, search = (options.source, options.target), (options.beam, options.length_penalty, options.tokenize)
-        how = (*search, speed(options), options.early_stopping)
-        found = evaluate_translator(read, *files, options.device, *how)
+        where = (options.source, options.target, options.device)
+        search: Any = (options.beam, options.length_penalty, options.tokenize, speed(options), options.early_stopping)
+        found = evaluate_translator(read, *where, *search)
         translations = found.pop("translations")
         if options.output:
             write(options.output, "".join(f"{line}\n" for line in translations))

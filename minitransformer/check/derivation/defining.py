@@ -14,10 +14,10 @@ from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .functions import FUNCTIONS
 from .indexing import Reading
 from .mending import by_entries, slash_readings, tightened, unclear_slashes
-from .names import Definition, Names, as_sizes
+from .names import TOTAL, Definition, Names, as_sizes
 from .parsing import After, Expression, Factor
 from .reading import Reader
-from .recognising import TOTAL, row_of
+from .recognising import row_of
 from .rewriting import letters_of, put_in, renamed, times
 from .shifting import computed, index_of, indices_of, letters, terms
 from .tree import Delta, Node, Number, Over, Ref, Terms
@@ -199,11 +199,8 @@ class Definitions:
             own = indices_of(after[0].text, len(given.axes))
             numbers = [index for index in own if index.isdigit()]
             there = {index for index, _ in made.parts} if made else set()
-            if (
-                len(own) == len(given.axes)
-                and len(numbers) == 1
-                and not ({*numbers} & there or any(map(computed, there)))
-            ):
+            new = len(numbers) == 1 and numbers[0] not in there and not any(map(computed, there))
+            if new and len(own) == len(given.axes):
                 tree = self.side(right, [index for index in own if index not in numbers])
                 value = self.value(tree)
                 return self._define_shifted(name, own, tree, 0) if value is None or value.rank == 0 else None

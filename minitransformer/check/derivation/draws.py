@@ -22,8 +22,7 @@ from .dual import moving, slopes_of
 from .faults import Fault, Inexact, Unreadable
 from .functions import STEP, exactly
 from .indexing import PLAIN, Reading
-from .names import Definition, Given, Names
-from .recognising import SIZE
+from .names import SIZE, Definition, Given, Names
 from .tree import Partial, Ref
 from .values import MOST, Value, spread
 

@@ -9,7 +9,6 @@ from fractions import Fraction
 from .faults import Unreadable
 from .indexing import PLAIN, Reading
 from .notation import outside, plain
-from .recognising import SIZE, TOTAL
 from .tree import Node, Partial, Ref
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
@@ -24,6 +23,8 @@ _CLEAR, _END, _CLOSE = r"(?<![A-Za-z])", r"(?![A-Za-z])", r"(?=[a-z](?![A-Za-z])
 _DOT = r"(?:·|\*|⋅|\\cdot|\\,)"
 _ALONE = {"eps", "ε", "τ", "η", "T", "λ"}  # in `eps, x: (n)` these are numbers
 MOST = 200  # names
+TOTAL = "\u200b"  # L = sum_i L_i: the number L has this behind its name, which one does not see
+SIZE = "\u200c"  # and a name that is read as a size, although an array has the same letter, has this
 LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 
 

@@ -108,7 +108,8 @@ class _Builder:
         (part,) = parts
         if isinstance(part, tuple):
             return Factor(inside=part)
-        return Factor()._replace(**{part.type.lower(): str(part)})
+        named: dict[str, Any] = {part.type.lower(): str(part)}
+        return Factor(**named)
 
     def inside(self, relations: list[Relation]) -> tuple[Relation, ...]:
         return tuple(relations)

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from . import tree
 from .faults import Fault, Unreadable
 from .functions import ALIKE, FUNCTIONS, OVER
+from .names import Names
 from .parsing import EXAMPLES, LETTER, After, Expression, Factor, Item, Relation
-from .ranges import range_of
-from .recognising import Known, found, segments
+from .recognising import found, segments
+from .shifting import LETTER as INDEX
 from .shifting import computed, indices_of
 
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
@@ -26,7 +27,7 @@ def _two_powers(name: str) -> str:
 class Reader:
     """Turns what is parsed into the trees of tree.py, given the names known so far."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Names) -> None:
         self.known = known
         self.bound: list[str] = []
         self.comparing = 0
@@ -173,7 +174,7 @@ class Reader:
         upper = ""
         if rest and rest[0].kind in ("^", "ᵀ") and name in ("sum", "prod"):
             upper, rest = rest[0].text or "T", rest[1:]
-        letters, conditions, upper = range_of(subscript.text, upper, self.known)
+        letters, conditions, upper = _range_of(subscript.text, upper, self.known)
         if rest:
             raise Unreadable(f"After {name} and its index an expression must follow.")
         if n >= len(items):
@@ -321,3 +322,34 @@ class Reader:
                 raise Unreadable(f"{told} is not defined. Is it {array}_{indices}? An index follows an underscore.")
         more = f"Give its shape above, as in `given {name}: (n, d)`, or write what it is: `{told} = ...`."
         raise Unreadable(f"{told} is not defined. {more}")
+
+
+def _range_of(content: str, upper: str, known: Names) -> tuple[tuple[str, ...], tuple[tree.Node, ...], str]:
+    """The indices of a sum, its conditions, and the size up to which it goes, if it names one. Raises Unreadable."""
+    content = content.replace("\\", "")
+    conditions: list[tree.Node] = []
+    lower = ""
+    if first := re.match(rf"((?:{INDEX},?)+)(?:=([\w+-]+))?$", content):
+        letters, lower = indices_of(first[1]), first[2] or ""
+        if lower not in ("", "0", "1") or (lower == "1" and known.origin == 0):
+            conditions += [tree.Compare("≥", tree.Place(letter), tree.Place(lower)) for letter in letters]
+    elif match := re.fullmatch(rf"({INDEX})([≠≤≥<>])({INDEX})", content):
+        letters = (match[1],)
+        conditions.append(tree.Compare(match[2], tree.Place(match[1]), tree.Place(match[3])))
+    else:
+        raise Unreadable(f"The range {content!r} of a sum cannot be read; write sum_j, sum_{{i,j}} or sum_{{j≠i}}.")
+    if len(set(letters)) < len(letters):
+        raise Unreadable(f"The sum names an index twice: {content}.")
+    if condition := _up_to(letters[-1], upper, lower == "0", known):
+        return letters, (*conditions, condition), ""
+    return letters, tuple(conditions), upper
+
+
+def _up_to(index: str, upper: str, from_zero: bool, known: Names) -> tree.Node | None:
+    """The condition j ≤ n-1 of sum_{j=1}^{n-1}; None if a sum goes over all that there is."""
+    if half := re.fullmatch(rf"({INDEX})/(\d)", upper):
+        return tree.Compare("≤", tree.Place(half[2] + index), tree.Place(half[1]))
+    whole = upper in ("", "…") or known.rank(upper) == 0 or upper.isdigit()
+    if whole or (from_zero and upper.endswith("-1") and known.rank(upper[:-2]) == 0):
+        return None
+    return tree.Compare("≤", tree.Place(index), tree.Place(upper)) if len(upper) == 1 or computed(upper) else None

@@ -2,31 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
 
+from .names import TOTAL, Names
 from .parsing import LETTER, After
 
-TOTAL = "\u200b"  # L = sum_i L_i: the number L has this behind its name, which one does not see
 
-SIZE = "\u200c"  # and a name that is read as a size, although an array has the same letter, has this
-
-
-class Known(Protocol):
-    """What a reader asks about names."""
-
-    origin: int
-
-    def rank(self, name: str) -> int | None:
-        """How many axes the array has; 0 for a number, None for an unknown name."""
-
-    def only_size(self, name: str) -> bool:
-        """Whether the name is that of a size and of nothing else."""
-
-    def loss(self) -> str | None:
-        """The name of the scalar loss, if the text defines one."""
-
-
-def found(known: Known, name: str, after: Sequence[After]) -> tuple[str, Sequence[After]] | None:
+def found(known: Names, name: str, after: Sequence[After]) -> tuple[str, Sequence[After]] | None:
     """The longest known name that begins here, and what follows it."""
     labels = []
     for part in after[:3]:
@@ -56,7 +37,7 @@ def row_of(name: str) -> str:
     return name[:-1] + name[-1].upper() if re.fullmatch("d?[a-z]", name) else ""
 
 
-def segments(known: Known, name: str, after: Sequence[After]) -> list[str] | None:
+def segments(known: Names, name: str, after: Sequence[After]) -> list[str] | None:
     """Letters written without spaces as known names: QK is Q K."""
     letters = re.findall(LETTER, name)
     if len(letters) < 2 or "".join(letters) != name or len(letters) > 12:

@@ -1,5 +1,6 @@
 """Tries every equation of a text on numbers."""
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator
@@ -92,13 +93,9 @@ class Checker:
     def _lost(self, text: str) -> None:
         """Of a line that cannot be read, later lines may still go on with its left side."""
         head, equals, _ = text.partition("=")
-        if not head.strip() or self.chain is not None:
-            return
-        try:
-            side = parsing.sides(head + "= 0")[0]
-            self.chain = Chain(self.definitions.side(side, ())) if equals and side is not None else None
-        except (Unreadable, Fault):
-            self.chain = None
+        if head.strip() and equals and self.chain is None:
+            with contextlib.suppress(Unreadable, Fault):
+                self.chain = Chain(self.definitions.side(parsing.sides(head + "= 0")[0], ()))
 
     def _give(self, text: str) -> str:
         self.known.give(text)

@@ -193,13 +193,8 @@ def _largest(gap: Any, right: Any, typed: Any, labels: tuple[str, ...]) -> Numbe
 
 def _only_a_place(index: str, node: Node) -> bool:
     """Whether a letter stands as a number alone, as in 1[x > a], so that no array says how far it runs."""
-
-    def stands(part: Node) -> set[type]:
-        below = [child for child in part.parts if index in child.free]
-        own = {type(part)} if index in part.free and not below else set()
-        return own.union(*map(stands, below))
-
-    return stands(node) == {Place}
+    holders = [part for part in node.all if index in part.free and not any(index in child.free for child in part.parts)]
+    return {type(part) for part in holders} == {Place}
 
 
 def _branches(node: Node) -> bool:

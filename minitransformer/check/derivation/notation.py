@@ -3,14 +3,11 @@
 import re
 import unicodedata
 
-GREEK = dict(
-    zip(
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
-        "omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega varepsilon varphi vartheta ell".split(),
-        "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩεφθℓ",
-        strict=True,
-    )
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+    "omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega varepsilon varphi vartheta ell"
 )
+GREEK = dict(zip(_GREEK.split(), "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩεφθℓ", strict=True))
 _ACCENTS = {"bar": "\u0304", "overline": "\u0304", "hat": "\u0302", "widehat": "\u0302", "tilde": "\u0303"}
 _ACCENTS |= {"widetilde": "\u0303", "dot": "\u0307", "vec": ""}
 _SIGNS = {

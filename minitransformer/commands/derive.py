@@ -15,8 +15,6 @@ from ..check.docstrings import Passage, check_one, counts, modules, names
 from . import Options, UsageError
 from .common import known_as, progress_bar
 
-_READ = ("right", "defines", "wrong", "follows")
-
 
 def main(options: Options) -> int:
     """Run the command; return the exit status."""
@@ -34,8 +32,8 @@ def main(options: Options) -> int:
         print(json.dumps(_document(passages), indent=1, ensure_ascii=False))
     elif options.list:
         for passage in passages:
-            unread = [each for each in passage.equations if each.verdict not in (*_READ, "code")]
-            n = sum(each.verdict in _READ for each in passage.equations)
+            unread = [each for each in passage.equations if each.verdict == "unreadable"]
+            n = sum(each.verdict not in ("unreadable", "code") for each in passage.equations)
             print(f"{passage.path}{f', {passage.op}' if passage.op else ''}: {n} read, {len(unread)} not read")
             for each in unread:
                 print(f"{each.line:>4} {' '.join(each.text.split())}\n       {each.message}")

@@ -130,11 +130,11 @@ def _misplaced(sheet: Sheet, options: Options, students: Sequence[str] | None) -
 def _table(found: list[tuple[Path, Marks | None, str]]) -> str:
     rows = [["file", "student", "worksheet", "right", "of", "score", "follows", "error"]]
     for path, marks, problem in found:
-        if marks is None:
-            rows.append([str(path), *[""] * 6, problem])
-        else:
-            numbers = [marks.right, marks.blanks, f"{marks.score:.4f}", sum(step.follows for step in marks.steps)]
-            rows.append([str(path), marks.sheet.student, marks.sheet.label, *map(str, numbers), ""])
+        told: list[object] = [""] * 6
+        if marks is not None:
+            told = [marks.sheet.student, marks.sheet.label, marks.right, marks.blanks, f"{marks.score:.4f}"]
+            told.append(sum(step.follows for step in marks.steps))
+        rows.append([*map(str, [path, *told]), problem])
     return table(rows)
 
 

@@ -126,11 +126,9 @@ class Draw:
         """The value of a name."""
         if name in self.values:
             return self.values[name]
-        size = name.removesuffix(SIZE)
-        if size in self.lengths:
+        if (size := name.removesuffix(SIZE)) in self.lengths:
             return Value(self._array(np.array(Fraction(self.lengths[size]), dtype=object)))
-        base = self.known.base_of(name)
-        if base is not None:
+        if (base := self.known.base_of(name)) is not None:
             array = self.differential(base) if self.known.differentials() else self.gradient(base)
             return Value(array, row=self.look(base).row)
         raise Unreadable(f"{name} is not defined.")

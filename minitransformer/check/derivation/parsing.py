@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -156,10 +157,7 @@ def parsed(text: str) -> list[Expression]:
 
     if len(text) > LONGEST:
         raise Unreadable(f"The line has {len(text)} characters; {LONGEST} are the limit. Define a part of it before.")
-    deep = deepest = 0
-    for letter in text:
-        deep += (letter in "([{") - (letter in ")]}")
-        deepest = max(deep, deepest)
+    deepest = max(itertools.accumulate((letter in "([{") - (letter in ")]}") for letter in text), default=0)
     if deepest > DEEPEST:
         raise Unreadable(f"Brackets are {deepest} deep; {DEEPEST} are the limit. Define a part of it before.")
     try:

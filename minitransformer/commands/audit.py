@@ -42,11 +42,9 @@ def main(options: Options) -> int:
         with tqdm(desc=path.stem, unit=" runs", leave=False, disable=None) as bar:
             audits.append(audit(path, own if is_own else Path(options.at), options.limit, _showing(bar)))
     if options.json:
-        print(json.dumps([
-            {"title": suite.title, "repository": suite.repository, "commit": suite.commit,
-             "functions": [result.as_dict() for result in results]}
-            for suite, results in audits
-        ]))  # fmt: skip
+        heads = [{"title": each.title, "repository": each.repository, "commit": each.commit} for each, _ in audits]
+        found = [{"functions": [result.as_dict() for result in results]} for _, results in audits]
+        print(json.dumps([head | functions for head, functions in zip(heads, found, strict=True)]))
     else:
         print(table(audits))
     if options.picture:

@@ -101,11 +101,9 @@ class Trial:
 
         def fits(right: Node) -> bool:
             for computer in computers:
-                try:
+                with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError, ValueError):
                     p, q, _ = computer.same(value, computer.of(right, runs))
-                except (Fault, Unreadable, np.linalg.LinAlgError, ValueError):
-                    continue
-                return bool(np.allclose(p, q, rtol=1e-8, atol=1e-11))
+                    return bool(np.allclose(p, q, rtol=1e-8, atol=1e-11))
             return False
 
         return fits
@@ -113,8 +111,7 @@ class Trial:
     def _compared(self, left: Node, right: Node, way: Reading) -> Outcome:
         tried = infinite = 0
         seen = False
-        draws = [*self.draws, self.wide] if self._has_branches(left, right) else self.draws
-        for draw in draws:
+        for draw in [*self.draws, *([self.wide] if self._has_branches(left, right) else [])]:
             try:
                 p, q, labels = _both(draw, left, right, way)
             except (Fault, Unreadable, np.linalg.LinAlgError) as problem:

@@ -7,7 +7,7 @@ Axes of length one in a `loose` value fit any length: the vector of ones.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,8 +84,8 @@ class Arithmetic:
             return "(" + ", ".join(map(self.shown, length)) + ")" if length else "a number"
         return self.letters.get(length, str(length))
 
-    def aligned(self, a: Value, b: Value, told: object) -> tuple[Any, Any, Value]:
-        """Both arrays so that NumPy combines them entry by entry; and the form of the result."""
+    def entrywise(self, a: Value, b: Value, function: Any, told: object) -> Value:
+        """A function of two values, entry by entry."""
         labels = _union(a, b)
         x, y = spread(a, labels), spread(b, labels)
 
@@ -118,13 +118,9 @@ class Arithmetic:
         vectors = [v for v in (a, b) if v.rank] if max(a.rank, b.rank) == 1 else []
         loose = (a.loose or not a.rank) and (b.loose or not b.rank) and (a.loose or b.loose)
         there = [_there(v, labels) for v in (a, b) if v.there is not None]
-        form = Value(x, labels, any(v.row for v in vectors), loose, any(v.down for v in vectors))
-        return x, y, replace(form, there=there[0] & there[-1] if there else None)
-
-    def entrywise(self, a: Value, b: Value, function: Any, told: object) -> Value:
-        """A function of two values, entry by entry."""
-        x, y, form = self.aligned(a, b, told)
-        return replace(form, array=function(x, y))
+        inside = there[0] & there[-1] if there else None
+        row, down = any(v.row for v in vectors), any(v.down for v in vectors)
+        return Value(function(x, y), labels, row, loose, down, inside)
 
     def multiplied(self, a: Value, b: Value, rows: bool, told: object) -> Value:
         """The matrix product. rows: vectors are rows unless transposed, as in x W + b."""

@@ -37,7 +37,7 @@ class Chain:
     last_right: bool = True
 
 
-_ENTRIES = "⊗ multiplies entries here, as in an LSTM. Write the outer product of x and y as x yᵀ, or x_i y_j."
+_ENTRIES = "⊗ multiplies entries here, as in an LSTM's gates. Write the outer product of x and y as x yᵀ, or x_i y_j."
 
 
 class Checker:

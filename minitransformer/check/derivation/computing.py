@@ -116,8 +116,8 @@ class Computer(Indices):
                 value = self.multiplied(value, right, self.reading.rows, told)
             elif mark == "/":
                 if right.rank > value.rank:
-                    shape = self.shown(right.shape)
-                    raise Fault(f"{factor} has the shape {shape}; one divides by a number, or by an equal shape.")
+                    one = "one divides by a number, or entry by entry by an equal shape"
+                    raise Fault(f"{factor} has the shape {self.shown(right.shape)}; {one}.")
                 if self.exact and np.any(np.equal(right.array, 0)):
                     raise Inexact
                 value = self.entrywise(value, right, np.divide, told)

@@ -20,8 +20,7 @@ import numpy as np
 from ...core.ops import merge_heads
 from ..trace.values import is_float_array
 from ..verify.catalogue import known_ops
-from .readings import Call, Reading, Turn, bound, same
-from .results import Op
+from .readings import Call, Op, Reading, Turn, bound, same
 
 
 class Convention(NamedTuple):

@@ -24,10 +24,22 @@ from ..trace.values import host_copy
 from ..verify import arguments as given
 from ..verify.catalogue import CASES, known_ops
 from ..verify.mistakes import Mistake
-from .by_design import SAID
 from .conventions import readings
-from .explanations import Candidate, exchanged, fails, gap, of_output, parts, reachable, singles
-from .results import OUTPUT, Comparison, Op, Trial
+from .readings import Op
+from .results import (
+    BY_DESIGN,
+    OUTPUT,
+    Candidate,
+    Comparison,
+    Trial,
+    exchanged,
+    fails,
+    gap,
+    of_output,
+    parts,
+    reachable,
+    singles,
+)
 
 # These compute the same in another way, which allows other mistakes.
 _OTHER_WAYS = {"attention": "flash_attention", "flash_attention": "attention"}
@@ -224,7 +236,7 @@ class _Search:
     def _told(
         self, candidate: Candidate, mistakes: list[Mistake] | None = None, shared: str = "all", remark: str = ""
     ) -> Diagnosis:
-        said = [SAID] if candidate.by_design else []
+        said = [BY_DESIGN] if candidate.by_design else []
         if not candidate.differing and candidate.distance > max(one.tolerance for one in candidate.comparisons):
             said += [f"They agree to {candidate.distance:.0e}: something inside computes in float32."]
         remark = " ".join(filter(None, [*said, remark]))

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.arrays.boundary import check_flags
-from ..trace.foreign import as_numpy
-from ..trace.values import is_array
+from ..trace.values import as_numpy, is_array
 from ..verify import arguments as given
 from ..verify.catalogue import known_ops
 from ..verify.contract import CHANGED
@@ -64,13 +63,14 @@ def check_gradients(
         raise ValueError(f"check_gradients: there is no op {op!r}; expected one of {', '.join(sorted(known_ops()))}")
     if unknown := (op_options or {}).keys() - (inspect.signature(known_ops()[op]).parameters if op else {}):
         raise ValueError(f"check_gradients: op_options: {', '.join(sorted(unknown))} is no option of op={op!r}")
-    for_f, for_op = _split(f, op, options)
-    for_op |= op_options or {}
+    leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
     try:
-        form, report = _checked(f, inputs, for_f)
+        form = _in_our_form(f, leaves, "float64")
+        for_f, for_op = _split(form, op, options)
+        form, report = _checked(f, form, leaves, inputs, for_f)
     except (TypeError, ValueError) as error:  # report the problem without the traceback through the checker
         raise type(error)(str(error)) from error.__cause__
-    own = {key: x for key, x in for_f.items() if key not in _SETTINGS} | for_op
+    own = {key: x for key, x in for_f.items() if key not in _SETTINGS} | for_op | (op_options or {})
     inputs = report.inputs or inputs
     if report.ok and op is None:
         report.assert_ok(everything)
@@ -82,21 +82,15 @@ def check_gradients(
     raise AssertionError("\n".join(_message(report, answer, op)))
 
 
-def _split(f: Any, op: str | None, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split(form: Any, op: str | None, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options for f and the check, and those that only the op takes."""
-    target: Any = f[0] if isinstance(f, tuple) and f else f
-    target = getattr(target, "forward", target)  # of a module, a layer object or a torch.autograd.Function
-    owner = getattr(target, "__self__", None)
-    if getattr(target, "__name__", "") == "apply" and isinstance(owner, type):
-        target = getattr(owner, "forward", target)  # of a torch.autograd.Function
     try:
-        taken = inspect.signature(target).parameters
+        taken = inspect.signature(form).parameters
     except (TypeError, ValueError):
         return dict(options), {}
     if op is None or any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values()):
         return dict(options), {}
-    of_op = inspect.signature(known_ops()[op]).parameters
-    alone = {key for key in options if key in of_op and key not in taken and key not in _SETTINGS}
+    alone = inspect.signature(known_ops()[op]).parameters.keys() & options.keys() - taken.keys() - _SETTINGS
     return {k: x for k, x in options.items() if k not in alone}, {k: x for k, x in options.items() if k in alone}
 
 
@@ -172,12 +166,12 @@ def _message(report: Report, answer: _Answer, op: str | None) -> Iterator[str]:
     yield from dict.fromkeys(_without_place(row.name) + f": {row.problem}" for row in report.rows if row not in shown)
 
 
-def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Report]:
+def _checked(
+    f: Any, form: Any, leaves: list[Any], inputs: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Any, Report]:
     """The function in our form, and the report on it: in float64, or in the widest dtype that it takes."""
-    leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
     dtypes = {str(x.dtype).rpartition(".")[2] for x in leaves if hasattr(x, "dtype")}
     half = next((dtype for dtype in ("bfloat16", "float16") if dtype in dtypes), None)
-    form = _in_our_form(f, leaves, "float64")
     if half and form is not f:
         in_torch = any(as_numpy(x) is not x for x in leaves)
         keeping = functools.partial(kept_in, half) if in_torch else contextlib.nullcontext

@@ -16,7 +16,7 @@ from ...core.arrays.backend import Array
 from ...core.layers import Parameter
 from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
-from .other_forms import Foreign, Outputs, add_to, as_parameter, flat, marked, nothing_returned, of_our_form, ran
+from .other_forms import Foreign, Outputs, as_parameter, flat, nothing_returned, of_our_form, ran
 from .places import Slot, Steps, Traces, arrays_in, matched, named_slots, names_of_gradient, path_of, reached
 
 
@@ -53,12 +53,12 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
         return _Object(forward, dtype)
     if not callable(forward) or not callable(backward):
         raise TypeError(f"from_pair: expected two functions, forward and backward, got {forward!r} and {backward!r}")
-    cache_first = next(iter(_parameters(backward)), "").endswith("cache")
+    cache_first = any(parameter.name.endswith("cache") for parameter in _parameters(backward)[:1])
     name = given.name_of(forward)
     cast = _cast(dtype)
     upstream = _Upstream(name, backward, dtype, besides=1)
 
-    def call(*given_inputs: Any, **options: Any) -> Any:
+    def call(given_inputs: tuple[Any, ...], _: dict[str, Array], options: dict[str, Any]) -> Any:
         inputs = tuple(given.with_leaves(x, cast) for x in given_inputs)
         returned = ran(name, "forward", lambda: forward(*inputs, **options))
         if not (isinstance(returned, tuple) and len(returned) > 1):
@@ -71,7 +71,7 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
             arguments = [cache, *gradients_for(dy)] if cache_first else [*gradients_for(dy), cache]
             found = ran(given.name_of(backward), "backward", lambda: backward(*arguments))
             found = _in_order(found, given.input_names(forward, inputs), inputs) if isinstance(found, dict) else found
-            return _wide(tuple(found) if isinstance(found, list) else found, dtype)
+            return _wide(tuple(found) if isinstance(found, list) else found, dtype), {}
 
         return _wide(y, dtype), pullback
 
@@ -146,34 +146,27 @@ def _copied(x: Any) -> Any:
 
 def _fit(inputs: list[Any], returned: Any) -> bool:
     """Whether the gradients have the shapes of the inputs."""
-    floats = [x for x in inputs if any(is_float_array(leaf) for _, leaf in given.leaves_of("", x))]
+    floats = [x for x in inputs if given.float_leaves(x)]
     found = list(returned) if isinstance(returned, tuple) else [] if returned is None else [returned]
     pairs = zip(floats, found, strict=False)
-    gradients = [(leaf, dx) for x, dx in pairs for leaf, dx in zip(_floats(x), given.gradients_of(x, dx), strict=True)]
-    return len(floats) == len(found) and not any(given.misfit(leaf, dx) for leaf, dx in gradients)
-
-
-def _floats(x: Any) -> list[Array]:
-    return [leaf for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
+    gradients = [zip(given.float_leaves(x), given.gradients_of(x, dx), strict=True) for x, dx in pairs]
+    return len(floats) == len(found) and not any(given.misfit(leaf, dx) for each in gradients for leaf, dx in each)
 
 
 def _room(backward: Callable[..., Any], besides: int) -> int:
     """How many upstream gradients a function takes; optional ones count if they may be None."""
-    try:
-        parameters = inspect.signature(backward).parameters.values()
-    except (TypeError, ValueError):
-        return 1
+    parameters = _parameters(backward)
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return sys.maxsize
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [parameter for parameter in parameters if parameter.kind in kinds]
-    needed = [parameter for parameter in taken if parameter.default is None or parameter.default is parameter.empty]
-    return len(needed) - besides
+    taken = [each for each in parameters if each.kind in kinds]
+    needed = [each for each in taken if each.default is None or each.default is each.empty]
+    return len(needed) - besides if parameters else 1
 
 
-def _parameters(f: Callable[..., Any]) -> list[str]:
+def _parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(f).parameters)
+        return list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
         return []
 
@@ -184,11 +177,7 @@ def _cast(dtype: str) -> Callable[[Any], Any]:
 
 def _wide(x: Any, dtype: str) -> Any:
     """Convert results to float64."""
-    if dtype == "float64":
-        return x
-    if isinstance(x, tuple):
-        return tuple(_wide(part, dtype) for part in x)
-    return x.astype(np.float64) if is_float_array(x) else x
+    return x if dtype == "float64" else given.with_leaves(x, given.to_float64)
 
 
 def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -199,33 +188,11 @@ def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) 
     )
 
 
-class _Left:
-    """Where a backward that returns nothing leaves the gradients of the inputs: seen at its first call alone.
-
-    Later calls leave the same numbers, so that nothing changes.
-    """
-
-    def __init__(self, find: Callable[[dict[Steps, np.ndarray]], list[Steps | None] | None]) -> None:
-        self._find = find
-        self._traces: Traces | None = None
-        self._places: list[Steps | None] | None = None
-
-    def watch(self, layer: Any) -> None:
-        """Look at the object before backward runs."""
-        self._traces = Traces(layer) if self._places is None else None
-
-    def places(self) -> list[Steps | None] | None:
-        """The places, after backward; None if it left nothing."""
-        if self._traces is not None:
-            self._places = self._find(self._traces.left())
-        return self._places
-
-
 class _Object(Foreign):
     """An object with forward and backward as a module of ours."""
 
     def __init__(self, layer: Any, dtype: str) -> None:
-        super().__init__(type(layer).__name__, {})
+        super().__init__(layer, layer.forward, self._called, dtype, {})
         self._layer, self._dtype = layer, dtype
         self._upstream = _Upstream(type(layer).__name__, layer.backward, dtype)
         self._not_found: dict[str, str] = {}
@@ -233,8 +200,6 @@ class _Object(Foreign):
         self.found = ""
         self._keeps_output = False  # whether it lies in the object
         self._learn(named_slots(layer))
-        self.__signature__ = inspect.signature(layer.forward)
-        marked(self, dtype)
 
     def _learn(self, slots: list[Slot]) -> None:
         """Own the parameters in these slots; those that were owned before stay the same objects."""
@@ -287,7 +252,7 @@ class _Object(Foreign):
             return not any(np.may_share_memory(x, other) or np.array_equal(x, other) for other in known)
 
         left = {steps: x for steps, x in before.left().items() if steps not in taken and is_new(x)}
-        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {*_parameters(layer.forward)}
+        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {each.name for each in _parameters(layer.forward)}
         return left, names
 
     def _run(self, inputs: list[Any], options: dict[str, Any], others: dict[int, np.ndarray] | None = None) -> Any:
@@ -314,44 +279,46 @@ class _Object(Foreign):
             returned = _kept_output(before.left(), inputs)
         return layer, *self._upstream.of(returned, inputs)
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """(output, backward) of a copy of the object; backward adds to the gradients of the parameters here."""
+    def _called(self, inputs: tuple[Any, ...], _: dict[str, Array], options: dict[str, Any]) -> Any:
+        """A call of a copy of the object, as an adapter makes one."""
         name = self.__name__
         layer, y, gradients_for = self._forward(inputs, options)
         self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
-        left = _Left(lambda found: self._places_of_inputs(found, inputs))
+        places: list[Steps | None] = []  # where a backward that returns nothing left the gradients of the inputs
 
         def backward(dy: Array) -> Any:
             for slot in self._slots:  # for those that add
                 if isinstance(before := slot.gradient(layer), np.ndarray):
                     before[...] = 0.0
-            left.watch(layer)
+            traces = None if places else Traces(layer)  # of the first call: later ones leave the same numbers
             returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
-            for slot in self._slots:
-                gradient, parameter = slot.gradient(layer), self.owned[slot.path]
-                if not is_float_array(gradient) or gradient.shape != parameter.value.shape:
-                    what = given.describe(gradient) + (f" of shape {gradient.shape}" if np.shape(gradient) else "")
-                    raise ValueError(
-                        f"{name}: backward left {what} as the gradient of {slot.path}, "
-                        f"which has shape {parameter.value.shape}"
-                    )
-                add_to(parameter, gradient)
-            held = [slot.gradient(layer) for slot in self._slots]  # the next call zeroes these; results must outlive it
-            if returned is None and (places := left.places()) is not None:
+            own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
+            held = [*own.values()]  # the next call zeroes these; results must outlive it
+            if returned is None:
+                places.extend(self._places_of_inputs(traces.left(), inputs) if traces else ())
                 kept = [None if steps is None else reached(layer, steps) for steps in places]
-                held, returned = held + kept, tuple(kept)
+                held, returned = held + kept, tuple(kept) or None
+            returned = tuple(returned) if isinstance(returned, list) else returned
 
-            def own(x: Any) -> Any:
-                return x.copy() if is_float_array(x) and any(np.may_share_memory(x, held_x) for held_x in held) else x
+            def outliving(x: Any) -> Any:
+                return x.copy() if is_float_array(x) and any(np.may_share_memory(x, other) for other in held) else x
 
-            return _wide(
-                given.with_leaves(tuple(returned) if isinstance(returned, list) else returned, own), self._dtype
-            )
+            return _wide(given.with_leaves(returned, outliving), self._dtype), own
 
         return _wide(y, self._dtype), backward
 
-    def _places_of_inputs(self, left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> list[Steps | None] | None:
-        """Where a backward that returns nothing left the gradient of each floating-point input; None if nowhere."""
+    def _gradient_in(self, slot: Slot, layer: Any) -> np.ndarray:
+        """The gradient of a parameter that backward left in this copy of the object."""
+        gradient, shape = slot.gradient(layer), self.owned[slot.path].value.shape
+        if not is_float_array(gradient) or gradient.shape != shape:
+            what = given.describe(gradient) + (f" of shape {gradient.shape}" if np.shape(gradient) else "")
+            raise ValueError(
+                f"{self.__name__}: backward left {what} as the gradient of {slot.path}, which has shape {shape}"
+            )
+        return gradient
+
+    def _places_of_inputs(self, left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> list[Steps | None]:
+        """Where a backward that returns nothing left the gradient of each floating-point input; [] if nowhere."""
         taken = {steps for slot in self._slots for steps in slot.gradients}
         names = given.input_names(self._layer.forward, inputs)
         places: list[Steps | None] = []
@@ -360,7 +327,7 @@ class _Object(Foreign):
                 fit = [steps for steps, dx in left.items() if dx.shape == x.shape and steps not in taken]
                 named = [steps for steps in fit if steps[-1][1] in names_of_gradient(name)]
                 places.append(next(iter(named or fit), None) if named or len(fit) == 1 else None)
-        return places if any(places) else None
+        return places if any(places) else []
 
 
 def _kept_output(left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> Any:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from ....core.arrays import rooms
 from .mistake import Mistake
@@ -35,43 +36,34 @@ _CASES = re.compile(r"(gradients|values):(?: (.+))?")
 
 def read(text: str, where: str) -> Iterator[Mistake]:
     """The mistakes that a text describes. Raises ValueError, which names the file `where` and the unreadable line."""
+    found: list[tuple[list[str], dict[str, Any], list[tuple[list[str], list[str]]]]] = []  # targets, fields, edits
     targets: list[str] = []
-    shared: tuple[str, tuple[str, ...]] = ("gradients", ())
-    open_head: tuple[str, str] | None = None  # name and sentence
+    shared: dict[str, Any] = {}
+    fields: dict[str, Any] = shared  # those of the section, then of the mistake that is read
     edits: list[tuple[list[str], list[str]]] = []
-    own: tuple[str, tuple[str, ...]] | None = None
-
-    def finished() -> Iterator[Mistake]:
-        if open_head is not None:
-            caught_by, cases = own or shared
-            pairs = tuple(("\n".join(old), "\n".join(new)) for old, new in edits)
-            for target in targets:
-                yield Mistake(open_head[0], target, pairs, open_head[1], cases, caught_by)
-
     for number, line in enumerate(text.splitlines(), 1):
+        is_open = fields is not shared
         if line.startswith("@ "):
-            yield from finished()
-            targets, shared, open_head = line[2:].split(), ("gradients", ()), None
+            targets, shared = line[2:].split(), {}
+            fields = shared
         elif match := _CASES.fullmatch(line):
-            found = (match[1], tuple(match[2].split("; ")) if match[2] else ())
-            if open_head is None:
-                shared = found
-            else:
-                own = found
+            fields |= {"caught_by": match[1], "cases": tuple(match[2].split("; ")) if match[2] else ()}
         elif (match := _HEAD.fullmatch(line)) and targets:
-            yield from finished()
-            open_head, edits, own = (match[1], match[2]), [], None
-        elif line.startswith("    ") and open_head is not None and not edits:
-            open_head = (open_head[0], f"{open_head[1]} {line.strip()}")
-        elif line[:1] == "-" and open_head is not None:
+            fields, edits = {**shared, "name": match[1], "sentence": match[2]}, []
+            found.append((targets, fields, edits))
+        elif line.startswith("    ") and is_open and not edits:
+            fields["sentence"] += f" {line.strip()}"
+        elif line[:1] == "-" and is_open:
             if not edits or edits[-1][1]:
                 edits.append(([], []))
             edits[-1][0].append(line[2:])
-        elif line[:1] == "+" and edits:
+        elif line[:1] == "+" and is_open and edits:
             edits[-1][1].append(line[2:])
         elif line and not line.startswith("#"):
             raise ValueError(f"{where}, line {number}: this is not part of a mistake: {line!r}")
-    yield from finished()
+    for targets, fields, edits in found:
+        pairs = tuple(("\n".join(old), "\n".join(new)) for old, new in edits)
+        yield from (Mistake(target=target, edits=pairs, **fields) for target in targets)
 
 
 def _all() -> Iterator[Mistake]:

@@ -107,17 +107,15 @@ def _gamma_from_zero(reading: Reading, call: Call) -> Reading | None:
     return reading.turned({"gamma": _one_more}) if "gamma" in call else None
 
 
-def _without_gain(reading: Reading, call: Call) -> Reading | None:
-    if "gamma" in call:
-        return None
-    width = call["x"].shape[-1]
-    return replace(reading, options={**reading.options, "gamma": np.ones(width)})
+def _without(slot: str, numbers: Callable[[int], np.ndarray]) -> Callable[[Reading, Call], Reading | None]:
+    """An argument that f does not have, with the numbers at which it does nothing."""
 
+    def change(reading: Reading, call: Call) -> Reading | None:
+        if slot in call:
+            return None
+        return replace(reading, options={**reading.options, slot: numbers(call["x"].shape[-1])})
 
-def _without_shift(reading: Reading, call: Call) -> Reading | None:
-    if "beta" in call:
-        return None
-    return replace(reading, options={**reading.options, "beta": np.zeros(call["x"].shape[-1])})
+    return change
 
 
 def _heads_third(reading: Reading, call: Call) -> Reading | None:
@@ -269,9 +267,9 @@ CONVENTIONS: tuple[tuple[Convention, ...], ...] = (
         Convention(("weight", "bias"), "its weight is stored as (out, in)", _transposed_weight),
         Convention(("weight", "bias"), "its examples are columns", _columns),
         Convention(("gamma",), "its γ counts from 0: it multiplies by 1 + γ", _gamma_from_zero),
-        Convention(("gamma",), "it has no γ", _without_gain),
+        Convention(("gamma",), "it has no γ", _without("gamma", np.ones)),
     ),
-    (Convention(("beta",), "it has no β", _without_shift),),
+    (Convention(("beta",), "it has no β", _without("beta", np.zeros)),),
     (
         Convention(("weight", "bias"), "it stores its vectors as matrices of one row or column", _flat_rows),
         Convention(("gamma",), "it stores its vectors as matrices of one row or column", _flat_rows),

@@ -26,8 +26,7 @@ from ...core.arrays.backend import device_of, to_device
 from ..trace.values import host_copy, is_array, is_float_array
 from ..verify import arguments as given
 from ..verify import foreign
-from ..verify.mistakes import MISTAKES, Mistake
-from ..verify.mistakes.mistake import forget_kept_results
+from ..verify.mistakes import MISTAKES, Mistake, forget_kept_results
 from ..verify.pattern import apart
 from .readings import Op, Reading
 

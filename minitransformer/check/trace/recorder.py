@@ -27,6 +27,38 @@ from .tracing import Traced, arguments_of, claimed_pullback, function_of, label_
 from .values import Value, as_array, as_numpy, copied, host_copy, is_array, is_float_array, keep, same_numbers
 
 
+class Watch:
+    """Watches the names of one running call: keeps each floating-point array as it was when bound and at the end."""
+
+    def __init__(self, recorder: Recorder, call: Call, captured: dict[str, Any]) -> None:
+        self.recorder, self.call = recorder, call
+        self.held = captured
+        self._arrays: list[tuple[Any, Group]] = []
+
+    def follow(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        """The trace function of the call. A method, since a closure that returns itself would keep all arrays."""
+        self.look(frame)
+        if event == "return":
+            self.recorder.note_result(self.call, arg)
+            self.end(arg)
+            self.recorder.open.pop()
+        return self.follow
+
+    def look(self, frame: types.FrameType) -> None:
+        """Record what has been bound since the last call."""
+        for name, bound in newly_bound(self.held, frame.f_locals):
+            value = as_numpy(bound)
+            if is_float_array(value) and (self.recorder.only is None or name in self.recorder.only):
+                self._arrays.append((value, self.recorder.bind(self.call, name, copied(value))))
+
+    def end(self, result: Any) -> None:
+        """The call returns: record which arrays were changed in place."""
+        for array, group in self._arrays:
+            before = group[0].value.array
+            if before is not None and not same_numbers(before, array):
+                self.recorder.bind(self.call, group[0].name, copied(array), changed=group)
+
+
 class Recorder(Traced):
     """Follows a forward pass and then, once `in_forward` is False, its pullbacks.
 
@@ -40,6 +72,7 @@ class Recorder(Traced):
     """
 
     helpers_in_backward = False  # whether to follow the functions that pullbacks call, too
+    watch_of = Watch
 
     def __init__(self, f: Any, only: Collection[str] | None = None) -> None:
         super().__init__(f)
@@ -113,9 +146,6 @@ class Recorder(Traced):
         call.bound.setdefault(name, []).append([binding])
         return call.bound[name][-1]
 
-    def _watch(self, call: Call, captured: dict[str, Any]) -> Watch:
-        return Watch(self, call, captured)
-
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         if not self._wants(frame):
             return None
@@ -126,7 +156,7 @@ class Recorder(Traced):
         call = self._begin(frame, maker)
         # The values that a pullback captured were recorded in the call that made it.
         names = frame.f_code.co_freevars if maker is not None else ()
-        watch = self._watch(call, {name: frame.f_locals[name] for name in names if name in frame.f_locals})
+        watch = self.watch_of(self, call, {name: frame.f_locals[name] for name in names if name in frame.f_locals})
         self.open.append(watch)
         return watch.follow(frame, event, arg)
 
@@ -184,38 +214,6 @@ class Recorder(Traced):
             self._makers[id(first)] = (call.index, first)
 
 
-class Watch:
-    """Watches the names of one running call: keeps each floating-point array as it was when bound and at the end."""
-
-    def __init__(self, recorder: Recorder, call: Call, captured: dict[str, Any]) -> None:
-        self.recorder, self.call = recorder, call
-        self.held = captured
-        self._arrays: list[tuple[Any, Group]] = []
-
-    def follow(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        """The trace function of the call. A method, since a closure that returns itself would keep all arrays."""
-        self.look(frame)
-        if event == "return":
-            self.recorder.note_result(self.call, arg)
-            self.end(arg)
-            self.recorder.open.pop()
-        return self.follow
-
-    def look(self, frame: types.FrameType) -> None:
-        """Record what has been bound since the last call."""
-        for name, bound in newly_bound(self.held, frame.f_locals):
-            value = as_numpy(bound)
-            if is_float_array(value) and (self.recorder.only is None or name in self.recorder.only):
-                self._arrays.append((value, self.recorder.bind(self.call, name, copied(value))))
-
-    def end(self, result: Any) -> None:
-        """The call returns: record which arrays were changed in place."""
-        for array, group in self._arrays:
-            before = group[0].value.array
-            if before is not None and not same_numbers(before, array):
-                self.recorder.bind(self.call, group[0].name, copied(array), changed=group)
-
-
 class _Stray:
     """Watches which arrays a function that is not a pullback binds in backward."""
 
@@ -263,23 +261,6 @@ class Line:
     line: int
     bound: list[Binding] = field(default_factory=list)
     other: dict[str, Any] = field(default_factory=dict)
-
-
-class LineRecorder(Recorder):
-    """Follows a forward pass, its pullbacks and everything that they call, line by line.
-
-    limit: of an array with more elements, only a summary is kept.
-    """
-
-    helpers_in_backward = True
-
-    def __init__(self, f: Any, limit: int) -> None:
-        super().__init__(f)
-        self.limit = limit
-        self.lines: list[Line] = []
-
-    def _watch(self, call: Call, captured: dict[str, Any]) -> Watch:
-        return _LineWatch(self, call, captured)
 
 
 class _LineWatch(Watch):
@@ -338,6 +319,20 @@ class _LineWatch(Watch):
             self.recorder.open[-2]._results.append((result, serial))
         kept = keep(result, self.recorder.limit)
         return None if kept is None else Returned(kept, serial)
+
+
+class LineRecorder(Recorder):
+    """Follows a forward pass, its pullbacks and everything that they call, line by line.
+
+    limit: of an array with more elements, only a summary is kept.
+    """
+
+    helpers_in_backward, watch_of = True, _LineWatch
+
+    def __init__(self, f: Any, limit: int) -> None:
+        super().__init__(f)
+        self.limit = limit
+        self.lines: list[Line] = []
 
 
 class _Seen:

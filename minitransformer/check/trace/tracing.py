@@ -13,7 +13,6 @@ link, whichever file of the user its code is in.
 
 from __future__ import annotations
 
-import abc
 import functools
 import importlib.metadata
 import inspect
@@ -139,7 +138,7 @@ def is_watched() -> bool:
     return isinstance(getattr(sys.gettrace(), "__self__", None), Traced)
 
 
-class Traced(abc.ABC):
+class Traced:
     """Sets the trace function, and afterwards restores the previous one (a debugger's, a coverage tool's)."""
 
     def __init__(self, f: Any) -> None:
@@ -164,8 +163,8 @@ class Traced(abc.ABC):
             return False
         return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
 
-    @abc.abstractmethod
-    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any: ...
+    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        raise NotImplementedError
 
 
 class Replacement(Traced):

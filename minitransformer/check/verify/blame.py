@@ -33,8 +33,6 @@ import numpy as np
 from ..trace.calls import Pair, values_of
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement
-from ..trace.values import host_copy, is_float_array
-from . import arguments as given
 from .foreign import is_separate
 from .report import Row
 from .slopes import COARSE, Probe
@@ -74,9 +72,8 @@ def _to_blame(check: Any, rows: list[Row]) -> dict[str, Row]:
     """The rows of the values that explain a wrong gradient, in the order of their gradients in backward."""
     wrong = {row.name: row for row in rows if row.kind == "intermediate" and row.is_wrong and row.checked}
     pairs = {pair.title: pair for pair in check.pairs if pair.title in wrong}
-    probes = probes_of(check) if pairs else {}
-    to_explain = [row.name for row in rows if row.is_wrong and row.name in probes][:_ARRAYS]
-    errors = [[_Error(check, *probes[name], pairs) for _ in range(_DIRECTIONS)] for name in to_explain]
+    to_explain = [row.name for row in rows if pairs and row.is_wrong and row.name in check.probes][:_ARRAYS]
+    errors = [[_Error(check, *check.probes[name], pairs) for _ in range(_DIRECTIONS)] for name in to_explain]
     errors = [along for along in errors if not any(error.hidden for error in along)]
     found: dict[str, Row] = {}
     for title, pair in sorted(pairs.items(), key=lambda item: item[1].order):
@@ -88,20 +85,6 @@ def _to_blame(check: Any, rows: list[Row]) -> dict[str, Row]:
         other = next((each for each in earlier if any(_explain([each], along) for along in errors)), None)
         if other is not None:
             found[title] = check._intermediate_row(other)
-    return found
-
-
-def probes_of(check: Any) -> dict[str, tuple[np.ndarray, Probe]]:
-    """The gradient of each input and parameter, and how to move the array; without gradients that do not fit."""
-    places = {name: i for i, (name, x) in enumerate(check.leaves) if is_float_array(x)}
-    owned = dict(check.owned)
-    found = {}
-    for name, gradient in check.results[1:]:
-        value = check.leaves[places[name]][1] if name in places else owned[name].value
-        if given.misfit(value, gradient) == "":
-            by_place = name in places
-            probe = check._input_probe(places[name]) if by_place else given.parameter_probe(owned[name], check.call)
-            found[name] = (host_copy(gradient), probe)
     return found
 
 
@@ -180,11 +163,11 @@ def with_remedies(check: Any, rows: list[Row]) -> list[Row]:
     wrong = [row for row in rows if row.is_wrong and not row.problem and row.kind != "intermediate"][:_ROWS]
     if not wrong or check.differences.eps > COARSE:
         return rows
-    probes, values = probes_of(check), _known(check)
+    values = _known(check)
     said = {row.name: _expressed(row, values) or _factor(check, row) for row in wrong}
     for row in wrong:
-        if not said[row.name] and row.name in probes:
-            said[row.name] = _forgotten(check, row.name, *probes[row.name])
+        if not said[row.name] and row.name in check.probes:
+            said[row.name] = _forgotten(check, row.name, *check.probes[row.name])
     return [
         dataclasses.replace(row, pattern=" ".join(filter(None, [row.pattern, said[row.name]]))) if row in wrong else row
         for row in rows

@@ -172,6 +172,7 @@ class _Check(Contract):
             unlike, multiples, overwritten = [], [], []
             self.upstream = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
 
+        self.probes: dict[str, tuple[np.ndarray, Probe]] = {}  # of each input and parameter whose gradient fits it
         rows = self._input_rows(copies)
         self.recording = recording
         self.pairs = pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
@@ -235,6 +236,8 @@ class _Check(Contract):
     def _row(self, name: str, kind: str, value: Array, gradient: Any, probe: Probe) -> Row:
         if problem := given.misfit(value, gradient):
             return Row(name, kind, tuple(value.shape)).wrong(problem)
+        if kind != "intermediate":
+            self.probes[name] = host_copy(gradient), probe
         return self.differences.row(name, kind, host_copy(value), host_copy(gradient), probe)
 
     # Each probe displaces an array and returns the output.

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...core.arrays.backend import Array
 from ...core.layers import Parameter
-from ..trace.values import is_array, is_float_array
+from ..trace.values import is_float_array
 from ..verify import arguments as given
 from .other_forms import Foreign, Outputs, as_parameter, flat, nothing_returned, of_our_form, ran
-from .places import Slot, Steps, Traces, arrays_in, matched, named_slots, names_of_gradient, path_of, reached
+from .places import Slot, Steps, arrays_in, matched, named_slots, names_of_gradient, path_of, reached, traces
 
 
 def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: str = "float64") -> Callable[..., Any]:
@@ -42,14 +42,10 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
     if backward is None:
         methods = [getattr(forward, name, None) for name in ("forward", "backward")]
         if isinstance(forward, type) or not all(map(callable, methods)):
-            raise TypeError(
-                "from_pair: expected two functions, forward and backward, or one object that has them as methods, got "
-                + (
-                    f"the class {forward.__name__}; make an object first"
-                    if isinstance(forward, type)
-                    else repr(forward)
-                )
-            )
+            expected = "two functions, forward and backward, or one object that has them as methods"
+            is_class = isinstance(forward, type)
+            got = f"the class {forward.__name__}; make an object first" if is_class else repr(forward)
+            raise TypeError(f"from_pair: expected {expected}, got {got}")
         return _Object(forward, dtype)
     if not callable(forward) or not callable(backward):
         raise TypeError(f"from_pair: expected two functions, forward and backward, got {forward!r} and {backward!r}")
@@ -71,9 +67,9 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
             arguments = [cache, *gradients_for(dy)] if cache_first else [*gradients_for(dy), cache]
             found = ran(given.name_of(backward), "backward", lambda: backward(*arguments))
             found = _in_order(found, given.input_names(forward, inputs), inputs) if isinstance(found, dict) else found
-            return _wide(tuple(found) if isinstance(found, list) else found, dtype), {}
+            return tuple(found) if isinstance(found, list) else found, {}
 
-        return _wide(y, dtype), pullback
+        return y, pullback
 
     made: Any = of_our_form(forward, call, dtype)
     made.at_work = functools.partial(upstream.settle, made)
@@ -123,7 +119,7 @@ class _Upstream:
         """Choose the first way in which backward runs, and returns gradients of the shapes of the inputs."""
 
         def run() -> Any:
-            return f(*map(_copied, inputs), **{key: _copied(x) for key, x in options.items()})
+            return f(*map(given.own, inputs), **{key: given.own(x) for key, x in options.items()})
 
         self._way = runs = None
         with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
@@ -137,11 +133,6 @@ class _Upstream:
                     if _fit(inputs, found):
                         return
             self._way = runs
-
-
-def _copied(x: Any) -> Any:
-    """A copy of an argument; a generator in it is in the same state."""
-    return given.with_leaves(x, lambda leaf: leaf.copy() if is_array(leaf) else given.fresh(leaf))
 
 
 def _fit(inputs: list[Any], returned: Any) -> bool:
@@ -173,11 +164,6 @@ def _parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def _cast(dtype: str) -> Callable[[Any], Any]:
     return lambda x: x.astype(dtype) if dtype != "float64" and is_float_array(x) else x
-
-
-def _wide(x: Any, dtype: str) -> Any:
-    """Convert results to float64."""
-    return x if dtype == "float64" else given.with_leaves(x, given.to_float64)
 
 
 def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -242,7 +228,7 @@ class _Object(Foreign):
         Those under usual names, and what backward is given and returns, are left out.
         """
         layer, y, gradients_for = self._run(inputs, options)
-        before = Traces(layer)
+        left_since = traces(layer)
         upstream = gradients_for(np.random.default_rng(1).normal(size=y.shape))
         returned = ran(self.__name__, "backward", lambda: layer.backward(*upstream))
         taken = {steps for slot in self._slots for steps in slot.gradients}
@@ -251,13 +237,13 @@ class _Object(Foreign):
         def is_new(x: np.ndarray) -> bool:
             return not any(np.may_share_memory(x, other) or np.array_equal(x, other) for other in known)
 
-        left = {steps: x for steps, x in before.left().items() if steps not in taken and is_new(x)}
+        left = {steps: x for steps, x in left_since().items() if steps not in taken and is_new(x)}
         names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {each.name for each in _parameters(layer.forward)}
         return left, names
 
     def _run(self, inputs: list[Any], options: dict[str, Any], others: dict[int, np.ndarray] | None = None) -> Any:
         """`_forward` with copies of the arguments, which code of others may change."""
-        return self._forward(tuple(map(_copied, inputs)), {key: _copied(x) for key, x in options.items()}, others)
+        return self._forward(tuple(map(given.own, inputs)), {key: given.own(x) for key, x in options.items()}, others)
 
     def _forward(
         self, inputs: tuple[Any, ...], options: dict[str, Any], others: dict[int, np.ndarray] | None = None
@@ -270,13 +256,13 @@ class _Object(Foreign):
         memo = {id(slot.value(self._layer)): cast(self.owned[slot.path].value.copy()) for slot in self._slots}
         layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo | (others or {})))
         inputs = tuple(given.with_leaves(x, cast) for x in inputs)
-        before = Traces(layer) if self._keeps_output else None
+        left = traces(layer) if self._keeps_output else None
         returned = ran(name, "forward", lambda: layer.forward(*inputs, **options))
-        if returned is None and before is None:
+        if returned is None and left is None:
             self._keeps_output = True
             return self._forward(inputs, options, others)
-        if returned is None and before is not None:
-            returned = _kept_output(before.left(), inputs)
+        if returned is None and left is not None:
+            returned = _kept_output(left(), inputs)
         return layer, *self._upstream.of(returned, inputs)
 
     def _called(self, inputs: tuple[Any, ...], _: dict[str, Array], options: dict[str, Any]) -> Any:
@@ -290,12 +276,12 @@ class _Object(Foreign):
             for slot in self._slots:  # for those that add
                 if isinstance(before := slot.gradient(layer), np.ndarray):
                     before[...] = 0.0
-            traces = None if places else Traces(layer)  # of the first call: later ones leave the same numbers
+            left = None if places else traces(layer)  # of the first call: later ones leave the same numbers
             returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
             own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
             held = [*own.values()]  # the next call zeroes these; results must outlive it
             if returned is None:
-                places.extend(self._places_of_inputs(traces.left(), inputs) if traces else ())
+                places.extend(self._places_of_inputs(left(), inputs) if left else ())
                 kept = [None if steps is None else reached(layer, steps) for steps in places]
                 held, returned = held + kept, tuple(kept) or None
             returned = tuple(returned) if isinstance(returned, list) else returned
@@ -303,9 +289,9 @@ class _Object(Foreign):
             def outliving(x: Any) -> Any:
                 return x.copy() if is_float_array(x) and any(np.may_share_memory(x, other) for other in held) else x
 
-            return _wide(given.with_leaves(returned, outliving), self._dtype), own
+            return given.with_leaves(returned, outliving), own
 
-        return _wide(y, self._dtype), backward
+        return y, backward
 
     def _gradient_in(self, slot: Slot, layer: Any) -> np.ndarray:
         """The gradient of a parameter that backward left in this copy of the object."""

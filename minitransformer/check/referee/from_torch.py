@@ -132,13 +132,10 @@ class _Torch:
         def pull(dy: Array) -> list[np.ndarray]:
             dys = [self.constant(part).to(y.dtype) for part, y in zip(outputs.gradients(dy), ys, strict=True)]
             grads = self._ran("backward", lambda: self._gradients(ys, leaves, dys))
-            found = [  # zero where autograd finds no path
-                as_numpy(self.torch.zeros_like(x) if grad is None else grad)
-                for x, grad in zip(leaves, grads, strict=True)
-            ]
-            return [x.astype(np.float64) for x in found] if self.single else found
+            grads = [self.torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
+            return list(map(as_numpy, grads))
 
-        return outputs.joined.astype(np.float64) if self.single else outputs.joined, pull
+        return outputs.joined, pull
 
     def _ran(self, what: str, run: Callable[[], Any]) -> Any:
         threads = self.torch.get_num_threads()

@@ -34,11 +34,21 @@ def of_our_form(f: Any, call: Converted, dtype: str) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def function(*inputs: Any, **options: Any) -> Any:
-        y, pull = call(inputs, {}, options)
+        y, pull = _in_float64(call(inputs, {}, options), dtype)
         return y, lambda dy: pull(dy)[0]
 
     function.__name__ = getattr(f, "__name__", type(f).__name__)
     return _marked(function, call, dtype)
+
+
+def _in_float64(called: tuple[Array, Callable[[Array], Any]], dtype: str) -> tuple[Array, Callable[[Array], Any]]:
+    """What a call in this dtype has returned, in float64."""
+    y, pull = called
+    return (
+        called
+        if dtype == "float64"
+        else (given.to_float64(y), lambda dy: given.with_leaves(pull(dy), given.to_float64))
+    )
 
 
 def _marked(f: Any, call: Converted, dtype: str) -> Any:
@@ -187,7 +197,8 @@ class Foreign(Module):
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """(output, backward) with the current parameters; backward adds to their gradients."""
-        y, pull = self._call(inputs, {key: parameter.value for key, parameter in self.owned.items()}, options)
+        values = {key: parameter.value for key, parameter in self.owned.items()}
+        y, pull = _in_float64(self._call(inputs, values, options), self.precision)
 
         def backward(dy: Array) -> Any:
             dx, own = pull(dy)

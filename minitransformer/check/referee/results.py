@@ -11,7 +11,6 @@ to other rows is a mistake.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import itertools
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import device_of, to_device
-from ..trace.values import host_copy, is_array, is_float_array
+from ..trace.values import host_copy, is_float_array
 from ..verify import arguments as given
 from ..verify import foreign
 from ..verify.mistakes import MISTAKES, Mistake, forget_kept_results
@@ -75,10 +74,10 @@ class Trial:
     ) -> Results:
         """The results of f, with its own options or these."""
         options = self.options if options is None else options
-        inputs = [_own(x) for x in self.inputs]
+        inputs = [given.own(x) for x in self.inputs]
         rng = np.random.default_rng((self.seed, 3))
         with np.errstate(all="ignore"):
-            returned = f(*inputs, **{key: _own(x) for key, x in options.items()})
+            returned = f(*inputs, **{key: given.own(x) for key, x in options.items()})
             y = returned[0] if isinstance(returned, tuple) and len(returned) == 2 else returned
             if not is_float_array(y):
                 raise TypeError(
@@ -167,13 +166,6 @@ class Comparison:
 def size(x: np.ndarray) -> float:
     """The largest finite entry, without its sign."""
     return float(abs(x[np.isfinite(x)]).max(initial=0.0))
-
-
-def _own(x: Any) -> Any:
-    """A copy that a function may change."""
-    if isinstance(x, np.random.Generator):
-        return given.fresh(x)
-    return given.with_leaves(x, lambda leaf: leaf.copy() if is_array(leaf) else copy.copy(leaf))
 
 
 BY_DESIGN = (

@@ -131,6 +131,11 @@ def copied(argument: Any) -> Any:
     return argument.copy() if is_array(argument) else fresh(argument)
 
 
+def own(argument: Any) -> Any:
+    """The argument with copies of its arrays and random generators, which a function may change."""
+    return with_leaves(argument, copied)
+
+
 def displaced(x: Array, displacement: np.ndarray) -> Array:
     """x + displacement, on the device of x."""
     return to_device(host_copy(x) + displacement, device_of(x).name)

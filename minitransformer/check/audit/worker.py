@@ -110,7 +110,7 @@ def _audit(suite: Suite, function: Function, namespace: dict[str, Any], limit: f
 
 def _outcome(function: Function, mistake: Mistake, result: dict[str, Any]) -> dict[str, Any]:
     """The fields of an Outcome, from what became of the tests."""
-    seen = {key: result[key] for key in ("input", "seed", "shows") if key in result}
+    seen = {key: result[key] for key in result.keys() & {"input", "seed", "shows"}}
     verdict, by = "survived", ""
     if result["outcome"] != "passed":
         verdict, by = "caught", result.get("by") or result["outcome"]

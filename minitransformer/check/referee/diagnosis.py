@@ -29,6 +29,7 @@ from .readings import Op
 from .results import (
     BY_DESIGN,
     OUTPUT,
+    SINGLE_INSIDE,
     Candidate,
     Comparison,
     Trial,
@@ -237,7 +238,8 @@ class _Search:
         self, candidate: Candidate, mistakes: list[Mistake] | None = None, shared: str = "all", remark: str = ""
     ) -> Diagnosis:
         said = [BY_DESIGN] if candidate.by_design else []
-        if not candidate.differing and candidate.distance > max(one.tolerance for one in candidate.comparisons):
+        exact = all(one.tolerance <= SINGLE_INSIDE for one in candidate.comparisons)
+        if not candidate.differing and exact and candidate.distance > 1e-8:
             said += [f"They agree to {candidate.distance:.0e}: something inside computes in float32."]
         remark = " ".join(filter(None, [*said, remark]))
         return Diagnosis(

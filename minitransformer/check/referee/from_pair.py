@@ -279,7 +279,7 @@ class _Object(Foreign):
             left = None if places else traces(layer)  # of the first call: later ones leave the same numbers
             returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
             own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
-            held = [*own.values()]  # the next call zeroes these; results must outlive it
+            held: list[Any] = [*own.values()]  # the next call zeroes these; results must outlive it
             if returned is None:
                 places.extend(self._places_of_inputs(left(), inputs) if left else ())
                 kept = [None if steps is None else reached(layer, steps) for steps in places]

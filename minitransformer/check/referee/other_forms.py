@@ -186,7 +186,7 @@ class Foreign(Module):
         held: dict[str, np.ndarray] | None = None,
     ) -> None:
         self.__name__, self.__signature__ = type(module).__name__, inspect.signature(method)
-        self._call = call
+        self._call, self._dtype = call, dtype
         self.owned = {key: as_parameter(value) for key, value in learned.items()}
         self.held = {key: as_parameter(value) for key, value in (held or {}).items()}
         _marked(self, call, dtype)
@@ -198,7 +198,7 @@ class Foreign(Module):
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """(output, backward) with the current parameters; backward adds to their gradients."""
         values = {key: parameter.value for key, parameter in self.owned.items()}
-        y, pull = _in_float64(self._call(inputs, values, options), self.precision)
+        y, pull = _in_float64(self._call(inputs, values, options), self._dtype)
 
         def backward(dy: Array) -> Any:
             dx, own = pull(dy)

@@ -29,11 +29,11 @@ from ..verify.mistakes import MISTAKES, Mistake, forget_kept_results
 from ..verify.pattern import apart
 from .readings import Op, Reading
 
-# The tolerance for equal results, by the least precise dtype in them.
-_TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
-_COARSEST = 3e-2
-# As far apart as results may be if something inside, such as a table of angles, is in float32.
+# The tolerance for equal results, by the least precise dtype in them: of float64, as if something inside, such as a
+# table of angles, were in float32.
 SINGLE_INSIDE = 1e-6
+_TOLERANCES = {"float64": SINGLE_INSIDE, "float32": 1e-4}
+_COARSEST = 3e-2
 
 AGAIN = " of another dy"
 OUTPUT = "the output"
@@ -134,15 +134,10 @@ class Comparison:
         names = [name for name in {**self.right, **self.found} if not self.alike(name)]
         return [name for name in names if not name.endswith(AGAIN) or name.removesuffix(AGAIN) not in names]
 
-    def farthest(self, name: str) -> float:
-        """How far this result is from the right one, for either upstream gradient."""
-        return max(self.distance(each, self.right) for each in (name, name.removesuffix(AGAIN) + AGAIN))
-
     def explained_by(self, others: Results, name: str) -> bool:
         """Whether a mistake agrees with f in this result, and is far nearer to f than the right op is."""
-        enough = max(self.tolerance, SINGLE_INSIDE)
         of_mistake, of_right = self.distance(name, others), self.distance(name, self.right)
-        return of_mistake <= enough and (of_right <= enough or 100.0 * of_mistake <= of_right)
+        return of_mistake <= self.tolerance and (of_right <= self.tolerance or 100.0 * of_mistake <= of_right)
 
     def explained(self, others: Results) -> bool:
         """Whether a mistake has all the results of f."""
@@ -188,10 +183,7 @@ class Candidate:
         ]
         self.by_design = any(one is not trial.found for one, trial in zip(found, trials, strict=True))
         self.comparisons = [Comparison(one, y, f) for one, y in zip(found, self.right, strict=True)]
-        far = {name for one in self.comparisons for name in one.differing() if one.farthest(name) >= SINGLE_INSIDE}
-        self.differing = tuple(
-            dict.fromkeys(name for one in self.comparisons for name in one.differing() if name in far)
-        )
+        self.differing = tuple(dict.fromkeys(name for one in self.comparisons for name in one.differing()))
 
     def around(self, op: Op) -> Op:
         """The op as f is called."""

@@ -195,13 +195,12 @@ def values_of(calls: Iterable[Call]) -> dict[tuple[int, str], list[Pair]]:
     turns: Counter[types.CodeType] = Counter()
     found: dict[tuple[int, str], list[Pair]] = {}
     for call in calls:
-        place = {"code": call.code, "turn": turns[call.code]}
         for name in call.bound:
-            values = _of_arrays([call], name)
-            found[call.index, name] = [
-                Pair(call.index, name, i, _title(values, i), x[0].value.array, None, order=x[0].serial, **place)
-                for i, x in enumerate(values)
-            ]
+            values, pairs = _of_arrays([call], name), found.setdefault((call.index, name), [])
+            for i, (first, *_) in enumerate(values):
+                assert first.value.array is not None
+                pair = Pair(call.index, name, i, _title(values, i), first.value.array, None, order=first.serial)
+                pairs.append(replace(pair, code=call.code, turn=turns[call.code]))
         turns[call.code] += not call.in_backward
     return found
 

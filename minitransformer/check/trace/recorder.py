@@ -72,7 +72,7 @@ class Recorder(Traced):
     """
 
     helpers_in_backward = False  # whether to follow the functions that pullbacks call, too
-    watch_of = Watch
+    watch_of: type[Any] = Watch
 
     def __init__(self, f: Any, only: Collection[str] | None = None) -> None:
         super().__init__(f)

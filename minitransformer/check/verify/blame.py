@@ -73,7 +73,7 @@ def _to_blame(check: Any, rows: list[Row]) -> dict[str, Row]:
     wrong = {row.name: row for row in rows if row.kind == "intermediate" and row.is_wrong and row.checked}
     pairs = {pair.title: pair for pair in check.pairs if pair.title in wrong}
     to_explain = [row.name for row in rows if pairs and row.is_wrong and row.name in check.probes][:_ARRAYS]
-    errors = [[_Error(check, *check.probes[name], pairs) for _ in range(_DIRECTIONS)] for name in to_explain]
+    errors = [[_Error(check, pairs, *check.probes[name]) for _ in range(_DIRECTIONS)] for name in to_explain]
     errors = [along for along in errors if not any(error.hidden for error in along)]
     found: dict[str, Row] = {}
     for title, pair in sorted(pairs.items(), key=lambda item: item[1].order):
@@ -91,7 +91,7 @@ def _to_blame(check: Any, rows: list[Row]) -> dict[str, Row]:
 class _Error:
     """The error of one gradient along a random direction, and that of each value's gradient along the way it moves."""
 
-    def __init__(self, check: Any, gradient: np.ndarray, probe: Probe, pairs: dict[str, Pair]) -> None:
+    def __init__(self, check: Any, pairs: dict[str, Pair], gradient: np.ndarray, probe: Probe) -> None:
         self._check, self._step = check, check.differences.step
         direction = check.rng.normal(size=gradient.shape)
         direction *= self._step / (np.linalg.norm(direction) or 1.0)

@@ -298,9 +298,7 @@ CONVENTIONS: tuple[tuple[Convention, ...], ...] = (
         Convention(("reduction",), "it returns the loss of each position", _with(reduction="none")),
         Convention(("causal",), "it is causal", _with(causal=True)),
         Convention(
-            (*_QKV, "mask", "causal"),
-            "it is causal, and its mask begins at the first key",
-            _causal_from_the_first_key,
+            (*_QKV, "mask", "causal"), "it is causal, and its mask begins at the first key", _causal_from_the_first_key
         ),
         Convention(("approximate",), "it is GELU by tanh", _with(approximate="tanh")),
         Convention(("interleaved",), "its pairs are neighbours, as in the paper", _with(interleaved=True)),

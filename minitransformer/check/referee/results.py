@@ -172,9 +172,9 @@ _MAY_BE_EMPTY = ("softmax", "attention", "cross_entropy")  # in the names of ops
 class Candidate:
     """One reading of the call, the results of the right op in it, and how far from f they are."""
 
-    def __init__(self, f: Op, op: Op, reading: Reading | None, trials: list[Trial], whole: bool = True) -> None:
+    def __init__(self, f: Op, op: Op, reading: Reading | None, trials: list[Trial]) -> None:
         self.f, self.reading, self.trials = f, reading, trials
-        self.right = [trial.of_op(self.around(op), None if whole else trial.fits) for trial in trials]
+        self.right = [trial.of_op(self.around(op), trial.fits) for trial in trials]
         self.fits = all(trial.fits(y) for trial, y in zip(trials, self.right, strict=True))
         pairs = list(zip(trials, self.right, strict=True))
         found = [
@@ -216,6 +216,33 @@ class Candidate:
     def gap(self) -> float:
         """How far the output is off."""
         return max(one.distance(OUTPUT, one.right) for one in self.comparisons)
+
+    @property
+    def remark(self) -> str:
+        """What else there is to say about results that count as right."""
+        said = [BY_DESIGN] if self.by_design else []
+        if not self.differing and all(one.tolerance <= SINGLE_INSIDE for one in self.comparisons):
+            agreed = f"They agree to {self.distance:.0e}: something inside computes in float32."
+            said += [agreed] if self.distance > 1e-8 else []
+        return " ".join(said)
+
+    def told(self) -> str:
+        """By how much the output is off, and in which pattern."""
+        worst = max(self.comparisons, key=lambda one: one.distance(OUTPUT, one.right))
+        return apart(OUTPUT, worst.found[OUTPUT], worst.right[OUTPUT])
+
+    def exchanged(self) -> str:
+        """Whether the wrong gradients are the right ones of each other."""
+        comparison = self.comparisons[0]
+        wrong = [name for name in self.differing if isinstance(comparison.found.get(name), np.ndarray)]
+        exchanged = {
+            one
+            for one, other in itertools.permutations(wrong, 2)
+            if comparison.distance(one, {one: comparison.right.get(other)}) <= comparison.tolerance
+        }
+        if len(exchanged) == len(wrong) > 1 and OUTPUT not in wrong:
+            return f"{' and '.join(wrong)} are right, but exchanged: each is returned in the place of the other."
+        return ""
 
 
 def singles(candidate: Candidate, way: Op, known: list[Mistake]) -> list[Mistake]:
@@ -262,26 +289,6 @@ def of_output(candidate: Candidate, way: Op, known: list[Mistake]) -> list[Mista
         return all(comparison.output_explained(results) for comparison, results in found)
 
     return list(filter(explains, known)) if OUTPUT in candidate.differing else []
-
-
-def gap(candidate: Candidate) -> str:
-    """By how much the output is off, and in which pattern."""
-    worst = max(candidate.comparisons, key=lambda one: one.distance(OUTPUT, one.right))
-    return apart(OUTPUT, worst.found[OUTPUT], worst.right[OUTPUT])
-
-
-def exchanged(candidate: Candidate) -> str:
-    """Whether the wrong gradients are the right ones of each other."""
-    comparison = candidate.comparisons[0]
-    wrong = [name for name in candidate.differing if isinstance(comparison.found.get(name), np.ndarray)]
-    exchanged = {
-        one
-        for one, other in itertools.permutations(wrong, 2)
-        if comparison.distance(one, {one: comparison.right.get(other)}) <= comparison.tolerance
-    }
-    if len(exchanged) == len(wrong) > 1 and OUTPUT not in wrong:
-        return f"{' and '.join(wrong)} are right, but exchanged: each is returned in the place of the other."
-    return ""
 
 
 def reachable(op: Callable[..., Any], trials: list[Trial]) -> list[Mistake]:

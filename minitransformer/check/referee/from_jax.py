@@ -63,7 +63,7 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
     def call(inputs: tuple[Any, ...], values: dict[str, Array], options: dict[str, Any]) -> Any:
         name, all_inputs = made.__name__, (*inputs, values)
         with _float64(jax, not single):
-            arrays = Inputs(inputs, values, to_jax, to_jax)
+            arrays = Inputs(inputs, values, to_jax)
 
             def returned_for(*leaves: Any) -> Any:
                 rest, names = iter(leaves), iter(tree)

@@ -45,8 +45,8 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     learned, held, fixed, left_out = _numbers_of(torch, f) if module else ({}, {}, {}, {})
 
     def call(inputs: tuple[Any, ...], values: dict[str, Array], options: dict[str, Any]) -> Any:
-        how = _Torch(torch, made.__name__, dtype, device)
-        arrays = Inputs(inputs, values, how.leaf, how.constant)
+        how = _Torch(torch, made.__name__, dtype, device, dict(left_out))
+        arrays = Inputs(inputs, values, how.leaf)
         run = owner.apply if function else f
         if module:
             kind = next((x.dtype for x in arrays.leaves), None)
@@ -55,7 +55,7 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
             run = lambda *x, **options: torch.func.functional_call(f, state, x, options)  # noqa: E731
         options = {key: given.with_leaves(x, how.constant) for key, x in options.items()}
         y, pull = how.run(lambda: run(*arrays.converted, **options), inputs, arrays.leaves)
-        made.left_out, made.shapes = left_out | how.left_out, how.shapes
+        made.left_out, made.shapes = how.left_out, how.shapes
         return y, lambda dy: arrays.gradients(iter(pull(dy)))
 
     if module:
@@ -80,10 +80,9 @@ def kept_in(dtype: str) -> Any:
 class _Torch:
     """How one function is run: from arrays to tensors and back."""
 
-    def __init__(self, torch: Any, name: str, dtype: str, device: str) -> None:
-        self.torch, self.name, self.device = torch, name, device
+    def __init__(self, torch: Any, name: str, dtype: str, device: str, left_out: dict[str, str]) -> None:
+        self.torch, self.name, self.device, self.left_out = torch, name, device, left_out
         self.single, self.dtype = dtype != "float64", getattr(torch, dtype)
-        self.left_out: dict[str, str] = {}
         self.shapes: list[tuple[int, ...]] = []
 
     def constant(self, x: Any) -> Any:
@@ -103,9 +102,9 @@ class _Torch:
         gaps = self.torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=self.device)
         return gaps.copy_(source)
 
-    def leaf(self, x: Array) -> Any:
+    def leaf(self, x: Any) -> Any:
         """The same, as a tensor whose gradient is wanted."""
-        return self.constant(x).requires_grad_()
+        return self.constant(x).requires_grad_() if is_float_array(x) else self.constant(x)
 
     def run(
         self, run: Callable[[], Any], inputs: tuple[Any, ...], leaves: list[Any]
@@ -123,7 +122,7 @@ class _Torch:
         if not followed:
             raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
         others = [title for title in found if title not in followed]
-        self.left_out = dict.fromkeys(others, "autograd does not follow it")
+        self.left_out |= dict.fromkeys(others, "autograd does not follow it")
         ys = [*followed.values()]
         self.left_out |= _held_elsewhere(ys, leaves)
         outputs = Outputs(self.name, [as_numpy(y) for y in ys], inputs, self.single, "from_torch")

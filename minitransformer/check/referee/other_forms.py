@@ -44,11 +44,9 @@ def of_our_form(f: Any, call: Converted, dtype: str) -> Callable[..., Any]:
 def _in_float64(called: tuple[Array, Callable[[Array], Any]], dtype: str) -> tuple[Array, Callable[[Array], Any]]:
     """What a call in this dtype has returned, in float64."""
     y, pull = called
-    return (
-        called
-        if dtype == "float64"
-        else (given.to_float64(y), lambda dy: given.with_leaves(pull(dy), given.to_float64))
-    )
+    if dtype == "float64":
+        return called
+    return given.to_float64(y), lambda dy: given.with_leaves(pull(dy), given.to_float64)
 
 
 def _marked(f: Any, call: Converted, dtype: str) -> Any:
@@ -79,23 +77,17 @@ def ran(name: str, what: str, run: Callable[[], Any]) -> Any:
 
 
 class Inputs:
-    """The arguments of one call; `convert` turns each floating-point leaf into an array of another library."""
+    """The arguments of one call, as `convert` makes them of another library. leaves: the floating-point ones."""
 
-    def __init__(
-        self,
-        inputs: tuple[Any, ...],
-        values: dict[str, Array],
-        convert: Callable[[Array], Any],
-        keep: Callable[[Any], Any],
-    ) -> None:
+    def __init__(self, inputs: tuple[Any, ...], values: dict[str, Array], convert: Callable[[Any], Any]) -> None:
         self._inputs, self._values = inputs, values
         self.leaves: list[Any] = []
 
         def leaf(x: Any) -> Any:
-            if not is_float_array(x):
-                return keep(x)
-            self.leaves.append(convert(x))
-            return self.leaves[-1]
+            converted = convert(x)
+            if is_float_array(x):
+                self.leaves.append(converted)
+            return converted
 
         *self.converted, self.values = [given.with_leaves(x, leaf) for x in (*inputs, values)]
 

@@ -82,24 +82,21 @@ def audit(
     if not hasattr(os, "fork"):
         raise ValueError("audit: each run needs a forked process, but this system cannot fork")
     results = [Result(function) for function in suite.functions]
-    read_end, write_end = os.pipe()
     where = [str(Path(each).resolve()) for each in (path, folder)]
     command = [sys.executable, "-m", f"{__package__}.worker", *where, str(limit)]
     root = str(Path(__file__).parents[3])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    environment = os.environ | {"AUDIT_OUT": str(write_end), "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    with subprocess.Popen(
-        command, pass_fds=[write_end], env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
-    ) as worker:
-        os.close(write_end)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, env=environment, stdin=nothing, stdout=pipe, stderr=pipe, text=True) as worker:
+        assert worker.stdout and worker.stderr
         try:
-            with os.fdopen(read_end) as lines:
-                for line in lines:
-                    _note(results, json.loads(line), progress)
+            for line in worker.stdout:
+                _note(results, json.loads(line), progress)
         except BaseException:
             worker.kill()
             raise
-        said = (worker.stderr.read() if worker.stderr else "").strip()
+        said = worker.stderr.read().strip()
     if worker.returncode:
         for result in results:
             if result.right == "not run":

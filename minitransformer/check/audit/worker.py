@@ -1,8 +1,8 @@
 """Run a suite with each mistake: `python -m minitransformer.check.audit.worker suite.toml folder seconds`.
 
 The process imports what all runs need and collects the tests of a function once. Then it forks a process for each
-mistake; with JAX, one for all mistakes of a function. It writes one line of JSON for each run to the file descriptor
-that AUDIT_OUT names; what the tests print is discarded.
+mistake; with JAX, one for all mistakes of a function. It writes one line of JSON for each run; what the tests print is
+discarded.
 """
 
 from __future__ import annotations
@@ -41,24 +41,23 @@ def main(path: str, folder: str, limit: float) -> None:
     sys.path[:0] = [str(Path.cwd()), *(str((root / part).resolve()) for part in suite.paths)]
     sys.dont_write_bytecode = True
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    with os.fdopen(int(os.environ["AUDIT_OUT"]), "w") as out:
-        aloud = os.fdopen(os.dup(2), "w")
-        quiet = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):
-            os.dup2(quiet, stream)
+    out, quiet = os.fdopen(os.dup(1), "w"), os.open(os.devnull, os.O_RDWR)
+    os.dup2(quiet, 0)
+    os.dup2(quiet, 1)
 
-        def tell(number: int, line: dict[str, Any]) -> None:
-            print(json.dumps({"function": number, **line}), file=out, flush=True)
+    def tell(number: int, line: dict[str, Any]) -> None:
+        print(json.dumps({"function": number, **line}), file=out, flush=True)
 
-        try:
-            exec(suite.before, {"np": np})
-            namespace = namespace_of(suite)
-        except Exception as error:
-            print(f"the code that runs before the tests stops with {type(error).__name__}: {error}", file=aloud)
-            raise SystemExit(1) from error
-        for i, function in enumerate(suite.functions):
-            if function.tests:
-                _audit(suite, function, namespace, limit, functools.partial(tell, i))
+    try:
+        exec(suite.before, {"np": np})
+        namespace = namespace_of(suite)
+    except Exception as error:
+        why = f"the code that runs before the tests stops with {type(error).__name__}: {error}"
+        raise SystemExit(why) from error
+    os.dup2(quiet, 2)
+    for i, function in enumerate(suite.functions):
+        if function.tests:
+            _audit(suite, function, namespace, limit, functools.partial(tell, i))
 
 
 def _audit(suite: Suite, function: Function, namespace: dict[str, Any], limit: float, tell: Tell) -> None:

@@ -71,7 +71,7 @@ class Recorder(Traced):
     only: the names to keep, if not all; a large model has gigabytes of arrays.
     """
 
-    helpers_in_backward = False  # whether to follow the functions that pullbacks call, too
+    helpers_in_backward = False  # whether the functions that pullbacks call are among the calls, too
     watch_of: type[Any] = Watch
 
     def __init__(self, f: Any, only: Collection[str] | None = None) -> None:
@@ -81,8 +81,7 @@ class Recorder(Traced):
         self.calls: list[Call] = []
         self.open: list[Any] = []  # the watches of the running calls, the innermost last
         self._makers: dict[int, tuple[int, Any]] = {}  # by id of a pullback's own code object, or of a callable object
-        self._again: dict[int, Any] = {}  # code of the pullbacks that are made in backward, by id
-        self._strays: dict[tuple[str, str], None] = {}  # (label, name) of arrays that other functions bind in backward
+        self._helpers: list[Call] = []  # what else runs in backward
         self._serial = 0
 
     def __exit__(self, *_: Any) -> None:
@@ -103,7 +102,7 @@ class Recorder(Traced):
         def not_checked(label: str, name: str, why_not: str) -> Pair:
             return Pair(-1, name, 0, f"{label}.{name}", bound[name], None, why_not)
 
-        for label, dname in self._strays:
+        for label, dname in dict.fromkeys(each for helper in self._helpers for each in _bound_by(helper)):
             if dname[0] == "d" and dname[1:] in bound:
                 why_not = f"{dname} is bound in {label}, which is not the pullback of the call that binds {dname[1:]}"
                 yield not_checked(label, dname[1:], why_not)
@@ -150,9 +149,6 @@ class Recorder(Traced):
         if not self._wants(frame):
             return None
         maker = self._maker_of(frame)
-        if not (self.in_forward or maker is not None or self.helpers_in_backward):
-            again = id(frame.f_code) in self._again
-            return None if again else _Stray(self, frame).follow(frame, event, arg)
         call = self._begin(frame, maker)
         # The values that a pullback captured were recorded in the call that made it.
         names = frame.f_code.co_freevars if maker is not None else ()
@@ -161,9 +157,10 @@ class Recorder(Traced):
         return watch.follow(frame, event, arg)
 
     def _begin(self, frame: types.FrameType, maker: int | None) -> Call:
-        """Record that a call begins."""
+        """Record that a call begins. A helper has no place among the calls, nor has the pullback that it makes."""
+        is_helper = not (self.in_forward or self.helpers_in_backward) and (maker is None or maker < 0)
         call = Call(
-            index=len(self.calls),
+            index=-1 if is_helper else len(self.calls),
             name=label_of(frame) + ("" if self.in_forward or maker is not None else " in backward"),
             code=frame.f_code,
             globals=frame.f_globals,
@@ -172,26 +169,22 @@ class Recorder(Traced):
             maker=maker,
             in_backward=not self.in_forward,
         )
-        self.calls.append(call)
+        (self._helpers if is_helper else self.calls).append(call)
         if self._separate and self.in_forward:
             self._note_common(frame, call)
         return call
 
     def note_result(self, call: Call, result: Any) -> None:
         """Record which pullback a call made, so that its calls are known when they come."""
+        is_pair = isinstance(result, tuple) and len(result) == 2 and callable(result[1])
+        if is_pair and call.index < 0:  # as a recomputed layer's second run; the first was recorded
+            self._helpers.remove(call)
         if pullback := claimed_pullback(result, call.code):
             self._makers[id(pullback.__code__)] = (call.index, pullback.__code__)
-        elif self.in_forward and isinstance(result, tuple) and len(result) == 2 and callable(result[1]):
+        elif self.in_forward and is_pair:
             self._makers.setdefault(id(result[1]), (call.index, result[1]))
         elif self.in_forward and self._separate and (token := token_in(result)) is not None:
             self._makers[id(token)] = (call.index, token)
-
-    def note_stray(self, stray: _Stray, result: Any) -> None:
-        """Record the names that a function which is no pullback bound in backward."""
-        if pullback := claimed_pullback(result, stray.code):  # a recomputed layer's second run; the first was recorded
-            self._again[id(pullback.__code__)] = pullback.__code__
-        elif not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
-            self._strays.update(dict.fromkeys((stray.label, name) for name in sorted(stray.names)))
 
     def _maker_of(self, frame: types.FrameType) -> int | None:
         """The index of the forward call that this call is the pullback of; None if it is not a pullback."""
@@ -214,20 +207,12 @@ class Recorder(Traced):
             self._makers[id(first)] = (call.index, first)
 
 
-class _Stray:
-    """Watches which arrays a function that is not a pullback binds in backward."""
-
-    def __init__(self, recorder: Recorder, frame: types.FrameType) -> None:
-        self.recorder, self.code, self.label = recorder, frame.f_code, label_of(frame)
-        self.names: set[str] = set()
-        self._held = dict(frame.f_locals)  # its arguments have their names elsewhere
-
-    def follow(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        bound = newly_bound(self._held, frame.f_locals)
-        self.names.update(name for name, value in bound if is_float_array(as_numpy(value)))
-        if event == "return":
-            self.recorder.note_stray(self, arg)
-        return self.follow
+def _bound_by(helper: Call) -> list[tuple[str, str]]:
+    """(label, name) for each name that a helper binds. What it is given, or captures, has its name elsewhere."""
+    arguments, several, named = inspect.getargs(helper.code)
+    elsewhere = {*arguments, several, named, *helper.code.co_freevars}
+    names = [name for name, bindings in helper.bound.items() if len(bindings) > (name in elsewhere)]
+    return [(helper.name.removesuffix(" in backward"), name) for name in sorted(names) if helper.maker is None]
 
 
 def values_inside(name: str, f: Any, *inputs: Any, **options: Any) -> list[np.ndarray]:

@@ -11,10 +11,9 @@ import pytest
 from tiers import in_one
 
 from minitransformer.check.audit import Outcome, Result, Suite, audit, picture, read, table, worker
-from minitransformer.check.audit.processes import apart, in_turn
-from minitransformer.check.audit.replacing import namespace_of
-from minitransformer.check.audit.showing import shown
+from minitransformer.check.audit.replacing import namespace_of, shown
 from minitransformer.check.audit.suite import Function
+from minitransformer.check.audit.worker import apart, in_turn
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.cli import main
 

@@ -16,7 +16,7 @@ from variants import attention
 
 from minitransformer.check.trace.inside import attention_inside, layer_inside
 from minitransformer.check.trace.recorder import Recorder
-from minitransformer.check.verify.large_models import model_gradients
+from minitransformer.check.verify.gradients import model_gradients
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.cli import main
 from minitransformer.ideas import RelativeBias

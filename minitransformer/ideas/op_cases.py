@@ -54,7 +54,7 @@ op("convolution centred and dilated", (2, 6, 3), (5, 3, 4), (4,), dilation=2)
 
 _ADDITIVE = (2, 3, 4), (2, 5, 4), (2, 5, 6), (4,)
 op("additive_attention", *_ADDITIVE)
-op("additive_attention with a mask", *_ADDITIVE, mask=some_mask(2, 3, 5), options_first=True)
+op("additive_attention with a mask", *_ADDITIVE, mask=some_mask(2, 3, 5))
 
 _LOCAL = (7, 4), (7, 4), (7, 3)
 _SHORT = (4, 4), (4, 4), (4, 3)
@@ -62,7 +62,7 @@ op("local_attention", *_LOCAL, 2)
 op("local_attention of the position itself", *_SHORT, 0)
 op("local_attention farther than the sequence", *_SHORT, 9, scale=0.3)
 _PADDED: dict[str, Any] = {"mask": np.arange(7) < 5, "causal": True, "dropout": 0.3, "rng": frozen}
-op("local_attention looking back, padded, with dropout", *_LOCAL, 3, **_PADDED, options_first=True)
+op("local_attention looking back, padded, with dropout", *_LOCAL, 3, **_PADDED)
 
 _FLASH = (2, 5, 4), (2, 7, 4), (2, 7, 3)
 _SOME_REAL = np.array([[1, 0, 1, 1, 0, 1, 1], [0] * 7], dtype=bool)  # the second sequence is all padding
@@ -75,7 +75,7 @@ op("flash_attention of more queries than keys", (5, 2), (3, 2), (3, 4), causal=T
 _SINK = (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6), (3,)
 _LOOKING_BACK: dict[str, Any] = {"mask": some_mask(5, 7), "causal": True, "scale": 0.8}
 op("sink_attention", *_SINK)
-op("sink_attention looking back, with mask and scale", *_SINK, **_LOOKING_BACK, options_first=True)
+op("sink_attention looking back, with mask and scale", *_SINK, **_LOOKING_BACK)
 
 _LINEAR = (2, 7, 4), (2, 7, 4), (2, 7, 3)
 op("linear_attention", *_LINEAR)

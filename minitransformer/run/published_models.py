@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..check.verify import Report
-from ..check.verify.gradients import Progress
-from ..check.verify.large_models import model_gradients
+from ..check.verify.gradients import Progress, model_gradients
 from ..core import ops
 from ..core.arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..core.arrays.boundary import check_finite

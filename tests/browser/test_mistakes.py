@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer.check.verify.mistakes import MISTAKES
-from minitransformer.check.verify.mistakes.mistake import Mistake
+from minitransformer.check.verify.mistakes import MISTAKES, Mistake
 from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.page import to_html

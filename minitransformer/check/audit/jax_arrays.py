@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .suite import numbered
+
 
 def names() -> dict[str, Any]:
     """What else the description of a suite may use."""
@@ -79,15 +81,11 @@ def results(function: Callable[..., Any], inputs: tuple[Any, ...], seed: int | N
         return [x for x in (returned if isinstance(returned, tuple) else (returned,)) if _is_float(x)]
 
     if seed is None:
-        return _outputs(outputs(*(given[i] for i in places)))
+        return numbered(outputs(*(given[i] for i in places)))
     found, pull = jax.vjp(outputs, *(given[i] for i in places))
     rng = np.random.default_rng((seed, 1))
     upstream = [jax.numpy.asarray(rng.normal(size=x.shape), x.dtype) for x in found]
-    return _outputs(found) | {f"gradient {i}": np.asarray(dx, np.float64) for i, dx in enumerate(pull(upstream))}
-
-
-def _outputs(arrays: list[Any]) -> dict[str, np.ndarray]:
-    return {f"output {i}" if i else "the output": np.asarray(x, np.float64) for i, x in enumerate(arrays)}
+    return numbered(found, pull(upstream))
 
 
 def _is_float(x: Any) -> bool:

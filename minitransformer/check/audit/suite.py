@@ -32,15 +32,17 @@ need another function of the student's.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..verify.catalogue import known_ops
 
 ARRAYS = ("numpy", "torch", "jax")
-_SUITE = {"title", "repository", "commit", "arrays", "before", "folder", "paths", "functions"}
-_FUNCTION = {"ops", "replaces", "call", "tests", "inputs", "probe", "gradients", "optional"}
 
 
 @dataclass(frozen=True)
@@ -78,19 +80,19 @@ class Suite:
 
 def read(path: str | Path) -> Suite:
     """The suite that a TOML file describes. Raises ValueError, which names the file and what is wrong in it."""
-    import_error = "audit: TOML files are read by Python 3.11 or newer, or with tomli: pip install tomli"
     try:
         import tomllib
     except ModuleNotFoundError:
         try:
             import tomli as tomllib  # type: ignore[no-redef, import-not-found, unused-ignore]
         except ModuleNotFoundError as error:
-            raise ImportError(import_error) from error
+            why = "audit: TOML files are read by Python 3.11 or newer, or with tomli: pip install tomli"
+            raise ImportError(why) from error
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not a TOML file: {error}") from error
-    _only(path, "the suite", found, _SUITE, {"title": str, "functions": list})
+    _only(path, "the suite", found, Suite, {"title": str, "functions": list})
     if found.get("arrays", "numpy") not in ARRAYS:
         raise ValueError(f"{path}: arrays must be one of {', '.join(ARRAYS)}, got {found['arrays']!r}")
     functions = tuple(
@@ -105,7 +107,7 @@ def _function(path: Any, i: int, found: Any) -> Function:
     where = f"function {i}"
     if not isinstance(found, dict):
         raise ValueError(f"{path}: {where} must be a table, [[functions]]")
-    _only(path, where, found, _FUNCTION, {"ops": list, "tests": list})
+    _only(path, where, found, Function, {"ops": list, "tests": list})
     unknown = [name for name in found["ops"] if name not in known_ops()]
     if unknown or bool(found["ops"]) != bool(found["tests"]):
         none = f"there is no op {', '.join(map(repr, unknown)) or 'given'}"
@@ -127,14 +129,22 @@ def _for_each_op(found: Any) -> list[Any]:
     ]
 
 
-def _only(path: Any, where: str, found: dict[str, Any], known: set[str], needed: dict[str, type]) -> None:
+def _only(path: Any, where: str, found: dict[str, Any], kind: type, needed: dict[str, type]) -> None:
+    known = {field.name for field in dataclasses.fields(kind)}
     if found.keys() - known:
         words = ", ".join(sorted(found.keys() - known))
         raise ValueError(f"{path}: {where} has {words}; known are {', '.join(sorted(known))}")
-    for key, kind in needed.items():
-        if not isinstance(found.get(key), kind):
-            raise ValueError(f"{path}: {where} needs {key}, a {'list' if kind is list else 'text'}")
+    for key, wanted in needed.items():
+        if not isinstance(found.get(key), wanted):
+            raise ValueError(f"{path}: {where} needs {key}, a {'list' if wanted is list else 'text'}")
 
 
 def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def numbered(outputs: list[Any], gradients: Iterable[Any] = ()) -> dict[str, np.ndarray]:
+    """Outputs and gradients by name, in float64; a gradient that is None is left out."""
+    names = ["the output", *(f"output {i}" for i in range(1, len(outputs)))]
+    found = [*zip(names, outputs, strict=False), *((f"gradient {i}", dx) for i, dx in enumerate(gradients))]
+    return {name: np.asarray(x, np.float64) for name, x in found if x is not None}

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .suite import numbered
+
 
 def names() -> dict[str, Any]:
     """What else the description of a suite may use."""
@@ -44,14 +46,13 @@ def results(function: Callable[..., Any], inputs: tuple[Any, ...], seed: int | N
     floats = [x.requires_grad_() for x in given if _is_float(x)]
     returned = function(*given)
     outputs = [x for x in (returned if isinstance(returned, tuple) else (returned,)) if isinstance(x, torch.Tensor)]
-    found = {f"output {i}" if i else "the output": _array(x) for i, x in enumerate(outputs)}
+    gradients: Any = ()
     differentiable = [x for x in outputs if x.requires_grad and seed is not None]
     if differentiable and floats:
         rng = np.random.default_rng((seed or 0, 1))
         upstream = [torch.from_numpy(np.array(rng.normal(size=x.shape))).to(x.dtype) for x in differentiable]
         gradients = torch.autograd.grad(differentiable, floats, upstream, allow_unused=True)
-        found |= {f"gradient {i}": _array(dx) for i, dx in enumerate(gradients) if dx is not None}
-    return {name: np.asarray(x, np.float64) for name, x in found.items()}
+    return numbered([_array(x) for x in outputs], gradients)
 
 
 @functools.cache

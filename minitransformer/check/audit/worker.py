@@ -1,8 +1,8 @@
 """Run a suite with each mistake: `python -m minitransformer.check.audit.worker suite.toml folder seconds`.
 
 The process imports what all runs need and collects the tests of a function once. Then it forks a process for each
-mistake; with JAX, one for all mistakes of a function. It writes one line of JSON for each run to the file descriptor
-that AUDIT_OUT names; what the tests print is discarded.
+mistake; with JAX, one for all mistakes of a function. It writes one line of JSON for each run; what the tests print is
+discarded.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import functools
 import io
 import itertools
 import json
+import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +25,12 @@ import numpy as np
 
 from ..referee.diagnosis import known_mistakes
 from ..verify.mistakes import Mistake
-from .processes import LATE, Tell, apart, in_turn
-from .replacing import CALLS, namespace_of, put_back, replace
-from .showing import shown
+from .replacing import CALLS, namespace_of, put_back, replace, shown
 from .suite import Function, Suite, read
 
 _OPTIONS = ("-q", "-x", "-p", "no:cacheprovider")
+LATE = "ran out of time"
+Tell = Callable[[dict[str, Any]], None]
 Tests = Callable[[], dict[str, Any]]  # runs the tests, and returns what became of them
 
 
@@ -38,25 +41,23 @@ def main(path: str, folder: str, limit: float) -> None:
     sys.path[:0] = [str(Path.cwd()), *(str((root / part).resolve()) for part in suite.paths)]
     sys.dont_write_bytecode = True
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    with os.fdopen(int(os.environ["AUDIT_OUT"]), "w") as out:
-        aloud = os.fdopen(os.dup(2), "w")
-        quiet = os.open(os.devnull, os.O_RDWR)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
-        os.dup2(quiet, 0)
+    out, quiet = os.fdopen(os.dup(1), "w"), os.open(os.devnull, os.O_RDWR)
+    os.dup2(quiet, 0)
+    os.dup2(quiet, 1)
 
-        def tell(number: int, line: dict[str, Any]) -> None:
-            print(json.dumps({"function": number, **line}), file=out, flush=True)
+    def tell(number: int, line: dict[str, Any]) -> None:
+        print(json.dumps({"function": number, **line}), file=out, flush=True)
 
-        try:
-            exec(suite.before, {"np": np})
-            namespace = namespace_of(suite)
-        except Exception as error:
-            print(f"the code that runs before the tests stops with {type(error).__name__}: {error}", file=aloud)
-            raise SystemExit(1) from error
-        for i, function in enumerate(suite.functions):
-            if function.tests:
-                _audit(suite, function, namespace, limit, functools.partial(tell, i))
+    try:
+        exec(suite.before, {"np": np})
+        namespace = namespace_of(suite)
+    except Exception as error:
+        why = f"the code that runs before the tests stops with {type(error).__name__}: {error}"
+        raise SystemExit(why) from error
+    os.dup2(quiet, 2)
+    for i, function in enumerate(suite.functions):
+        if function.tests:
+            _audit(suite, function, namespace, limit, functools.partial(tell, i))
 
 
 def _audit(suite: Suite, function: Function, namespace: dict[str, Any], limit: float, tell: Tell) -> None:
@@ -80,7 +81,7 @@ def _audit(suite: Suite, function: Function, namespace: dict[str, Any], limit: f
 
     def each_apart(tests: Tests) -> None:
         for mistake in known.values():
-            tell(_line(mistake, apart(limit, functools.partial(run, mistake, tests))))
+            tell(_outcome(function, mistake, apart(limit, functools.partial(run, mistake, tests))))
 
     # JAX starts threads with its first array, and a fork does not copy threads. So its tests are collected in the
     # process that runs them. It takes long to start, and then compiles: so it takes all mistakes in turn.
@@ -96,7 +97,7 @@ def _audit(suite: Suite, function: Function, namespace: dict[str, Any], limit: f
 
         for name, result in zip(names, in_turn(limit, names, some), strict=True):
             if name:
-                tell(_line(known[name], result))
+                tell(_outcome(function, known[name], result))
         if result["outcome"] == "passed":
             return
         tell({"again": "a test left something behind, so each mistake gets a process of its own"})
@@ -106,8 +107,17 @@ def _audit(suite: Suite, function: Function, namespace: dict[str, Any], limit: f
         _collected(suite, function, namespace, each_apart)
 
 
-def _line(mistake: Mistake, result: dict[str, Any]) -> dict[str, Any]:
-    return {"mistake": mistake.name, "sentence": mistake.sentence, **result}
+def _outcome(function: Function, mistake: Mistake, result: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an Outcome, from what became of the tests."""
+    seen = {key: result[key] for key in result.keys() & {"input", "seed", "shows"}}
+    verdict, by = "survived", ""
+    if result["outcome"] != "passed":
+        verdict, by = "caught", result.get("by") or result["outcome"]
+    elif result.get("by_design"):
+        verdict = "by design"
+    elif function.replaces and not seen:  # in our own op every mistake has an effect
+        verdict = "no effect"
+    return {"mistake": mistake.name, "sentence": mistake.sentence, "verdict": verdict, "by": by, **seen}
 
 
 def _by_itself(right: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -214,6 +224,64 @@ def _tests(function: Function) -> dict[str, Any]:
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(last := io.StringIO()):
         status = int(pytest.main([*_OPTIONS, *function.tests], plugins=[counts]))
     return counts.outcome(status, said.getvalue() or last.getvalue().rpartition("\n\n")[2])
+
+
+def apart(limit: float, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The result of run, in a separate process; "ran out of time" if it takes longer than the limit."""
+    return next(told_apart(limit, lambda tell: tell(run())), _died())
+
+
+def in_turn(limit: float, names: list[str], run: Callable[[list[str], Tell], None]) -> Iterator[dict[str, Any]]:
+    """A result for each name, from one process that takes them in turn, and as many more as hang or die.
+
+    run(names, tell) tells one result for each of the names. limit: for each.
+    """
+    left = list(names)
+    while left:
+        late = False
+        for result in told_apart(limit, functools.partial(run, left)):
+            left, late = left[1:], result["outcome"] == LATE
+            yield result
+        if left and not late:
+            left = left[1:]
+            yield _died()
+
+
+def told_apart(limit: float, run: Callable[[Tell], None]) -> Iterator[dict[str, Any]]:
+    """What run tells, in a separate process, which ends after the last word, or if one takes longer than the limit."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def child() -> None:
+        os.setsid()
+        ours.close()
+        with contextlib.suppress(BaseException):
+            try:
+                run(theirs.send)
+            except BaseException:
+                theirs.send({"outcome": "error", "problem": traceback.format_exc(limit=-3).strip()})
+        os._exit(0)
+
+    process = context.Process(target=child)
+    process.start()
+    assert process.pid is not None
+    theirs.close()
+    try:
+        while ours.poll(limit):
+            yield ours.recv()
+        yield {"outcome": LATE}
+    except EOFError:  # it has ended
+        return
+    finally:
+        ours.close()
+        with contextlib.suppress(ProcessLookupError):  # the child and whatever it started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.join()
+
+
+def _died() -> dict[str, Any]:
+    return {"outcome": "error", "problem": "the process died"}
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ import numpy as np
 from ...core.ops import merge_heads
 from ..trace.values import is_float_array
 from ..verify.catalogue import known_ops
-from .readings import Call, Reading, Turn, bound, same
-from .results import Op
+from .readings import Call, Op, Reading, Turn, bound, same
 
 
 class Convention(NamedTuple):
@@ -108,17 +107,15 @@ def _gamma_from_zero(reading: Reading, call: Call) -> Reading | None:
     return reading.turned({"gamma": _one_more}) if "gamma" in call else None
 
 
-def _without_gain(reading: Reading, call: Call) -> Reading | None:
-    if "gamma" in call:
-        return None
-    width = call["x"].shape[-1]
-    return replace(reading, options={**reading.options, "gamma": np.ones(width)})
+def _without(slot: str, numbers: Callable[[int], np.ndarray]) -> Callable[[Reading, Call], Reading | None]:
+    """An argument that f does not have, with the numbers at which it does nothing."""
 
+    def change(reading: Reading, call: Call) -> Reading | None:
+        if slot in call:
+            return None
+        return replace(reading, options={**reading.options, slot: numbers(call["x"].shape[-1])})
 
-def _without_shift(reading: Reading, call: Call) -> Reading | None:
-    if "beta" in call:
-        return None
-    return replace(reading, options={**reading.options, "beta": np.zeros(call["x"].shape[-1])})
+    return change
 
 
 def _heads_third(reading: Reading, call: Call) -> Reading | None:
@@ -259,7 +256,6 @@ def _ignored(reading: Reading, call: Call) -> Reading | None:
     return _with(ignore_index=below.pop())(reading, call) if len(below) == 1 and below != {-100} else None
 
 
-FROM_THE_FIRST_KEY = "it is causal, and its mask begins at the first key"
 _QKV = ("q", "k", "v")
 _LOSS = ("logits", "targets")
 _1_0 = (0.0, 1.0)
@@ -270,9 +266,9 @@ CONVENTIONS: tuple[tuple[Convention, ...], ...] = (
         Convention(("weight", "bias"), "its weight is stored as (out, in)", _transposed_weight),
         Convention(("weight", "bias"), "its examples are columns", _columns),
         Convention(("gamma",), "its γ counts from 0: it multiplies by 1 + γ", _gamma_from_zero),
-        Convention(("gamma",), "it has no γ", _without_gain),
+        Convention(("gamma",), "it has no γ", _without("gamma", np.ones)),
     ),
-    (Convention(("beta",), "it has no β", _without_shift),),
+    (Convention(("beta",), "it has no β", _without("beta", np.zeros)),),
     (
         Convention(("weight", "bias"), "it stores its vectors as matrices of one row or column", _flat_rows),
         Convention(("gamma",), "it stores its vectors as matrices of one row or column", _flat_rows),
@@ -301,7 +297,9 @@ CONVENTIONS: tuple[tuple[Convention, ...], ...] = (
         Convention(("reduction",), "it sums the losses", _with(reduction="sum")),
         Convention(("reduction",), "it returns the loss of each position", _with(reduction="none")),
         Convention(("causal",), "it is causal", _with(causal=True)),
-        Convention((*_QKV, "mask", "causal"), FROM_THE_FIRST_KEY, _causal_from_the_first_key),
+        Convention(
+            (*_QKV, "mask", "causal"), "it is causal, and its mask begins at the first key", _causal_from_the_first_key
+        ),
         Convention(("approximate",), "it is GELU by tanh", _with(approximate="tanh")),
         Convention(("interleaved",), "its pairs are neighbours, as in the paper", _with(interleaved=True)),
         Convention(("x", "rate", "rng"), "compared under the mask that it drew", _own_mask_of_dropout),

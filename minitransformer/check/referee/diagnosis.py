@@ -24,10 +24,9 @@ from ..trace.values import host_copy
 from ..verify import arguments as given
 from ..verify.catalogue import CASES, known_ops
 from ..verify.mistakes import Mistake
-from .by_design import SAID
 from .conventions import readings
-from .explanations import Candidate, exchanged, fails, gap, of_output, parts, reachable, singles
-from .results import OUTPUT, Comparison, Op, Trial
+from .readings import Op
+from .results import OUTPUT, Candidate, Comparison, Trial, fails, of_output, parts, reachable, singles
 
 # These compute the same in another way, which allows other mistakes.
 _OTHER_WAYS = {"attention": "flash_attention", "flash_attention": "attention"}
@@ -181,7 +180,7 @@ class _Search:
             found: list[Candidate] = []
             for reading in group:
                 try:
-                    candidate = Candidate(self.f, self.right_op, reading, self.trials, whole=False)
+                    candidate = Candidate(self.f, self.right_op, reading, self.trials)
                 except Exception as error:  # the op does not take such arguments
                     problem = problem if reading.told else str(error)
                     continue
@@ -212,7 +211,7 @@ class _Search:
                     if found := explain(candidate, way, known):
                         return self._told(candidate, self._best(candidate, way, found), shared)
         nearest = min(kept, key=lambda one: one.gap)
-        return self._told(nearest, remark=exchanged(nearest))
+        return self._told(nearest, remark=nearest.exchanged())
 
     def _best(self, candidate: Candidate, way: Op, found: list[Mistake]) -> list[Mistake]:
         """Where f does not run, a mistake that does not run either is a better match."""
@@ -224,10 +223,6 @@ class _Search:
     def _told(
         self, candidate: Candidate, mistakes: list[Mistake] | None = None, shared: str = "all", remark: str = ""
     ) -> Diagnosis:
-        said = [SAID] if candidate.by_design else []
-        if not candidate.differing and candidate.distance > max(one.tolerance for one in candidate.comparisons):
-            said += [f"They agree to {candidate.distance:.0e}: something inside computes in float32."]
-        remark = " ".join(filter(None, [*said, remark]))
         return Diagnosis(
             given.name_of(self.f),
             self.op,
@@ -237,8 +232,8 @@ class _Search:
             len(self.tried),
             shared,
             candidate.conventions,
-            gap(candidate) if OUTPUT in candidate.differing else "",
-            remark,
+            candidate.told() if OUTPUT in candidate.differing else "",
+            " ".join(filter(None, [candidate.remark, remark])),
         )
 
     def _ways(self, candidate: Candidate) -> Iterator[Op]:

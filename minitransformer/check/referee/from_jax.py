@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..trace.tracing import is_watched
 from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
 from ..verify import foreign
-from .other_forms import Foreign, Inputs, add_to, library, marked, nothing_returned, of_our_form, ran, require_width
+from .other_forms import Foreign, Inputs, library, nothing_returned, of_our_form, ran, require_width
 from .results import size
 
 _HELD = "which f holds; give it by position, or the module itself"
@@ -52,31 +51,32 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
         array = np.array(x)  # NumPy widens it: JAX may have no float64 here
         return array.astype(np.float64) if single and jax.numpy.issubdtype(x.dtype, jax.numpy.floating) else array
 
-    def joined(name: str, returned: Any) -> Any:
+    def joined(returned: Any) -> Any:
         """The floating-point outputs as one array: the only one as it is, several end to end."""
         leaves = [x for x in jax.tree_util.tree_leaves(returned) if hasattr(x, "dtype")]
         floats = [x for x in leaves if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)]
         if not floats:
-            raise nothing_returned(name, returned)
+            raise nothing_returned(made.__name__, returned)
         made.shapes = [x.shape for x in floats]
         return floats[0] if len(floats) == 1 else jax.numpy.concatenate([x.ravel() for x in floats])
 
-    def call(*inputs: Any, **options: Any) -> Any:
-        name = given.name_of(made)
+    def call(inputs: tuple[Any, ...], values: dict[str, Array], options: dict[str, Any]) -> Any:
+        name, all_inputs = made.__name__, (*inputs, values)
         with _float64(jax, not single):
-            arrays = Inputs(inputs, to_jax, to_jax)
+            arrays = Inputs(inputs, values, to_jax)
 
             def returned_for(*leaves: Any) -> Any:
-                rest = iter(leaves)
-                own = [given.with_leaves(x, lambda x: next(rest) if is_float_array(x) else to_jax(x)) for x in inputs]
-                at_work = f
-                if learned:
-                    values, names = own.pop(), iter(tree)
-                    at_work = given.with_leaves(f, lambda x: values.get(next(names).lstrip("."), x))
+                rest, names = iter(leaves), iter(tree)
+
+                def leaf(x: Any) -> Any:
+                    return next(rest) if is_float_array(x) else to_jax(x)
+
+                *own, now = [given.with_leaves(x, leaf) for x in all_inputs]
+                at_work = given.with_leaves(f, lambda x: now.get(next(names).lstrip("."), x)) if learned else f
                 return at_work(*own, **{key: given.with_leaves(x, to_jax) for key, x in options.items()})
 
             def of_leaves(*leaves: Any) -> Any:
-                return joined(name, returned_for(*leaves))
+                return joined(returned_for(*leaves))
 
             def pulled(dy: Any, *leaves: Any) -> Any:
                 again, pull = ran(name, "the forward pass of its vjp", lambda: jax.vjp(of_leaves, *leaves))
@@ -85,11 +85,11 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
                     raise ValueError(f"{name} gives a different output each time it runs; {how}")
                 return again, ran(name, "backward", lambda: pull(dy.astype(again.dtype)))
 
-            fast, fast_pulled = compiled.of(of_leaves, pulled, arrays.leaves, inputs, options)
+            fast, fast_pulled = compiled.of(of_leaves, pulled, arrays.leaves, all_inputs, options)
             slow = fast is of_leaves
             watched = ran(name, "forward", lambda: returned_for(*arrays.leaves)) if slow or is_watched() else None
-            y = back(joined(name, watched) if slow else fast(*arrays.leaves))
-        require_width(name, y, inputs, single, "from_jax")
+            y = back(joined(watched) if slow else fast(*arrays.leaves))
+        require_width(name, y, all_inputs, single, "from_jax")
 
         def backward(dy: Array) -> Any:
             with _float64(jax, not single):
@@ -105,33 +105,10 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
 
         return y, backward
 
-    made: Any = _Module(f, call, dtype, learned) if learned else of_our_form(f, call, dtype)
+    made: Any = Foreign(f, f, call, dtype, learned) if learned else of_our_form(f, call, dtype)
     compiled = _Compiled(jax, made)
     made.at_work = compiled.where_nothing_is_named
     return made
-
-
-class _Module(Foreign):
-    """A callable pytree as a module of ours. call: takes its arrays by name after the inputs."""
-
-    def __init__(self, f: Any, call: Callable[..., Any], dtype: str, learned: dict[str, np.ndarray]) -> None:
-        super().__init__(type(f).__name__, learned)
-        self._call = call
-        self.__signature__ = inspect.signature(f)
-        marked(self, dtype)
-
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """(output, backward) with the current parameters; backward adds to their gradients."""
-        y, pull = self._call(*inputs, {key: parameter.value for key, parameter in self.owned.items()}, **options)
-
-        def backward(dy: Array) -> Any:
-            found = pull(dy)
-            *dx, own = found if isinstance(found, tuple) else (found,)
-            for key, parameter in self.owned.items():
-                add_to(parameter, own[key])
-            return dx[0] if len(dx) == 1 else tuple(dx) or None
-
-        return y, backward
 
 
 class _Compiled:
@@ -183,13 +160,9 @@ class _Compiled:
                 return
             self._kept = {}
             again, pull = self._made(*inputs, **options)
-            pairs = zip(_arrays([y, dx]), _arrays([again, pull(dy)]), strict=True)
+            pairs = zip(given.float_leaves([y, dx]), given.float_leaves([again, pull(dy)]), strict=True)
             if not all(_alike(one, other, self._made.precision) for one, other in pairs):
                 self._kept = None
-
-
-def _arrays(x: Any) -> list[Any]:
-    return [leaf for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
 
 
 def _held(jax: Any, program: Any) -> Iterator[Any]:

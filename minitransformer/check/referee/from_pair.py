@@ -14,10 +14,10 @@ import numpy as np
 
 from ...core.arrays.backend import Array
 from ...core.layers import Parameter
-from ..trace.values import is_array, is_float_array
+from ..trace.values import is_float_array
 from ..verify import arguments as given
-from .other_forms import Foreign, Outputs, add_to, as_parameter, flat, marked, nothing_returned, of_our_form, ran
-from .places import Slot, Steps, Traces, arrays_in, matched, named_slots, names_of_gradient, path_of, reached
+from .other_forms import Foreign, Outputs, as_parameter, flat, nothing_returned, of_our_form, ran
+from .places import Slot, Steps, arrays_in, matched, named_slots, names_of_gradient, path_of, reached, traces
 
 
 def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: str = "float64") -> Callable[..., Any]:
@@ -42,23 +42,19 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
     if backward is None:
         methods = [getattr(forward, name, None) for name in ("forward", "backward")]
         if isinstance(forward, type) or not all(map(callable, methods)):
-            raise TypeError(
-                "from_pair: expected two functions, forward and backward, or one object that has them as methods, got "
-                + (
-                    f"the class {forward.__name__}; make an object first"
-                    if isinstance(forward, type)
-                    else repr(forward)
-                )
-            )
+            expected = "two functions, forward and backward, or one object that has them as methods"
+            is_class = isinstance(forward, type)
+            got = f"the class {forward.__name__}; make an object first" if is_class else repr(forward)
+            raise TypeError(f"from_pair: expected {expected}, got {got}")
         return _Object(forward, dtype)
     if not callable(forward) or not callable(backward):
         raise TypeError(f"from_pair: expected two functions, forward and backward, got {forward!r} and {backward!r}")
-    cache_first = next(iter(_parameters(backward)), "").endswith("cache")
+    cache_first = any(parameter.name.endswith("cache") for parameter in _parameters(backward)[:1])
     name = given.name_of(forward)
     cast = _cast(dtype)
     upstream = _Upstream(name, backward, dtype, besides=1)
 
-    def call(*given_inputs: Any, **options: Any) -> Any:
+    def call(given_inputs: tuple[Any, ...], _: dict[str, Array], options: dict[str, Any]) -> Any:
         inputs = tuple(given.with_leaves(x, cast) for x in given_inputs)
         returned = ran(name, "forward", lambda: forward(*inputs, **options))
         if not (isinstance(returned, tuple) and len(returned) > 1):
@@ -71,9 +67,9 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
             arguments = [cache, *gradients_for(dy)] if cache_first else [*gradients_for(dy), cache]
             found = ran(given.name_of(backward), "backward", lambda: backward(*arguments))
             found = _in_order(found, given.input_names(forward, inputs), inputs) if isinstance(found, dict) else found
-            return _wide(tuple(found) if isinstance(found, list) else found, dtype)
+            return tuple(found) if isinstance(found, list) else found, {}
 
-        return _wide(y, dtype), pullback
+        return y, pullback
 
     made: Any = of_our_form(forward, call, dtype)
     made.at_work = functools.partial(upstream.settle, made)
@@ -123,7 +119,7 @@ class _Upstream:
         """Choose the first way in which backward runs, and returns gradients of the shapes of the inputs."""
 
         def run() -> Any:
-            return f(*map(_copied, inputs), **{key: _copied(x) for key, x in options.items()})
+            return f(*map(given.own, inputs), **{key: given.own(x) for key, x in options.items()})
 
         self._way = runs = None
         with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
@@ -139,56 +135,35 @@ class _Upstream:
             self._way = runs
 
 
-def _copied(x: Any) -> Any:
-    """A copy of an argument; a generator in it is in the same state."""
-    return given.with_leaves(x, lambda leaf: leaf.copy() if is_array(leaf) else given.fresh(leaf))
-
-
 def _fit(inputs: list[Any], returned: Any) -> bool:
     """Whether the gradients have the shapes of the inputs."""
-    floats = [x for x in inputs if any(is_float_array(leaf) for _, leaf in given.leaves_of("", x))]
+    floats = [x for x in inputs if given.float_leaves(x)]
     found = list(returned) if isinstance(returned, tuple) else [] if returned is None else [returned]
     pairs = zip(floats, found, strict=False)
-    gradients = [(leaf, dx) for x, dx in pairs for leaf, dx in zip(_floats(x), given.gradients_of(x, dx), strict=True)]
-    return len(floats) == len(found) and not any(given.misfit(leaf, dx) for leaf, dx in gradients)
-
-
-def _floats(x: Any) -> list[Array]:
-    return [leaf for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
+    gradients = [zip(given.float_leaves(x), given.gradients_of(x, dx), strict=True) for x, dx in pairs]
+    return len(floats) == len(found) and not any(given.misfit(leaf, dx) for each in gradients for leaf, dx in each)
 
 
 def _room(backward: Callable[..., Any], besides: int) -> int:
     """How many upstream gradients a function takes; optional ones count if they may be None."""
-    try:
-        parameters = inspect.signature(backward).parameters.values()
-    except (TypeError, ValueError):
-        return 1
+    parameters = _parameters(backward)
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return sys.maxsize
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [parameter for parameter in parameters if parameter.kind in kinds]
-    needed = [parameter for parameter in taken if parameter.default is None or parameter.default is parameter.empty]
-    return len(needed) - besides
+    taken = [each for each in parameters if each.kind in kinds]
+    needed = [each for each in taken if each.default is None or each.default is each.empty]
+    return len(needed) - besides if parameters else 1
 
 
-def _parameters(f: Callable[..., Any]) -> list[str]:
+def _parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(f).parameters)
+        return list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
         return []
 
 
 def _cast(dtype: str) -> Callable[[Any], Any]:
     return lambda x: x.astype(dtype) if dtype != "float64" and is_float_array(x) else x
-
-
-def _wide(x: Any, dtype: str) -> Any:
-    """Convert results to float64."""
-    if dtype == "float64":
-        return x
-    if isinstance(x, tuple):
-        return tuple(_wide(part, dtype) for part in x)
-    return x.astype(np.float64) if is_float_array(x) else x
 
 
 def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -199,33 +174,11 @@ def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) 
     )
 
 
-class _Left:
-    """Where a backward that returns nothing leaves the gradients of the inputs: seen at its first call alone.
-
-    Later calls leave the same numbers, so that nothing changes.
-    """
-
-    def __init__(self, find: Callable[[dict[Steps, np.ndarray]], list[Steps | None] | None]) -> None:
-        self._find = find
-        self._traces: Traces | None = None
-        self._places: list[Steps | None] | None = None
-
-    def watch(self, layer: Any) -> None:
-        """Look at the object before backward runs."""
-        self._traces = Traces(layer) if self._places is None else None
-
-    def places(self) -> list[Steps | None] | None:
-        """The places, after backward; None if it left nothing."""
-        if self._traces is not None:
-            self._places = self._find(self._traces.left())
-        return self._places
-
-
 class _Object(Foreign):
     """An object with forward and backward as a module of ours."""
 
     def __init__(self, layer: Any, dtype: str) -> None:
-        super().__init__(type(layer).__name__, {})
+        super().__init__(layer, layer.forward, self._called, dtype, {})
         self._layer, self._dtype = layer, dtype
         self._upstream = _Upstream(type(layer).__name__, layer.backward, dtype)
         self._not_found: dict[str, str] = {}
@@ -233,8 +186,6 @@ class _Object(Foreign):
         self.found = ""
         self._keeps_output = False  # whether it lies in the object
         self._learn(named_slots(layer))
-        self.__signature__ = inspect.signature(layer.forward)
-        marked(self, dtype)
 
     def _learn(self, slots: list[Slot]) -> None:
         """Own the parameters in these slots; those that were owned before stay the same objects."""
@@ -277,7 +228,7 @@ class _Object(Foreign):
         Those under usual names, and what backward is given and returns, are left out.
         """
         layer, y, gradients_for = self._run(inputs, options)
-        before = Traces(layer)
+        left_since = traces(layer)
         upstream = gradients_for(np.random.default_rng(1).normal(size=y.shape))
         returned = ran(self.__name__, "backward", lambda: layer.backward(*upstream))
         taken = {steps for slot in self._slots for steps in slot.gradients}
@@ -286,13 +237,13 @@ class _Object(Foreign):
         def is_new(x: np.ndarray) -> bool:
             return not any(np.may_share_memory(x, other) or np.array_equal(x, other) for other in known)
 
-        left = {steps: x for steps, x in before.left().items() if steps not in taken and is_new(x)}
-        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {*_parameters(layer.forward)}
+        left = {steps: x for steps, x in left_since().items() if steps not in taken and is_new(x)}
+        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {each.name for each in _parameters(layer.forward)}
         return left, names
 
     def _run(self, inputs: list[Any], options: dict[str, Any], others: dict[int, np.ndarray] | None = None) -> Any:
         """`_forward` with copies of the arguments, which code of others may change."""
-        return self._forward(tuple(map(_copied, inputs)), {key: _copied(x) for key, x in options.items()}, others)
+        return self._forward(tuple(map(given.own, inputs)), {key: given.own(x) for key, x in options.items()}, others)
 
     def _forward(
         self, inputs: tuple[Any, ...], options: dict[str, Any], others: dict[int, np.ndarray] | None = None
@@ -305,53 +256,55 @@ class _Object(Foreign):
         memo = {id(slot.value(self._layer)): cast(self.owned[slot.path].value.copy()) for slot in self._slots}
         layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo | (others or {})))
         inputs = tuple(given.with_leaves(x, cast) for x in inputs)
-        before = Traces(layer) if self._keeps_output else None
+        left = traces(layer) if self._keeps_output else None
         returned = ran(name, "forward", lambda: layer.forward(*inputs, **options))
-        if returned is None and before is None:
+        if returned is None and left is None:
             self._keeps_output = True
             return self._forward(inputs, options, others)
-        if returned is None and before is not None:
-            returned = _kept_output(before.left(), inputs)
+        if returned is None and left is not None:
+            returned = _kept_output(left(), inputs)
         return layer, *self._upstream.of(returned, inputs)
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """(output, backward) of a copy of the object; backward adds to the gradients of the parameters here."""
+    def _called(self, inputs: tuple[Any, ...], _: dict[str, Array], options: dict[str, Any]) -> Any:
+        """A call of a copy of the object, as an adapter makes one."""
         name = self.__name__
         layer, y, gradients_for = self._forward(inputs, options)
         self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
-        left = _Left(lambda found: self._places_of_inputs(found, inputs))
+        places: list[Steps | None] = []  # where a backward that returns nothing left the gradients of the inputs
 
         def backward(dy: Array) -> Any:
             for slot in self._slots:  # for those that add
                 if isinstance(before := slot.gradient(layer), np.ndarray):
                     before[...] = 0.0
-            left.watch(layer)
+            left = None if places else traces(layer)  # of the first call: later ones leave the same numbers
             returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
-            for slot in self._slots:
-                gradient, parameter = slot.gradient(layer), self.owned[slot.path]
-                if not is_float_array(gradient) or gradient.shape != parameter.value.shape:
-                    what = given.describe(gradient) + (f" of shape {gradient.shape}" if np.shape(gradient) else "")
-                    raise ValueError(
-                        f"{name}: backward left {what} as the gradient of {slot.path}, "
-                        f"which has shape {parameter.value.shape}"
-                    )
-                add_to(parameter, gradient)
-            held = [slot.gradient(layer) for slot in self._slots]  # the next call zeroes these; results must outlive it
-            if returned is None and (places := left.places()) is not None:
+            own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
+            held: list[Any] = [*own.values()]  # the next call zeroes these; results must outlive it
+            if returned is None:
+                places.extend(self._places_of_inputs(left(), inputs) if left else ())
                 kept = [None if steps is None else reached(layer, steps) for steps in places]
-                held, returned = held + kept, tuple(kept)
+                held, returned = held + kept, tuple(kept) or None
+            returned = tuple(returned) if isinstance(returned, list) else returned
 
-            def own(x: Any) -> Any:
-                return x.copy() if is_float_array(x) and any(np.may_share_memory(x, held_x) for held_x in held) else x
+            def outliving(x: Any) -> Any:
+                return x.copy() if is_float_array(x) and any(np.may_share_memory(x, other) for other in held) else x
 
-            return _wide(
-                given.with_leaves(tuple(returned) if isinstance(returned, list) else returned, own), self._dtype
+            return given.with_leaves(returned, outliving), own
+
+        return y, backward
+
+    def _gradient_in(self, slot: Slot, layer: Any) -> np.ndarray:
+        """The gradient of a parameter that backward left in this copy of the object."""
+        gradient, shape = slot.gradient(layer), self.owned[slot.path].value.shape
+        if not is_float_array(gradient) or gradient.shape != shape:
+            what = given.describe(gradient) + (f" of shape {gradient.shape}" if np.shape(gradient) else "")
+            raise ValueError(
+                f"{self.__name__}: backward left {what} as the gradient of {slot.path}, which has shape {shape}"
             )
+        return gradient
 
-        return _wide(y, self._dtype), backward
-
-    def _places_of_inputs(self, left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> list[Steps | None] | None:
-        """Where a backward that returns nothing left the gradient of each floating-point input; None if nowhere."""
+    def _places_of_inputs(self, left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> list[Steps | None]:
+        """Where a backward that returns nothing left the gradient of each floating-point input; [] if nowhere."""
         taken = {steps for slot in self._slots for steps in slot.gradients}
         names = given.input_names(self._layer.forward, inputs)
         places: list[Steps | None] = []
@@ -360,7 +313,7 @@ class _Object(Foreign):
                 fit = [steps for steps, dx in left.items() if dx.shape == x.shape and steps not in taken]
                 named = [steps for steps in fit if steps[-1][1] in names_of_gradient(name)]
                 places.append(next(iter(named or fit), None) if named or len(fit) == 1 else None)
-        return places if any(places) else None
+        return places if any(places) else []
 
 
 def _kept_output(left: dict[Steps, np.ndarray], inputs: tuple[Any, ...]) -> Any:

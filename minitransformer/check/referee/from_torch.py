@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array, to_numpy
-from ..trace.foreign import as_numpy
-from ..trace.values import is_array, is_float_array
+from ..trace.values import as_numpy, is_array, is_float_array
 from ..verify import arguments as given
-from .other_forms import Foreign, Inputs, Outputs, add_to, flat, library, marked, nothing_returned, of_our_form, ran
+from .other_forms import Foreign, Inputs, Outputs, flat, library, nothing_returned, of_our_form, ran
 
 _HELD = "which f holds; give the module itself, or give it by position"
 
@@ -36,24 +35,33 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     """
     torch = library("torch", "torch")
     ran("from_torch", f"the device {device!r}", lambda: torch.empty(0, device=device))
-    if isinstance(f, torch.nn.Module):
-        return _Module(torch, f, dtype, device)
+    module = isinstance(f, torch.nn.Module)
     owner: Any = f if isinstance(f, type) else getattr(f, "__self__", None)
     function = isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
     if isinstance(f, type) and not function:
         raise TypeError(f"from_torch: make an object of the class {f.__name__} first, and give that")
     if not callable(f):
         raise TypeError(f"from_torch: expected a function, a torch.autograd.Function or a module, got {f!r}")
-    run = owner.apply if function else f
+    learned, held, fixed, left_out = _numbers_of(torch, f) if module else ({}, {}, {}, {})
 
-    def call(*inputs: Any, **options: Any) -> Any:
-        how = _Torch(torch, given.name_of(made), dtype, device)
-        arrays = Inputs(inputs, how.leaf, how.constant)
-        y, pull = how.run(lambda: run(*arrays.converted, **how.constants(options)), inputs, arrays.leaves)
+    def call(inputs: tuple[Any, ...], values: dict[str, Array], options: dict[str, Any]) -> Any:
+        how = _Torch(torch, made.__name__, dtype, device, dict(left_out))
+        arrays = Inputs(inputs, values, how.leaf)
+        run = owner.apply if function else f
+        if module:
+            kind = next((x.dtype for x in arrays.leaves), None)
+            state = arrays.values | {key: how.constant(x.copy()) for key, x in fixed.items()}
+            state |= {key: how.constant(parameter.value.copy()).to(kind) for key, parameter in made.held.items()}
+            run = lambda *x, **options: torch.func.functional_call(f, state, x, options)  # noqa: E731
+        options = {key: given.with_leaves(x, how.constant) for key, x in options.items()}
+        y, pull = how.run(lambda: run(*arrays.converted, **options), inputs, arrays.leaves)
         made.left_out, made.shapes = how.left_out, how.shapes
         return y, lambda dy: arrays.gradients(iter(pull(dy)))
 
-    made: Any = of_our_form(owner if function else f, call, dtype)
+    if module:
+        made: Any = Foreign(f, f.forward, call, dtype, learned, held)
+        return made
+    made = of_our_form(owner if function else f, call, dtype)
     if function:
         made.__signature__ = _without_context(owner)
     return made
@@ -72,10 +80,9 @@ def kept_in(dtype: str) -> Any:
 class _Torch:
     """How one function is run: from arrays to tensors and back."""
 
-    def __init__(self, torch: Any, name: str, dtype: str, device: str) -> None:
-        self.torch, self.name, self.device = torch, name, device
+    def __init__(self, torch: Any, name: str, dtype: str, device: str, left_out: dict[str, str]) -> None:
+        self.torch, self.name, self.device, self.left_out = torch, name, device, left_out
         self.single, self.dtype = dtype != "float64", getattr(torch, dtype)
-        self.left_out: dict[str, str] = {}
         self.shapes: list[tuple[int, ...]] = []
 
     def constant(self, x: Any) -> Any:
@@ -95,18 +102,9 @@ class _Torch:
         gaps = self.torch.empty_strided(source.shape, source.stride(), dtype=dtype, device=self.device)
         return gaps.copy_(source)
 
-    def leaf(self, x: Array) -> Any:
+    def leaf(self, x: Any) -> Any:
         """The same, as a tensor whose gradient is wanted."""
-        return self.constant(x).requires_grad_()
-
-    def constants(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Options with tensors in place of arrays."""
-        return {key: given.with_leaves(x, self.constant) for key, x in options.items()}
-
-    def back(self, tensor: Any) -> np.ndarray:
-        """The array of a tensor."""
-        array: np.ndarray = as_numpy(tensor)
-        return array.astype(np.float64) if self.single else array
+        return self.constant(x).requires_grad_() if is_float_array(x) else self.constant(x)
 
     def run(
         self, run: Callable[[], Any], inputs: tuple[Any, ...], leaves: list[Any]
@@ -124,13 +122,19 @@ class _Torch:
         if not followed:
             raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
         others = [title for title in found if title not in followed]
-        self.left_out = dict.fromkeys(others, "autograd does not follow it")
-        self.left_out |= _held_elsewhere([*followed.values()], leaves)
-        arrays = [as_numpy(y) for y in followed.values()]
-        outputs = Outputs(self.name, arrays, inputs, self.single, "from_torch")
+        self.left_out |= dict.fromkeys(others, "autograd does not follow it")
+        ys = [*followed.values()]
+        self.left_out |= _held_elsewhere(ys, leaves)
+        outputs = Outputs(self.name, [as_numpy(y) for y in ys], inputs, self.single, "from_torch")
         self.shapes = outputs.shapes
-        pull = self._pullback([*followed.values()], outputs, leaves)
-        return outputs.joined.astype(np.float64) if self.single else outputs.joined, pull
+
+        def pull(dy: Array) -> list[np.ndarray]:
+            dys = [self.constant(part).to(y.dtype) for part, y in zip(outputs.gradients(dy), ys, strict=True)]
+            grads = self._ran("backward", lambda: self._gradients(ys, leaves, dys))
+            grads = [self.torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
+            return list(map(as_numpy, grads))
+
+        return outputs.joined, pull
 
     def _ran(self, what: str, run: Callable[[], Any]) -> Any:
         threads = self.torch.get_num_threads()
@@ -144,19 +148,6 @@ class _Torch:
             raise
         finally:
             self.torch.set_num_threads(threads)
-
-    def _pullback(self, ys: list[Any], outputs: Outputs, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
-        """From the gradient of the outputs to those of the leaves; zero where autograd finds no path."""
-
-        def pull(dy: Array) -> list[np.ndarray]:
-            given_ones = [self.constant(part).to(y.dtype) for part, y in zip(outputs.gradients(dy), ys, strict=True)]
-            grads = self._ran("backward", lambda: self._gradients(ys, leaves, given_ones))
-            return [
-                self.back(self.torch.zeros_like(x) if grad is None else grad)
-                for x, grad in zip(leaves, grads, strict=True)
-            ]
-
-        return pull
 
     def _gradients(self, ys: list[Any], leaves: list[Any], dys: list[Any]) -> tuple[Any, ...]:
         """The gradients of the leaves, None where autograd finds no path."""
@@ -196,49 +187,18 @@ def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:
     return found
 
 
-class _Module(Foreign):
-    """A torch.nn.Module as a module of ours. Its own parameters and buffers stay unchanged."""
-
-    def __init__(self, torch: Any, module: Any, dtype: str, device: str) -> None:
-        parameters = dict(module.named_parameters())
-        everything = {**parameters, **dict(module.named_buffers())}
-        if empty := next((key for key, x in everything.items() if x.is_meta), None):
-            raise ValueError(f"from_torch: {empty} lives on the device meta, which has no numbers")
-        learned = {key: as_numpy(p) for key, p in parameters.items() if p.requires_grad}
-        fixed = {key: as_numpy(x) for key, x in everything.items() if key not in learned}
-        held = {key: x for key, x in fixed.items() if is_float_array(x)}
-        super().__init__(type(module).__name__, learned, held)
-        self._fixed = {key: x for key, x in fixed.items() if key not in held}
-        self._frozen = dict.fromkeys([key for key in parameters if key not in learned], "requires_grad is False")
-        self._frozen |= dict.fromkeys(_plain_tensors(torch, module), "a plain tensor, not a torch.nn.Parameter")
-        self._torch, self._module, self._how = torch, module, (dtype, device)
-        self.__signature__ = inspect.signature(module.forward)
-        marked(self, dtype)
-
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """(output, backward) of the module with the current parameters; backward adds to their gradients."""
-        how = _Torch(self._torch, self.__name__, *self._how)
-        arrays = Inputs(inputs, how.leaf, how.constant)
-        tensors = {key: how.leaf(parameter.value) for key, parameter in self.owned.items()}
-        kind = next((x.dtype for x in [*arrays.leaves, *tensors.values()]), None)
-        fixed = {key: how.constant(x.copy()) for key, x in self._fixed.items()}
-        fixed |= {key: how.constant(parameter.value.copy()).to(kind) for key, parameter in self.held.items()}
-        functional_call, state = self._torch.func.functional_call, {**tensors, **fixed}
-        options, leaves = how.constants(options), [*arrays.leaves, *tensors.values()]
-        y, pull = how.run(
-            lambda: functional_call(self._module, state, tuple(arrays.converted), options), inputs, leaves
-        )
-        self.left_out, self.shapes = self._frozen | how.left_out, how.shapes
-        dtypes = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
-
-        def backward(dy: Array) -> Any:
-            grads = iter(pull(dy))
-            returned = arrays.gradients(grads) if dtypes else None
-            for parameter, grad in zip(self.owned.values(), grads, strict=True):
-                add_to(parameter, grad)
-            return returned
-
-        return y, backward
+def _numbers_of(torch: Any, module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, str]]:
+    """(what a module learns, other floating-point numbers in it, all others, what is left out and why), by name."""
+    parameters = dict(module.named_parameters())
+    everything = parameters | dict(module.named_buffers())
+    if empty := next((key for key, x in everything.items() if x.is_meta), None):
+        raise ValueError(f"from_torch: {empty} lives on the device meta, which has no numbers")
+    learned = {key: as_numpy(x) for key, x in parameters.items() if x.requires_grad}
+    others = {key: as_numpy(x) for key, x in everything.items() if key not in learned}
+    held = {key: x for key, x in others.items() if is_float_array(x)}
+    left_out = dict.fromkeys([key for key in parameters if key not in learned], "requires_grad is False")
+    left_out |= dict.fromkeys(_plain_tensors(torch, module), "a plain tensor, not a torch.nn.Parameter")
+    return learned, held, {key: x for key, x in others.items() if key not in held}, left_out
 
 
 def _plain_tensors(torch: Any, module: Any) -> Iterator[str]:

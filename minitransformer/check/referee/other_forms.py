@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,25 +25,36 @@ from ..trace.values import is_float_array
 from ..verify import arguments as given
 
 PRECISIONS = ("float64", "float32", "float16", "bfloat16")
+# (inputs, the values of the parameters by name, options) to (output, pullback), which returns what `gradients` does.
+Converted = Callable[[tuple[Any, ...], dict[str, Any], dict[str, Any]], tuple[Array, Callable[[Array], Any]]]
 
 
-def of_our_form(f: Any, call: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+def of_our_form(f: Any, call: Converted, dtype: str) -> Callable[..., Any]:
     """`call` under the name and with the signature of f. dtype: what it computes in."""
-    if dtype not in PRECISIONS:
-        raise ValueError(f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: the dtype that f computes in")
 
     @functools.wraps(f)
     def function(*inputs: Any, **options: Any) -> Any:
-        return call(*inputs, **options)
+        y, pull = _in_float64(call(inputs, {}, options), dtype)
+        return y, lambda dy: pull(dy)[0]
 
     function.__name__ = getattr(f, "__name__", type(f).__name__)
-    function.made_by = call.__module__  # type: ignore[attr-defined]  # which adapter
-    return marked(function, dtype)
+    return _marked(function, call, dtype)
 
 
-def marked(f: Any, dtype: str) -> Any:
+def _in_float64(called: tuple[Array, Callable[[Array], Any]], dtype: str) -> tuple[Array, Callable[[Array], Any]]:
+    """What a call in this dtype has returned, in float64."""
+    y, pull = called
+    if dtype == "float64":
+        return called
+    return given.to_float64(y), lambda dy: given.with_leaves(pull(dy), given.to_float64)
+
+
+def _marked(f: Any, call: Converted, dtype: str) -> Any:
     """f, with marks for the tracer and the checker: its backward is a separate function, and it computes in dtype."""
-    f.separate, f.precision = True, dtype
+    if dtype not in PRECISIONS:
+        raise ValueError(f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: the dtype that f computes in")
+    f.separate, f.precision, f.made_by = True, dtype, call.__module__  # the last says which adapter
+    f.left_out = {}  # what is not checked, and why
     return f
 
 
@@ -65,29 +77,29 @@ def ran(name: str, what: str, run: Callable[[], Any]) -> Any:
 
 
 class Inputs:
-    """The arguments of one call; `convert` turns each floating-point leaf into an array of another library."""
+    """The arguments of one call, as `convert` makes them of another library. leaves: the floating-point ones."""
 
-    def __init__(self, inputs: tuple[Any, ...], convert: Callable[[Array], Any], keep: Callable[[Any], Any]) -> None:
-        self.given = inputs
+    def __init__(self, inputs: tuple[Any, ...], values: dict[str, Array], convert: Callable[[Any], Any]) -> None:
+        self._inputs, self._values = inputs, values
         self.leaves: list[Any] = []
 
         def leaf(x: Any) -> Any:
-            if not is_float_array(x):
-                return keep(x)
-            self.leaves.append(convert(x))
-            return self.leaves[-1]
+            converted = convert(x)
+            if is_float_array(x):
+                self.leaves.append(converted)
+            return converted
 
-        self.converted = [given.with_leaves(x, leaf) for x in inputs]
+        *self.converted, self.values = [given.with_leaves(x, leaf) for x in (*inputs, values)]
 
-    def gradients(self, found: Iterator[np.ndarray]) -> Any:
-        """The gradients of the leaves in the form of the arguments: one, a tuple, or None if there are none."""
-        wanted = [x for x in self.given if any(is_float_array(leaf) for _, leaf in given.leaves_of("", x))]
+    def gradients(self, found: Iterator[np.ndarray]) -> tuple[Any, dict[str, np.ndarray]]:
+        """(the gradients of the inputs: one, a tuple, or None if there are none; those of the values)."""
+        wanted = [x for x in self._inputs if given.float_leaves(x)]
 
         def gradient(x: Any) -> Any:
             return next(found).astype(x.dtype, copy=False) if is_float_array(x) else None
 
-        result = tuple(given.with_leaves(x, gradient) for x in wanted)
-        return result[0] if len(result) == 1 else result or None
+        *dx, own = [given.with_leaves(x, gradient) for x in (*wanted, self._values)]
+        return dx[0] if len(dx) == 1 else tuple(dx) or None, own
 
 
 def flat(name: str, x: Any, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
@@ -126,9 +138,9 @@ def first_output(f: Any) -> Any:
         return f
     end = math.prod(shapes[0])
 
-    def call(*inputs: Any, **options: Any) -> Any:
+    def call(inputs: tuple[Any, ...], _: dict[str, Any], options: dict[str, Any]) -> Any:
         y, backward = f(*inputs, **options)
-        return y[:end].reshape(shapes[0]), lambda dy: backward(np.append(dy, np.zeros(y.size - end, y.dtype)))
+        return y[:end].reshape(shapes[0]), lambda dy: (backward(np.append(dy, np.zeros(y.size - end, y.dtype))), {})
 
     return of_our_form(f, call, f.precision)
 
@@ -141,8 +153,7 @@ def nothing_returned(name: str, returned: Any) -> TypeError:
 
 def require_width(name: str, y: Array, inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
     """Unless `single`, require an output as wide as the widest of the inputs."""
-    floats = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
-    widest = max(floats, key=lambda dtype: dtype.itemsize, default=y.dtype)
+    widest = max((x.dtype for x in given.float_leaves(list(inputs))), key=lambda d: d.itemsize, default=y.dtype)
     if not single and y.dtype.itemsize < widest.itemsize:
         raise TypeError(
             f"{name} computes in {y.dtype} although its inputs are {widest}; "
@@ -150,24 +161,45 @@ def require_width(name: str, y: Array, inputs: tuple[Any, ...], single: bool, ad
         )
 
 
-def add_to(parameter: Parameter, gradient: np.ndarray) -> None:
-    """Add to a parameter's gradient."""
-    parameter.grad += to_device(gradient.astype(parameter.grad.dtype), device_of(parameter.grad).name)
-
-
 class Foreign(Module):
-    """An object with parameters that somebody else wrote, as a module of ours: see `from_torch` and `from_pair`."""
+    """A module that somebody else wrote, as a module of ours: see `from_torch`, `from_jax` and `from_pair`.
 
-    def __init__(self, name: str, parameters: dict[str, np.ndarray], held: dict[str, np.ndarray] | None = None) -> None:
-        """parameters: what it learns; held: other floating-point numbers that it computes with."""
-        self.__name__ = name
-        self.owned = {key: as_parameter(value) for key, value in parameters.items()}
+    method: what of it runs; call: the same in our form. learned: the numbers that it learns; held: other
+    floating-point numbers that it computes with. Parameters have the names from the original object.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        method: Callable[..., Any],
+        call: Converted,
+        dtype: str,
+        learned: dict[str, np.ndarray],
+        held: dict[str, np.ndarray] | None = None,
+    ) -> None:
+        self.__name__, self.__signature__ = type(module).__name__, inspect.signature(method)
+        self._call, self._dtype = call, dtype
+        self.owned = {key: as_parameter(value) for key, value in learned.items()}
         self.held = {key: as_parameter(value) for key, value in (held or {}).items()}
-        self.left_out: dict[str, str] = {}  # what is not checked, and why
+        _marked(self, call, dtype)
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield (name, Parameter), with the names from the original object."""
+        """Yield (name, Parameter)."""
         yield from self.owned.items()
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """(output, backward) with the current parameters; backward adds to their gradients."""
+        values = {key: parameter.value for key, parameter in self.owned.items()}
+        y, pull = _in_float64(self._call(inputs, values, options), self._dtype)
+
+        def backward(dy: Array) -> Any:
+            dx, own = pull(dy)
+            for key, parameter in self.owned.items():
+                gradient = own[key].astype(parameter.grad.dtype)
+                parameter.grad += to_device(gradient, device_of(parameter.grad).name)
+            return dx
+
+        return y, backward
 
 
 def as_parameter(value: Any) -> Parameter:

@@ -96,20 +96,15 @@ def _walk(x: Any, steps: Steps, seen: set[int]) -> Iterator[tuple[Any, Steps]]:
         yield from _walk(part, (*steps, (kind, key)), seen)
 
 
-class Traces:
-    """What a call left in an object: the arrays there that are new or have other numbers than before."""
+def traces(layer: Any) -> Callable[[], dict[Steps, np.ndarray]]:
+    """A function that gives what was left in an object since now: the arrays that are new or have other numbers."""
+    before = {steps: (x, x.copy()) for steps, x in arrays_in(layer).items()}
 
-    def __init__(self, layer: Any) -> None:
-        self._layer = layer
-        self._before = {steps: (x, x.copy()) for steps, x in arrays_in(layer).items()}
-
-    def left(self) -> dict[Steps, np.ndarray]:
-        """The arrays, by the steps to them."""
-        return {steps: x for steps, x in arrays_in(self._layer).items() if self._is_new(steps, x)}
-
-    def _is_new(self, steps: Steps, x: np.ndarray) -> bool:
-        array, copy = self._before.get(steps, (None, x))
+    def is_new(steps: Steps, x: np.ndarray) -> bool:
+        array, copy = before.get(steps, (None, x))
         return array is not x or not np.array_equal(copy, x, equal_nan=True)
+
+    return lambda: {steps: x for steps, x in arrays_in(layer).items() if is_new(steps, x)}
 
 
 def matched(

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..trace.values import is_array, is_float_array
-from .results import Op
 
+Op = Callable[..., Any]
 Turn = Callable[[Any], tuple[Any, Callable[[Any], Any]]]  # a function of our form, of one array
 Call = Mapping[str, Any]  # the arrays of a call, by the op's names for them; "" is what f returned
 

@@ -1,30 +1,44 @@
-"""The results of a function and of an op on the same arguments, and how far apart they are."""
+"""The results of a function and of an op on the same arguments, how far apart they are, and what explains that.
+
+An explanation is one known mistake, several, or one that only the output shows.
+
+Where nothing is left, a softmax of -inf alone or a mean over no targets is NaN in PyTorch and JAX. Our ops return 0
+there, and gradients of 0. NaN is a mistake in an answer to "write softmax"; in a function of these libraries it is
+their rule, so it is said, and not counted as a difference. This holds only if all other numbers agree: NaN that spreads
+to other rows is a mistake.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+import contextlib
+import functools
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core.arrays.backend import device_of, to_device
-from ..trace.values import host_copy, is_array, is_float_array
+from ..trace.values import host_copy, is_float_array
 from ..verify import arguments as given
 from ..verify import foreign
+from ..verify.mistakes import MISTAKES, Mistake, forget_kept_results
+from ..verify.pattern import apart
+from .readings import Op, Reading
 
-# The tolerance for equal results, by the least precise dtype in them.
-_TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
-_COARSEST = 3e-2
-# As far apart as results may be if something inside, such as a table of angles, is in float32.
+# The tolerance for equal results, by the least precise dtype in them: of float64, as if something inside, such as a
+# table of angles, were in float32.
 SINGLE_INSIDE = 1e-6
+_TOLERANCES = {"float64": SINGLE_INSIDE, "float32": 1e-4}
+_COARSEST = 3e-2
 
 AGAIN = " of another dy"
 OUTPUT = "the output"
 
 Results = dict[str, Any]  # the output, the gradients and other results to compare: arrays, or remarks in words
-Op = Callable[..., Any]
 
 
 @dataclass
@@ -47,32 +61,30 @@ class Trial:
         self.names = [f"input {i}" for i in range(len(self.inputs))]
         self.found: Results = {}
 
-    def of(self, f: Op) -> Results:
-        """The results of f."""
-        return self._results(f, self.options)
-
-    def of_op(self, f: Op, only_if: Callable[[Results], bool] = lambda output: True) -> Results:
-        """The results of an op; only its output, if `only_if` is false of that."""
-        return self._results(f, self.for_op, only_if)
-
     def fits(self, results: Results) -> bool:
         """Whether the output has the shape of f's."""
         return np.shape(results[OUTPUT]) == np.shape(self.found[OUTPUT])
 
-    def _results(
-        self, f: Op, options: dict[str, Any], only_if: Callable[[Results], bool] = lambda output: True
+    def of_op(self, op: Op, only_if: Callable[[Results], bool] | None = None) -> Results:
+        """The results of an op; only its output, if `only_if` is false of that."""
+        return self.of(op, self.for_op, only_if)
+
+    def of(
+        self, f: Op, options: dict[str, Any] | None = None, only_if: Callable[[Results], bool] | None = None
     ) -> Results:
-        inputs = [_own(x) for x in self.inputs]
+        """The results of f, with its own options or these."""
+        options = self.options if options is None else options
+        inputs = [given.own(x) for x in self.inputs]
         rng = np.random.default_rng((self.seed, 3))
         with np.errstate(all="ignore"):
-            returned = f(*inputs, **{key: _own(x) for key, x in options.items()})
+            returned = f(*inputs, **{key: given.own(x) for key, x in options.items()})
             y = returned[0] if isinstance(returned, tuple) and len(returned) == 2 else returned
             if not is_float_array(y):
                 raise TypeError(
                     f"{given.name_of(f)} must return (floating-point array, backward), got {given.describe(returned)}"
                 )
             results: Results = {OUTPUT: host_copy(y)}
-            if not only_if(results):
+            if only_if is not None and not only_if(results):
                 return results
             for again in ("", AGAIN) if y is not returned else ():
                 dy = to_device(rng.normal(size=y.shape).astype(y.dtype), device_of(y).name)
@@ -122,15 +134,10 @@ class Comparison:
         names = [name for name in {**self.right, **self.found} if not self.alike(name)]
         return [name for name in names if not name.endswith(AGAIN) or name.removesuffix(AGAIN) not in names]
 
-    def farthest(self, name: str) -> float:
-        """How far this result is from the right one, for either upstream gradient."""
-        return max(self.distance(each, self.right) for each in (name, name.removesuffix(AGAIN) + AGAIN))
-
     def explained_by(self, others: Results, name: str) -> bool:
         """Whether a mistake agrees with f in this result, and is far nearer to f than the right op is."""
-        enough = max(self.tolerance, SINGLE_INSIDE)
         of_mistake, of_right = self.distance(name, others), self.distance(name, self.right)
-        return of_mistake <= enough and (of_right <= enough or 100.0 * of_mistake <= of_right)
+        return of_mistake <= self.tolerance and (of_right <= self.tolerance or 100.0 * of_mistake <= of_right)
 
     def explained(self, others: Results) -> bool:
         """Whether a mistake has all the results of f."""
@@ -156,8 +163,181 @@ def size(x: np.ndarray) -> float:
     return float(abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
-def _own(x: Any) -> Any:
-    """A copy that a function may change."""
-    if isinstance(x, np.random.Generator):
-        return given.fresh(x)
-    return given.with_leaves(x, lambda leaf: leaf.copy() if is_array(leaf) else copy.copy(leaf))
+BY_DESIGN = (
+    "Where nothing is left (every score is masked, or every target ignored) it gives NaN, by design; ours gives 0."
+)
+_MAY_BE_EMPTY = ("softmax", "attention", "cross_entropy")  # in the names of ops in which nothing may be left
+
+
+class Candidate:
+    """One reading of the call, the results of the right op in it, and how far from f they are."""
+
+    def __init__(self, f: Op, op: Op, reading: Reading | None, trials: list[Trial]) -> None:
+        self.f, self.reading, self.trials = f, reading, trials
+        self.right = [trial.of_op(self.around(op), trial.fits) for trial in trials]
+        self.fits = all(trial.fits(y) for trial, y in zip(trials, self.right, strict=True))
+        pairs = list(zip(trials, self.right, strict=True))
+        found = [
+            without_empty_rows(f, given.name_of(op), trial.found, y) if trial.fits(y) else trial.found
+            for trial, y in pairs
+        ]
+        self.by_design = any(one is not trial.found for one, trial in zip(found, trials, strict=True))
+        self.comparisons = [Comparison(one, y, f) for one, y in zip(found, self.right, strict=True)]
+        self.differing = tuple(dict.fromkeys(name for one in self.comparisons for name in one.differing()))
+
+    def around(self, op: Op) -> Op:
+        """The op as f is called."""
+        return op if self.reading is None else self.reading.around(op)
+
+    def with_mistake(
+        self, mistake: Mistake, way: Op, only_if: Callable[[Comparison, Results], bool]
+    ) -> Iterator[tuple[Comparison, Results]]:
+        """Each comparison, and the results of the op with the mistake; gradients only if `only_if` holds of its output.
+
+        There are none if they cannot be computed, as with some where sizes differ.
+        """
+        for trial, comparison in zip(self.trials, self.comparisons, strict=True):
+            results: Results = {}
+            with mistake.applied(), contextlib.suppress(Exception):
+                results = trial.of_op(self.around(way), functools.partial(only_if, comparison))
+            yield comparison, results
+
+    @property
+    def conventions(self) -> tuple[str, ...]:
+        """The conventions of its reading."""
+        return () if self.reading is None else self.reading.told
+
+    @property
+    def distance(self) -> float:
+        """That of the result that is farthest off."""
+        return max(one.distance(name, one.right) for one in self.comparisons for name in {**one.right, **one.found})
+
+    @property
+    def gap(self) -> float:
+        """How far the output is off."""
+        return max(one.distance(OUTPUT, one.right) for one in self.comparisons)
+
+    @property
+    def remark(self) -> str:
+        """What else there is to say about results that count as right."""
+        said = [BY_DESIGN] if self.by_design else []
+        if not self.differing and all(one.tolerance <= SINGLE_INSIDE for one in self.comparisons):
+            agreed = f"They agree to {self.distance:.0e}: something inside computes in float32."
+            said += [agreed] if self.distance > 1e-8 else []
+        return " ".join(said)
+
+    def told(self) -> str:
+        """By how much the output is off, and in which pattern."""
+        worst = max(self.comparisons, key=lambda one: one.distance(OUTPUT, one.right))
+        return apart(OUTPUT, worst.found[OUTPUT], worst.right[OUTPUT])
+
+    def exchanged(self) -> str:
+        """Whether the wrong gradients are the right ones of each other."""
+        comparison = self.comparisons[0]
+        wrong = [name for name in self.differing if isinstance(comparison.found.get(name), np.ndarray)]
+        exchanged = {
+            one
+            for one, other in itertools.permutations(wrong, 2)
+            if comparison.distance(one, {one: comparison.right.get(other)}) <= comparison.tolerance
+        }
+        if len(exchanged) == len(wrong) > 1 and OUTPUT not in wrong:
+            return f"{' and '.join(wrong)} are right, but exchanged: each is returned in the place of the other."
+        return ""
+
+
+def singles(candidate: Candidate, way: Op, known: list[Mistake]) -> list[Mistake]:
+    """The mistakes that explain all results."""
+
+    def explains(mistake: Mistake) -> bool:
+        found = candidate.with_mistake(mistake, way, Comparison.output_explained)
+        return all(comparison.explained(results) for comparison, results in found)
+
+    return list(filter(explains, known))
+
+
+def parts(candidate: Candidate, way: Op, known: list[Mistake]) -> list[Mistake]:
+    """Mistakes of which each explains some of the wrong gradients, and all together explain all of them."""
+    if OUTPUT in candidate.differing:
+        return []
+    left = {(i, name) for i, one in enumerate(candidate.comparisons) for name in one.found if not one.alike(name)}
+    parts = [(_part(mistake, candidate, way), mistake) for mistake in known]
+    found: list[Mistake] = []
+    for part, mistake in sorted(parts, key=lambda one: -len(one[0])):
+        if part and part <= left:
+            left -= part
+            found.append(mistake)
+    return [] if left else found
+
+
+def _part(mistake: Mistake, candidate: Candidate, way: Op) -> set[tuple[int, str]]:
+    """(trial, result) for each result that the mistake changes; none if f has others than it."""
+    part: set[tuple[int, str]] = set()
+    for i, (comparison, results) in enumerate(candidate.with_mistake(mistake, way, Comparison.alike_output)):
+        beside = Comparison(results, comparison.right, way)
+        changed = [name for name in comparison.right if beside.distance(name, beside.right) > comparison.tolerance]
+        if results.keys() != comparison.found.keys() or not all(comparison.explained_by(results, x) for x in changed):
+            return set()
+        part |= {(i, name) for name in changed}
+    return part
+
+
+def of_output(candidate: Candidate, way: Op, known: list[Mistake]) -> list[Mistake]:
+    """The mistakes that explain the output."""
+
+    def explains(mistake: Mistake) -> bool:
+        found = candidate.with_mistake(mistake, way, lambda comparison, output: False)
+        return all(comparison.output_explained(results) for comparison, results in found)
+
+    return list(filter(explains, known)) if OUTPUT in candidate.differing else []
+
+
+def reachable(op: Callable[..., Any], trials: list[Trial]) -> list[Mistake]:
+    """The known mistakes in what the op calls, those in the op itself first."""
+    called: dict[types.CodeType, None] = {}
+
+    def note(frame: types.FrameType, event: str, arg: Any) -> None:
+        called.setdefault(frame.f_code)
+
+    forget_kept_results()  # or a kept result would hide a call
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        for trial in trials:
+            trial.of_op(op)
+    finally:
+        sys.settrace(before)
+    order = {code: i for i, code in enumerate(called)}
+    files = {code.co_filename for code in order}
+    found = [mistake for mistake in MISTAKES.values() if any(file.startswith(mistake.file) for file in files)]
+    found = [mistake for mistake in found if mistake.function.__code__ in order]
+    return sorted(found, key=lambda mistake: order[mistake.function.__code__])
+
+
+def fails(f: Callable[..., Any], trial: Trial) -> bool:
+    """Whether f raises an error on these arguments."""
+    try:
+        trial.of_op(f)
+    except Exception:
+        return True
+    return False
+
+
+def without_empty_rows(f: Any, op: str, found: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    """The results of f, with 0 in place of NaN in rows where nothing is left, if f is a function of PyTorch or JAX.
+
+    A row lies along the last axis. Such rows are NaN in the output of f, and 0 in the right one. If there are none, the
+    answer is `found` itself.
+    """
+    made_by = str(getattr(given.inside_partial(f), "made_by", ""))
+    if not made_by.endswith(("from_torch", "from_jax")) or not any(part in op for part in _MAY_BE_EMPTY):
+        return found
+    filled = {name: _filled(x, right.get(name)) for name, x in found.items()}
+    return found if filled["the output"] is found["the output"] else filled
+
+
+def _filled(found: Any, right: Any) -> Any:
+    if not isinstance(found, np.ndarray) or not isinstance(right, np.ndarray) or found.shape != right.shape:
+        return found
+    rows, right_rows = (x.reshape(-1, x.shape[-1] if x.ndim else 1) for x in (found, right))
+    empty = np.isnan(rows).all(-1) & (right_rows == 0.0).all(-1)
+    return np.where(empty[:, None], 0.0, rows).reshape(found.shape).astype(found.dtype) if empty.any() else found

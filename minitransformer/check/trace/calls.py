@@ -12,7 +12,7 @@ import re
 import types
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,8 +91,8 @@ class Pair:
     """A value and its gradient: binding number `occurrence` of `name` in call number `call`.
 
     code, turn: that call is number `turn` of the calls of this code, forward, from 0.
-    order: the serial of the gradient's binding; earlier: what the gradient's name held before, if the name of the value
-    is bound once. Zeros, which wait to be filled, are left out.
+    order: the serial of the gradient's binding, or of the value's if it has no gradient; earlier: what the gradient's
+    name held before, if the name of the value is bound once. Zeros, which wait to be filled, are left out.
     """
 
     call: int
@@ -190,6 +190,21 @@ def _used_at_once(code: types.CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
+def values_of(calls: Iterable[Call]) -> dict[tuple[int, str], list[Pair]]:
+    """Every floating-point array that the calls bind, by call and name, as Pairs that have no gradient yet."""
+    turns: Counter[types.CodeType] = Counter()
+    found: dict[tuple[int, str], list[Pair]] = {}
+    for call in calls:
+        for name in call.bound:
+            values, pairs = _of_arrays([call], name), found.setdefault((call.index, name), [])
+            for i, (first, *_) in enumerate(values):
+                assert first.value.array is not None
+                pair = Pair(call.index, name, i, _title(values, i), first.value.array, None, order=first.serial)
+                pairs.append(replace(pair, code=call.code, turn=turns[call.code]))
+        turns[call.code] += not call.in_backward
+    return found
+
+
 def pairs_of(calls: Iterable[Call]) -> list[Pair]:
     """Every value whose gradient has a name, with the gradient, or with the reason why they cannot be paired.
 
@@ -197,12 +212,7 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
     """
     found: list[Pair] = []
     calls = list(calls)
-    turns: Counter[types.CodeType] = Counter()
-    turn = {}
-    for call in calls:
-        if not call.in_backward:
-            turn[call.index] = turns[call.code]
-            turns[call.code] += 1
+    bound = values_of(calls)
     for call, name, values, gradients, partners in _meetings(calls):
         why_not = ""
         if any(len(group) > 1 for group in values):
@@ -212,17 +222,15 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
         elif not partners:
             counts = f"{name} gets {len(values)} values, {gradients[0][0].name} {len(gradients)}"
             why_not = counts if len(values) != len(gradients) else f"{name} has other values in backward"
-        for i in range(len(values)) if why_not else partners:
-            value, title = values[i][0].value.array, _title(values, i)
-            assert value is not None
-            if why_not:
-                found.append(Pair(call.index, name, i, title, value, None, why_not))
-                continue
+        if why_not:
+            found += [replace(pair, why_not=why_not) for pair in bound[call.index, name]]
+            continue
+        for i in partners:
+            pair = bound[call.index, name][i]
             *others, last = [binding for group in gradients[: partners[i] + 1] for binding in group]
             arrays = (binding.value.array for binding in others if len(values) == 1)
-            earlier = tuple(x for x in arrays if x is not None and x.shape == value.shape and x.any())
-            which = (call.code, turn[call.index])
-            found.append(Pair(call.index, name, i, title, value, last.value.array, "", last.serial, earlier, *which))
+            earlier = tuple(x for x in arrays if x is not None and x.shape == pair.value.shape and x.any())
+            found.append(replace(pair, gradient=last.value.array, order=last.serial, earlier=earlier))
     return found
 
 

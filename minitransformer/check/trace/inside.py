@@ -59,6 +59,14 @@ class _Listener(Module):
         """Keep what came in and what came back."""
         self.heard = part
 
+    def after(self, backward: Pullback, upstream: Array, model: Module) -> Inside:
+        """What it has heard once backward has run, which leaves the gradients of the model as they are."""
+        with _other_gradients(model):
+            backward(upstream)
+        if self.heard is None:
+            raise ValueError("the model ran without this layer")
+        return self.heard
+
 
 def layer_inside(
     model: Module, layers: list[Any], i: int, run: Callable[[], tuple[Array, Pullback]], seed: int = 0
@@ -74,9 +82,7 @@ def layer_inside(
         y, backward = run()
     finally:
         layers[i] = listener.module
-    with _other_gradients(model):
-        backward(upstream_of(y, seed))
-    return _heard(listener)
+    return listener.after(backward, upstream_of(y, seed), model)
 
 
 def attention_inside(layer: Inside, head: int) -> Inside:
@@ -89,9 +95,7 @@ def attention_inside(layer: Inside, head: int) -> Inside:
     listener = _Listener(place.sublayer)
     place.sublayer = listener
     _, backward = whole(*layer.inputs, **layer.options)
-    with _other_gradients(whole):
-        backward(layer.upstream)
-    heard = _heard(listener)
+    heard = listener.after(backward, layer.upstream, whole)
     return Inside(heard.module.head(head), heard.inputs, heard.options, heard.upstream)
 
 
@@ -109,12 +113,6 @@ def upstream_of(y: Array, seed: int = 0) -> Array:
     return to_device(drawn.astype(str(y.dtype)), device_of(y).name)
 
 
-def _heard(listener: _Listener) -> Inside:
-    if listener.heard is None:
-        raise ValueError("the model ran without this layer")
-    return listener.heard
-
-
 @contextlib.contextmanager
 def _other_gradients(model: Module) -> Iterator[None]:
     """Let backward add to scratch arrays, not to .grad. Parameters of equal shape share one, since nothing reads it."""
@@ -124,9 +122,7 @@ def _other_gradients(model: Module) -> Iterator[None]:
         for parameter, _ in kept:
             value = parameter.value
             key = (value.shape, str(value.dtype))
-            if key not in shared:
-                shared[key] = array_module(value).zeros_like(value)
-            parameter.grad = shared[key]
+            parameter.grad = shared.setdefault(key, array_module(value).zeros_like(value))
         yield
     finally:
         for parameter, gradient in kept:

@@ -4,13 +4,21 @@
 published/, and in the file of the function under study. A Recorder (recorder.py) records what the calls bind to names.
 A Replacement runs the function again and replaces one such value the moment it is bound, to take a finite difference
 with respect to it.
+
+Our functions return their pullback, so the tracer knows which forward call it belongs to. In other code the two are
+separate functions, linked by a shared object: the `ctx` of a torch.autograd.Function, the cache that forward returns
+and backward receives, or the object whose methods they are. A function with the attribute `separate` is traced by this
+link, whichever file of the user its code is in.
 """
 
 from __future__ import annotations
 
-import abc
+import functools
+import importlib.metadata
 import inspect
+import os
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +27,14 @@ from typing import Any
 from ...core.arrays.backend import Array
 from ...core.layers import Module
 from .calls import Pair
-from .foreign import as_numpy, function_of, like, of_a_user
-from .values import is_float_array
+from .values import as_numpy, is_float_array, like
 
 _PACKAGE = Path(__file__).parents[2]  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / place) for place in ("core/ops", "core/layers", "core/models", "ideas"))
 _OF_EVERY_LAYER = inspect.getfile(Module)  # checks and lists of parameters, which are no mathematics
+_LIBRARIES = (str(_PACKAGE), sysconfig.get_path("stdlib"), "<frozen", "<string>")
+_OF_ARRAYS = ("numpy", "cupy", "torch", "jax", "jaxlib")
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -43,6 +53,48 @@ def _file_of(f: Any) -> str:
     f = f if hasattr(f, "__code__") else type(f).__call__  # for a module: its class's __call__
     code = getattr(f, "__code__", None)
     return code.co_filename if code is not None else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def of_a_user(filename: str, module: Any) -> bool:
+    """Whether a module's file lies outside Python's libraries, the installed ones and this package.
+
+    An installed package may be in any folder, as after `pip install --target`. Pip's RECORD beside it tells it from a
+    package of the user. The libraries whose arrays we take are never the user's, even as a clone without a RECORD.
+    """
+    if filename.startswith(_LIBRARIES) or any(part in filename for part in _INSTALLED):
+        return False
+    package = str(module).partition(".")[0]
+    path = Path(filename)
+    root = next((folder for folder in path.parents if (folder / package) in path.parents), path.parent)
+    return package not in _OF_ARRAYS and not _has_record(str(root), package)
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_record(root: str, package: str) -> bool:
+    """Whether a distribution installed in this folder has a file of the package."""
+    records = (each.read_text("RECORD") or "" for each in importlib.metadata.distributions(path=[root]))
+    return any(line.startswith((f"{package}/", f"{package}.py,")) for each in records for line in each.splitlines())
+
+
+def function_of(ctx: Any) -> Any:
+    """The class derived from torch.autograd.Function whose context this is; None for any other object."""
+    return getattr(type(ctx), "_forward_cls", None)
+
+
+def arguments_of(frame: types.FrameType) -> Iterator[Any]:
+    """The arguments of a call."""
+    code = frame.f_code
+    for name in code.co_varnames[: code.co_argcount]:
+        if name in frame.f_locals:
+            yield frame.f_locals[name]
+
+
+def token_in(result: Any) -> Any:
+    """What forward returned for backward next to its output, if only these two hold it; otherwise None."""
+    token = result[1] if isinstance(result, tuple) and len(result) == 2 else None
+    common = isinstance(token, bool | int | float | str) or callable(token) or (isinstance(token, tuple) and not token)
+    return None if common else token
 
 
 def newly_bound(held: dict[str, Any], frame_locals: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -86,7 +138,7 @@ def is_watched() -> bool:
     return isinstance(getattr(sys.gettrace(), "__self__", None), Traced)
 
 
-class Traced(abc.ABC):
+class Traced:
     """Sets the trace function, and afterwards restores the previous one (a debugger's, a coverage tool's)."""
 
     def __init__(self, f: Any) -> None:
@@ -111,8 +163,8 @@ class Traced(abc.ABC):
             return False
         return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
 
-    @abc.abstractmethod
-    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any: ...
+    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        raise NotImplementedError
 
 
 class Replacement(Traced):

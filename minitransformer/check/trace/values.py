@@ -1,16 +1,69 @@
-"""Recorded numbers: copies on the host; for an array that is too large, its range, mean and first corner."""
+"""Arrays, also those of other libraries, and recorded numbers: copies on the host.
+
+Of an array that is too large, its range, mean and first corner are kept.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core.arrays.backend import Array, device_of
-from .foreign import as_array
 
 CORNER = 8  # rows and columns that are kept of an array that is only summarised
+
+
+def as_numpy(x: Any) -> Any:
+    """A tensor of PyTorch as an array of NumPy, with the same memory if it can; any other value unchanged.
+
+    A tensor without numbers of its own is unchanged, too: one on meta, a sparse one, or one inside torch.func, which
+    stands for many.
+    """
+    torch: Any = sys.modules.get("torch")
+    tensor: Any = x
+    if torch is None or not isinstance(x, getattr(torch, "Tensor", ())) or tensor.is_meta:
+        return x
+    try:
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    except (RuntimeError, TypeError, NotImplementedError):
+        return x
+
+
+def as_array(x: Any) -> Any:
+    """A tensor, or an array of JAX that has numbers, as an array of NumPy; any other value unchanged."""
+    jax: Any = sys.modules.get("jax")
+    if hasattr(jax, "Array") and not isinstance(x, jax.core.Tracer) and isinstance(x, jax.Array):
+        # jax.jit and jax.vjp compute with tracers, which have no numbers; nor has the key of a generator.
+        return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
+    return as_numpy(x)
+
+
+class Place(str):
+    """Where a leaf lies in a pytree of JAX, such as .layers[0].weight."""
+
+
+def pytree_parts(x: Any) -> list[tuple[Place, Any]] | None:
+    """(path, leaf) for each leaf of what JAX knows as a tree: a module of Equinox, a dataclass; None for others."""
+    jax: Any = sys.modules.get("jax")
+    if x is None or not hasattr(jax, "tree_util") or jax.tree_util.all_leaves((x,)):
+        return None
+    return [(Place(jax.tree_util.keystr(path)), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(x)[0]]
+
+
+def pytree_of(x: Any, leaves: Iterable[Any]) -> Any:
+    """The same tree with other leaves."""
+    tree_util: Any = sys.modules["jax"].tree_util
+    return tree_util.tree_unflatten(tree_util.tree_structure(x), list(leaves))
+
+
+def like(array: Any, x: Any) -> Any:
+    """The array as a tensor of the kind of x, if x is one."""
+    return array if as_numpy(x) is x else x.new_tensor(array)
 
 
 def is_array(x: Any) -> bool:

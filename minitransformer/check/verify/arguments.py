@@ -17,8 +17,7 @@ import numpy as np
 
 from ...core.arrays.backend import Array, device_of, to_device
 from ...core.layers import Module, Parameter
-from ..trace.foreign import Place, as_array, pytree_of, pytree_parts
-from ..trace.values import host_copy, is_array, is_float_array
+from ..trace.values import Place, as_array, host_copy, is_array, is_float_array, pytree_of, pytree_parts
 
 Named = tuple[str, Any]
 Parameters = Module | dict[str, Parameter] | Iterable[tuple[str, Parameter]]
@@ -40,6 +39,11 @@ def leaves_of(name: str, x: Any) -> list[Named]:
         return [(name, x)]
     titles = ((f"{name}{key}" if isinstance(key, Place) else f"{name}[{key!r}]", part) for key, part in parts)
     return [leaf for title, part in titles for leaf in leaves_of(title, part)]
+
+
+def float_leaves(x: Any) -> list[Array]:
+    """The floating-point arrays among the single values of an argument."""
+    return [leaf for _, leaf in leaves_of("", x) if is_float_array(leaf)]
 
 
 def with_leaves(x: Any, change: Callable[[Any], Any]) -> Any:
@@ -108,14 +112,7 @@ def check_callable(where: str, f: Any) -> None:
         raise TypeError(f"{where}: f must be a function or a module that returns (output, backward), got {f!r}")
 
 
-class _Zeros(np.random.SeedSequence):
-    """The seed of a generator that gets another state at once."""
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        return np.zeros(n_words, dtype)
-
-
-_ZEROS = _Zeros(0)
+_SOME_SEED = np.random.SeedSequence(0)  # of a generator that gets another state at once
 
 
 def fresh(argument: Any) -> Any:
@@ -124,7 +121,7 @@ def fresh(argument: Any) -> Any:
         return argument
     if type(argument) is not np.random.Generator or type(argument.bit_generator) is not np.random.PCG64:
         return copy.deepcopy(argument)
-    bits = np.random.PCG64(_ZEROS)  # seven times as fast as deepcopy; each evaluation needs one
+    bits = np.random.PCG64(_SOME_SEED)  # far faster than deepcopy; each evaluation needs one
     bits.state = argument.bit_generator.state
     return np.random.Generator(bits)
 
@@ -132,6 +129,11 @@ def fresh(argument: Any) -> Any:
 def copied(argument: Any) -> Any:
     """A copy of the argument if it is an array or a random generator; else the argument itself."""
     return argument.copy() if is_array(argument) else fresh(argument)
+
+
+def own(argument: Any) -> Any:
+    """The argument with copies of its arrays and random generators, which a function may change."""
+    return with_leaves(argument, copied)
 
 
 def displaced(x: Array, displacement: np.ndarray) -> Array:

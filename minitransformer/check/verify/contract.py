@@ -8,9 +8,8 @@ precision, and not on whether a fast twin computes them. gradients.py calls thes
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,33 +27,31 @@ _NEAR = 4  # draws, of which one may move a gradient little by chance
 CHANGED = "was changed in place"
 
 
+@dataclass
 class Contract:
     """A function, its named arguments, its options and the parameters that it owns.
 
     results: what a run gave; upstream: its upstream gradient; differences: around it.
     """
 
-    results: list[Named]
-    upstream: Array
-    differences: Differences
+    f: Callable[..., Any]
+    arguments: list[Named]
+    options: dict[str, Any]
+    owned: list[tuple[str, Parameter]]
+    seed: int
+    results: list[Named] = field(init=False)
+    upstream: Array = field(init=False)
+    differences: Differences = field(init=False)
 
-    def __init__(
-        self,
-        f: Callable[..., Any],
-        arguments: list[Named],
-        options: dict[str, Any],
-        owned: list[tuple[str, Parameter]],
-        seed: int,
-    ) -> None:
-        self.f, self.arguments, self.options, self.owned, self.seed = f, arguments, options, owned, seed
-        self.textbook = f
+    def __post_init__(self) -> None:
+        self.textbook, seed = self.f, self.seed
         # For dy and directions, and for the rest. Not default_rng(seed): the inputs may come from it; dy must differ.
         self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
-        self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
+        self.leaves = [leaf for name, x in self.arguments for leaf in leaves_of(name, x)]
         self.names = [name for name, x in self.leaves if is_float_array(x)]
         # Each argument with floating-point leaves needs a gradient; each parameter has one that backward adds to.
-        self.wanted = [name for name, x in arguments if any(is_float_array(leaf) for _, leaf in leaves_of(name, x))]
-        self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in owned}
+        self.wanted = [name for name, x in self.arguments if given.float_leaves(x)]
+        self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in self.owned}
         self.written: list[str] = []  # the inputs that f has changed; from then on it gets copies
         self.size = 1.0  # of these and other numbers that are added: rounding would hide a gradient beside larger ones
 
@@ -119,7 +116,7 @@ class Contract:
         (softmax to its output, where that is nearly one-hot); a sum kept in 16 bits drifts.
         A gradient whose terms cancel, such as that of the bias of attention's keys, is rounding and nothing else there.
         """
-        as_given = getattr(given.inside_partial(self.f), "as_given", None)
+        as_given = foreign.trait(self.f, "as_given", None)
         if as_given is None:
             return rows
         dtype, narrow, keeping = as_given
@@ -303,8 +300,6 @@ def marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = Fa
     """
     names = dict.fromkeys(names)
     return [
-        dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
-        if row.name in names and (not row.is_wrong or first)
-        else row
+        row.wrong(problem) if row.name in names and (not row.is_wrong or first) else row
         for row in [*rows, *(Row(name, "input", ()) for name in names if name not in {row.name for row in rows})]
     ]

@@ -66,14 +66,15 @@ class Differences:
 
     def row(self, name: str, kind: str, value: np.ndarray, gradient: np.ndarray, probe: Probe) -> Row:
         """Compare the gradient by hand with differences: entry by entry or, for a large array, along directions."""
+        row = Row(name, kind, value.shape)
         if not np.isfinite(gradient).all():
             index = tuple(np.argwhere(~np.isfinite(gradient))[0].tolist())
-            return Row(name, kind, value.shape, where=index, error=math.inf, ok=False, problem="gradient is not finite")
+            return row.wrong("gradient is not finite", where=index)
         if value.size == 0:
-            return Row(name, kind, value.shape, problem="not checked: the array is empty")
+            return dataclasses.replace(row, problem="not checked: the array is empty")
         around = self._around(value, gradient, probe)
         with np.errstate(all="ignore"):  # a step may lead to where f is not defined
-            row = self._compared(name, kind, gradient, around)
+            row = self._compared(row, gradient, around)
             self.precision = max(self.precision, around.precision)
             return self._with_pattern(row, gradient, probe)
 
@@ -88,14 +89,14 @@ class Differences:
             return dataclasses.replace(row, pattern=said)
         return located(row, gradient, self.upstream, self.step, probe) if self.entries_at_kinks else row
 
-    def _compared(self, name: str, kind: str, hand: np.ndarray, around: Around) -> Row:
+    def _compared(self, row: Row, hand: np.ndarray, around: Around) -> Row:
         if hand.size <= self.entrywise:
-            return self._entry_by_entry(name, kind, hand, around)
-        row = self._along_directions(name, kind, hand, around)
-        if not (self.entries_at_kinks and (row.kinks or (row.is_wrong and kinks.has_none(self, around)))):
-            return row
-        entries = self._entry_by_entry(name, kind, hand, around)
-        return row if entries.ok and row.is_wrong and entries.full is None and not row.kinks else entries
+            return self._entry_by_entry(row, hand, around)
+        found = self._along_directions(row, hand, around)
+        if not (self.entries_at_kinks and (found.kinks or (found.is_wrong and kinks.has_none(self, around)))):
+            return found
+        entries = self._entry_by_entry(row, hand, around)
+        return found if entries.ok and found.is_wrong and entries.full is None and not found.kinks else entries
 
     def _around(self, value: np.ndarray, gradient: np.ndarray, probe: Probe) -> Around:
         # Equal arrays are moved along equal directions, or one of them might be called right and the other wrong.
@@ -104,25 +105,29 @@ class Differences:
         around.largest = float(abs(gradient).max())
         return around
 
-    def _along_directions(self, name: str, kind: str, hand: np.ndarray, around: Around) -> Row:
-        checked = f"{self.directions} direction" + "s" * (self.directions > 1)
-        worst = Row(name, kind, hand.shape, checked, error=-1.0)
+    def _looked_at(self, row: Row, where: tuple[int, ...] | None, hand: float, found: Verdict) -> Row:
+        """The row with what was found at one entry, or along one direction."""
+        error = self.error(hand, found.numerical)
+        return dataclasses.replace(row, where=where, hand=hand, numerical=found.numerical, error=error, ok=found.ok)
+
+    def _along_directions(self, row: Row, hand: np.ndarray, around: Around) -> Row:
+        row = dataclasses.replace(row, checked=f"{self.directions} direction" + "s" * (self.directions > 1))
+        worst = dataclasses.replace(row, error=-1.0)
         hidden: list[Verdict] = []
         for _ in range(self.directions):
             direction = self.rng.normal(size=hand.shape)
             direction /= np.linalg.norm(direction)
             slope = float((hand * direction).sum())
             found = self.judge(around, slope, direction, self.step, several=True)
-            error = self.error(slope, found.numerical)
             hidden += [found] if found.hidden else []
-            if found.kink or (not found.ok, error) > (not worst.ok, worst.error):
-                at_kink = int(found.kink)
-                worst = Row(name, kind, hand.shape, checked, None, slope, found.numerical, error, found.ok, at_kink)
+            along = self._looked_at(row, None, slope, found)
             if found.kink:
+                worst = dataclasses.replace(along, kinks=1)
                 break  # a direction mixes the entries, so it cannot say which slopes are right at a kink
+            worst = max(worst, along, key=lambda each: (not each.ok, each.error))
         return self._with_hidden(worst, hidden, len(hidden) == self.directions)
 
-    def _entry_by_entry(self, name: str, kind: str, hand: np.ndarray, around: Around) -> Row:
+    def _entry_by_entry(self, row: Row, hand: np.ndarray, around: Around) -> Row:
         value = around.value
         indices = list(np.ndindex(hand.shape))
         checked = f"{hand.size} entries"
@@ -131,7 +136,8 @@ class Differences:
             some = self.rng.choice(apart, min(_SOME, apart.size), replace=False)
             indices = [indices[i] for i in some]
             checked = f"{len(indices)} of {hand.size} entries"
-        worst = Row(name, kind, hand.shape, checked, error=-1.0)
+        row = dataclasses.replace(row, checked=checked)
+        worst = dataclasses.replace(row, error=-1.0)
         everywhere, bends = np.zeros(hand.shape), np.zeros(hand.shape)
         at_kink, hidden = 0, []
         outside: list[Row] = []  # entries at kinks, with a slope that is not between the two of their own
@@ -146,16 +152,15 @@ class Differences:
             everywhere[index], bends[index] = found.numerical, found.bend
             at_kink += found.kink
             hidden += [found] if found.hidden else []
-            error = self.error(slope, found.numerical)
-            row = Row(name, kind, hand.shape, checked, index, slope, found.numerical, error, found.ok)
+            entry = self._looked_at(row, index, slope, found)
             if not found.ok:
-                (outside if found.kink else wrong).append(row)
-            elif error > worst.error:
-                worst = row
+                (outside if found.kink else wrong).append(entry)
+            elif entry.error > worst.error:
+                worst = entry
         if wrong and kinks.pieces_meet(self, around):
             at_kink, bends = at_kink + len(wrong), np.where(bends == 0.0, 1.0, bends)
             outside, wrong = outside + wrong, []
-        met = Kinks(kind, name, value, hand, bends)
+        met = Kinks(row.kind, row.name, value, hand, bends)
         outside.sort(key=lambda row: -row.error)
         if wrong:
             worst = max([*wrong, *outside], key=lambda row: row.error)
@@ -165,7 +170,7 @@ class Differences:
         worst = dataclasses.replace(worst, kinks=at_kink, full=full)
         if worst.ok and (full or bends.any()):
             worst = kinks.with_several(self, around, worst, met)
-        if bends.any() and kind != "intermediate":
+        if bends.any() and row.kind != "intermediate":
             self.at_kinks.append(met)
         matters = max((each.error for each in hidden), default=0.0) > _SEEN * around.largest
         return self._with_hidden(worst, hidden, matters)

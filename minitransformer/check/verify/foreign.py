@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.layers import Parameter
-from ..trace.foreign import as_array
-from ..trace.values import host_copy, is_float_array, same_numbers
+from ..trace.values import as_array, host_copy, is_float_array, same_numbers
 from . import arguments as given
 from .slopes import COARSE
 
@@ -53,14 +51,24 @@ def arrays_for(f: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(given.with_leaves(x, copied_array) for x in inputs)
 
 
+def trait(f: Any, name: str, otherwise: Any) -> Any:
+    """What an adapter notes of the function that it has made: see check/referee/other_forms.py.
+
+    precision: the dtype in which f computes, whatever it is given; at_work(inputs, options): lets it see f run once, to
+    find its gradients; found: where; held: numbers that a module computes with and does not learn; left_out: what it
+    did not check, and why; as_given: how it runs in the 16 bits of the caller's arrays.
+    """
+    return getattr(given.inside_partial(f), name, otherwise) if is_separate(f) else otherwise
+
+
 def is_separate(f: Any) -> bool:
     """Whether an adapter made f of a function of others."""
     return bool(getattr(given.inside_partial(f), "separate", False))
 
 
 def precision_of(f: Any) -> str:
-    """The dtype in which f computes, whatever it is given: float64, float32, float16 or bfloat16."""
-    return str(getattr(given.inside_partial(f), "precision", "float64"))
+    """The dtype in which f computes: float64, float32, float16 or bfloat16."""
+    return str(trait(f, "precision", "float64"))
 
 
 def eps_of(f: Any, dtype: str = "") -> float:
@@ -104,28 +112,6 @@ def how_close(f: Any, precision: float) -> str:
     inside = ", as code that computes in float32 inside does" if precision > 1e-9 else ""
     close = f"errors below {min(1e3 * precision, 0.1):.1g} of a gradient are not seen"
     return f"It rounds by about {precision:.0e} of its output{inside}: {close}."
-
-
-def at_work(f: Any, inputs: list[Any], options: dict[str, Any]) -> None:
-    """Let an adapter that must see f run once do so, such as `from_pair` of an object, to find its gradients."""
-    look = getattr(given.inside_partial(f), "at_work", None)
-    if look is not None:
-        look(inputs, options)
-
-
-def held_by(f: Any) -> list[tuple[str, Parameter]]:
-    """Numbers that a module of others computes with and does not learn."""
-    return list(getattr(given.owner_of(f), "held", {}).items())
-
-
-def found_by(f: Any) -> str:
-    """Where an adapter found gradients that have no usual name."""
-    return str(getattr(given.inside_partial(f), "found", ""))
-
-
-def left_out(f: Any) -> list[tuple[str, str]]:
-    """(what an adapter did not check, why)."""
-    return list(getattr(given.inside_partial(f), "left_out", {}).items())
 
 
 def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:

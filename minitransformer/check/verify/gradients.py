@@ -10,23 +10,24 @@ LayerNorm have constant sums, so their true gradient is then zero, and a backwar
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, device_of, to_device
+from ...core.arrays.backend import Array, Pullback, device_of, to_device, to_numpy
 from ...core.arrays.boundary import check_flags, check_integers, check_number, check_positive
-from ...core.layers import Parameter
+from ...core.layers import Module, Parameter
 from ..trace.calls import Pair
+from ..trace.inside import layer_inside, upstream_of
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
-from . import anew, blame, foreign, remedies
-from . import arguments as given  # `arguments` are those of f
-from .arguments import displaced, leaves_of
+from . import anew, blame, foreign
+from . import arguments as given
+from .arguments import displaced, leaves_of, parameter_probe
 from .contract import CHANGED, Contract, marked
 from .differences import Differences, Probe
 from .report import Report, Row
@@ -88,12 +89,12 @@ def gradients(
     _check_settings(**settings)
     wide = (given.with_leaves(x, given.to_float64) for x in foreign.arrays_for(f, inputs))
     arguments = list(zip(given.input_names(f, inputs), wide, strict=True))
-    foreign.at_work(f, [x for _, x in arguments], options)
+    foreign.trait(f, "at_work", lambda *_: None)([x for _, x in arguments], options)
     owned = given.parameters_of(f, parameters)
     leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
     settings = foreign.as_close_as_it_computes(f, settings)
-    held = foreign.held_by(f)
+    held = list(foreign.trait(f, "held", {}).items())
     with given.parameters_as(given.to_float64, *(parameter for _, parameter in [*owned, *held])):
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
@@ -102,13 +103,13 @@ def gradients(
         left_out = given.unlisted(f, [*owned, *held], check.read) if parameters is None else []
         if check.f is not f:
             rows = check.with_twin(f, rows)
-        rows = remedies.with_remedies(check, blame.blamed(check, rows), check.recording)
+        rows = blame.with_remedies(check, blame.blamed(check, rows))
         second = anew.SecondLook([])
         if all(row.ok for row in rows):
             look = functools.partial(check.rows_elsewhere, upstream, settings, intermediates)
             second = anew.second_look(look, arguments, [*owned, *held], seed)
-    note = " ".join(filter(None, [note, foreign.found_by(f), second.note]))
-    left_out += second.left_out + foreign.left_out(f)
+    note = " ".join(filter(None, [note, foreign.trait(f, "found", ""), second.note]))
+    left_out += second.left_out + list(foreign.trait(f, "left_out", {}).items())
     moved = tuple(x for _, x in second.arguments)
     return Report(name or given.name_of(f), tuple(second.rows or rows), note, tuple(left_out), moved)
 
@@ -171,6 +172,7 @@ class _Check(Contract):
             unlike, multiples, overwritten = [], [], []
             self.upstream = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
 
+        self.probes: dict[str, tuple[np.ndarray, Probe]] = {}  # of each input and parameter whose gradient fits it
         rows = self._input_rows(copies)
         self.recording = recording
         self.pairs = pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
@@ -198,7 +200,7 @@ class _Check(Contract):
         again = _Check(self.textbook, arguments, self.options, self.owned, self.seed)
         settings = settings if finely else settings | anew.COARSE
         rows = blame.blamed(again, again.run(upstream, settings, intermediates and finely, iter))
-        return remedies.with_remedies(again, rows, again.recording) if finely else rows
+        return blame.with_remedies(again, rows) if finely else rows
 
     def _input_rows(self, returned: list[Any]) -> list[Row]:
         if len(self.raw) != len(self.wanted):
@@ -210,7 +212,7 @@ class _Check(Contract):
                 problem += "; return one for each, in order (bind inputs without a gradient with functools.partial)"
             elif integers:
                 problem += f"; {integers[0]} holds integers, which have no gradient: convert it with astype(float)"
-            return [Row("inputs", "input", (), error=math.inf, ok=False, problem=problem)]
+            return [Row("inputs", "input", ()).wrong(problem)]
         places = [i for i, (_, x) in enumerate(self.leaves) if is_float_array(x)]
         return [
             self._row(name, "input", self.leaves[i][1], gradient, self._input_probe(i))
@@ -233,7 +235,9 @@ class _Check(Contract):
 
     def _row(self, name: str, kind: str, value: Array, gradient: Any, probe: Probe) -> Row:
         if problem := given.misfit(value, gradient):
-            return Row(name, kind, tuple(value.shape), error=math.inf, ok=False, problem=problem)
+            return Row(name, kind, tuple(value.shape)).wrong(problem)
+        if kind != "intermediate":
+            self.probes[name] = host_copy(gradient), probe
         return self.differences.row(name, kind, host_copy(value), host_copy(gradient), probe)
 
     # Each probe displaces an array and returns the output.
@@ -286,3 +290,52 @@ def _require_finite(output: np.ndarray, recording: Recorder) -> None:
         raise ValueError(f"the output is not finite: NaN is first seen in {recording.first_nan}")
     index = tuple(int(i) for i in np.argwhere(~np.isfinite(output))[0])
     raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
+
+
+def model_gradients(
+    model: Module,
+    run: Callable[[], tuple[Array, Pullback]],
+    layers: list[Any],
+    i: int,
+    place: int,
+    seed: int = 0,
+    directions: int = 2,
+    progress: Progress = iter,
+) -> Report:
+    """The check of every parameter of `model`, which `run` runs, and of everything in layer i of `layers`.
+
+    For a model that is too large to check as a whole. Each parameter is displaced along random directions while the
+    model runs from its input to its loss. The intermediates are those of one layer, with the inputs and the upstream
+    gradient that it has in the model. Nothing in the other layers is recorded, so a check needs the memory of the
+    weights, of their gradients and of a few copies of the largest one.
+
+    The model must be in float64. Afterwards its gradients are those of one run. place: the number of the layer in the
+    names of its rows; for the other settings see `gradients`. Raises ValueError for a model in another dtype, or
+    whose output is not finite.
+    """
+    parameters = list(model.parameters())
+    narrow = [key for key, parameter in parameters if str(parameter.value.dtype) != "float64"]
+    if narrow:
+        raise ValueError(f'model_gradients: {narrow[0]} must be float64; call model.to(dtype="float64") first')
+    model.zero_grad()
+    y, backward = run()
+    upstream = upstream_of(y, seed)
+    output = host_copy(y)
+    if not np.isfinite(output).all():
+        raise ValueError("model_gradients: the output is not finite, so there is nothing to differentiate")
+    backward(upstream)
+    rng = np.random.default_rng((seed, 2))
+    how: dict[str, Any] = {"entrywise": 0, "directions": directions, "entries_at_kinks": False}
+    differences = Differences(output, host_copy(upstream), rng, atol=None, rtol=1e-6, step=1e-5, **how)
+
+    def row(key: str) -> Row:
+        parameter = dict(parameters)[key]
+        value, gradient = to_numpy(parameter.value), to_numpy(parameter.grad)
+        return differences.row(key, "parameter", value, gradient, parameter_probe(parameter, run))
+
+    rows = [row(key) for key in progress([key for key, _ in parameters])]
+    part = layer_inside(model, layers, i, run, seed)
+    how |= {"upstream": part.upstream, "seed": seed, "progress": progress}
+    inside = gradients(part.module, *part.inputs, **how, **part.options)
+    in_layer = [dataclasses.replace(each, name=f"layer {place}: {each.name}") for each in inside.rows]
+    return Report(type(model).__name__, (*rows, *in_layer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +61,10 @@ class Row:
     def verdict(self) -> str:
         """In a word: "ok", "WRONG" or "CANNOT BE SEEN"."""
         return "ok" if self.ok else "WRONG" if self.is_wrong else "CANNOT BE SEEN"
+
+    def wrong(self, problem: str, **others: Any) -> Row:
+        """The row, wrong for another reason than its numbers."""
+        return replace(self, ok=False, error=math.inf, problem=problem, **others)
 
     def entries(self) -> Entries:
         """The whole array and both its gradients. Raises ValueError if it was checked along directions only."""

@@ -147,17 +147,10 @@ def layer(
     case("layer", name, build, along_directions)
 
 
-def call(
-    r: Random,
-    f: Callable[..., Any],
-    *arguments: Any,
-    module: Module | None = None,
-    options_first: bool = False,
-    **options: Any,
-) -> Setup:
+def call(r: Random, f: Callable[..., Any], *arguments: Any, module: Module | None = None, **options: Any) -> Setup:
     """f(*arguments, **options). A tuple stands for normal numbers of this shape, a function for what it draws.
 
-    module: whose parameters are checked, if not those of f. options_first: draw the options before the arguments.
+    module: whose parameters are checked, if not those of f.
     """
 
     def drawn(x: Any) -> Any:
@@ -165,11 +158,8 @@ def call(
             return r.normal(size=x)
         return x(r) if callable(x) else x
 
-    if options_first:
-        options = {name: drawn(option) for name, option in options.items()}
     inputs = tuple(map(drawn, arguments))
-    if not options_first:
-        options = {name: drawn(option) for name, option in options.items()}
+    options = {name: drawn(option) for name, option in options.items()}
     return Setup(f, inputs, options, f if module is None and isinstance(f, Module) else module)
 
 

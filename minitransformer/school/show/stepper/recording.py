@@ -18,7 +18,7 @@ from typing import Any
 
 from ....check.trace.calls import Call
 from ....check.trace.inside import upstream_of
-from ....check.trace.lines import Line, LineRecorder, Returned
+from ....check.trace.recorder import Line, LineRecorder, Returned
 from ....check.trace.tracing import textbook_of
 from ....check.trace.values import host_copy, is_array
 from ....check.verify import gradients

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....check.trace.calls import Binding, Call
-from ....check.trace.lines import Returned
+from ....check.trace.recorder import Returned
 from . import expressions as ex
 from .steps import Step, Steps, Summarised, as_seen
 from .terms import FUNCTIONS, OPERATORS, Term, joined, total

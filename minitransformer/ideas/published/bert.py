@@ -5,11 +5,8 @@ Section 3: the encoder of 2017 alone, which looks both ways, with GELU, learned 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from .family import ENCODERS, MASKED, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .family import ENCODERS, MASKED, Family, Found, InGguf, Stored, classes
+from .fields import Fields, general
 from .text_encoder import TextEncoderConfig
 
 FIELDS = """
@@ -30,49 +27,37 @@ PRETRAINED = {"ForPreTraining": MASKED}  # with a second head, which is not read
 ONE_SIDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
-    """The config of BERT's config.json."""
-    fields.only(**ONE_SIDED)
-    return TextEncoderConfig(**fields.read(FIELDS), pooler="tanh" if "pooler.dense.weight" in stored else None)
-
-
-def theirs(config: TextEncoderConfig) -> dict[str, Any]:
-    """BERT's config.json."""
-    return written(config, FIELDS)
+def pooler(fields: Fields, found: Found, head: str, stored: Stored) -> Found:
+    """f of the pooler, if the file has one."""
+    return {"pooler": "tanh" if "pooler.dense.weight" in stored else None}
 
 
 NAMES = """
-embeddings.word_embeddings                     =  embed.tokens
-embeddings.position_embeddings                 =  embed.positions
-embeddings.token_type_embeddings               =  embed.types
-embeddings.LayerNorm                           =  embed.norm
-encoder.layer.*.attention.self.query           T  encoder.layers.*.self_attention.sublayer.query
-encoder.layer.*.attention.self.key             T  encoder.layers.*.self_attention.sublayer.key
-encoder.layer.*.attention.self.value           T  encoder.layers.*.self_attention.sublayer.value
-encoder.layer.*.attention.output.dense         T  encoder.layers.*.self_attention.sublayer.output
-encoder.layer.*.attention.output.LayerNorm     =  encoder.layers.*.self_attention.norm
-encoder.layer.*.intermediate.dense             T  encoder.layers.*.feed_forward.sublayer.inner
-encoder.layer.*.output.dense                   T  encoder.layers.*.feed_forward.sublayer.output
-encoder.layer.*.output.LayerNorm               =  encoder.layers.*.feed_forward.norm
-embeddings.position_ids                        -
+embeddings.(word_embeddings,position_embeddings,token_type_embeddings,LayerNorm)  =  embed.(tokens,positions,types,norm)
+encoder.layer.*.attention.self.(query,key,value)  T  encoder.layers.*.self_attention.sublayer.(query,key,value)
+encoder.layer.*.attention.output.dense            T  encoder.layers.*.self_attention.sublayer.output
+encoder.layer.*.attention.output.LayerNorm        =  encoder.layers.*.self_attention.norm
+encoder.layer.*.(intermediate,output).dense       T  encoder.layers.*.feed_forward.sublayer.(inner,output)
+encoder.layer.*.output.LayerNorm                  =  encoder.layers.*.feed_forward.norm
+embeddings.position_ids                           -
 """
 POOLER = """
 pooler.dense                                   T  pool.dense
 """
 MASKED_NAMES = """
-/HEAD.transform.dense                          T  dense
-/HEAD.transform.LayerNorm                      =  norm
-/cls.seq_relationship                          -
+/HEAD.transform.dense      T  dense
+/HEAD.transform.LayerNorm  =  norm
+/cls.seq_relationship      -
 """
 TIED = """
-/HEAD.bias                                     =  logit_bias
-/HEAD.decoder.bias                             ~  logit_bias
-/HEAD.decoder                                  ~  embed.tokens
+/HEAD.bias          =  logit_bias
+/HEAD.decoder.bias  ~  logit_bias
+/HEAD.decoder       ~  embed.tokens
 """
 UNTIED = """
-/HEAD.decoder                                  =  output
-/HEAD.decoder.bias                             =  logit_bias
-/HEAD.bias                                     +  logit_bias
+/HEAD.decoder       =  output
+/HEAD.decoder.bias  =  logit_bias
+/HEAD.bias          +  logit_bias
 """
 
 
@@ -89,22 +74,17 @@ def names(config: TextEncoderConfig) -> str:
 # llama.cpp, convert_hf_to_gguf.py, BertModel: a body alone, without the pooler. A RoBERTa's file has no rows before
 # position 0.
 GGUF = """
-token_embd                =  embeddings.word_embeddings
-position_embd             =  embeddings.position_embeddings
-token_types               =  embeddings.token_type_embeddings
-token_embd_norm           =  embeddings.LayerNorm
-blk.*.attn_q              =  encoder.layer.*.attention.self.query
-blk.*.attn_k              =  encoder.layer.*.attention.self.key
-blk.*.attn_v              =  encoder.layer.*.attention.self.value
-blk.*.attn_output         =  encoder.layer.*.attention.output.dense
-blk.*.attn_output_norm    =  encoder.layer.*.attention.output.LayerNorm
-blk.*.ffn_up              =  encoder.layer.*.intermediate.dense
-blk.*.ffn_down            =  encoder.layer.*.output.dense
-blk.*.layer_output_norm   =  encoder.layer.*.output.LayerNorm
+(token_embd,position_embd,token_types)  =  embeddings.(word,position,token_type)_embeddings
+token_embd_norm                         =  embeddings.LayerNorm
+blk.*.attn_(q,k,v)                      =  encoder.layer.*.attention.self.(query,key,value)
+blk.*.attn_output                       =  encoder.layer.*.attention.output.dense
+blk.*.attn_output_norm                  =  encoder.layer.*.attention.output.LayerNorm
+blk.*.ffn_(up,down)                     =  encoder.layer.*.(intermediate,output).dense
+blk.*.layer_output_norm                 =  encoder.layer.*.output.LayerNorm
 """
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """How many types of tokens there are."""
     fields.only(**{"bert.attention.causal": False})
     return {"architectures": ["BertModel"], "type_vocab_size": stored["token_types.weight"].shape[0]}
@@ -115,10 +95,11 @@ SMALL = {
     "max_position_embeddings": 16, "pad_token_id": 1,
 }  # fmt: skip
 FAMILY = Family(
-    "bert", "bert", classes("Bert", ENCODERS | PRETRAINED), ours, theirs, names,
-    recipe=TextEncoderConfig,
+    "bert", "bert", TextEncoderConfig, classes("Bert", ENCODERS | PRETRAINED), FIELDS, names,
+    only=ONE_SIDED,
+    more_ours=pooler,
     adds="learned positions, token types and a pooler",
     small=SMALL,
-    in_gguf=InGguf(GGUF, in_gguf, fields=general(FIELDS)),
+    in_gguf=InGguf(GGUF, more=in_gguf, fields=general(FIELDS)),
     ignored="pooler_type pooler_*_size pooler_num_* pooler_size_per_head directionality",
 )  # fmt: skip

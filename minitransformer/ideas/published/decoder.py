@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from ..after.gated import GatedFeedForward
 from ..after.grouped import grouped
 from ..after.mixer_layer import MixerLayer
 from ..after.window import Window
+
+Rng: TypeAlias = np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,14 @@ class DecoderSizes:
             if isinstance(value := getattr(self, each.name), list):  # a folder has no tuples
                 object.__setattr__(self, each.name, tuple(value))
 
-    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+    def build(self, rng: Rng | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
         return LanguageModel(self, rng)
 
 
 def decoder(
     sizes: Any,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     mix: Callable[[int], Any] | None = None,
     turn: Callable[[int], Any] | None = None,
@@ -98,7 +100,7 @@ def decoder(
 
 def decoder_of(
     sizes: Any,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     norm: Callable[[], Any],
     attention: Callable[[int], Module],

@@ -16,7 +16,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 _LARGEST = 1 << 40  # the largest size; before any allocation, the sizes are compared with the file
@@ -48,6 +48,10 @@ class Fields:
         """These fields, with defaults for missing ones."""
         return Fields({**defaults, **self.document}, self.asked)
 
+    def instead(self, **changes: Any) -> Fields:
+        """These fields, some with other values."""
+        return Fields({**self.document, **changes}, self.asked)
+
     def get(self, name: str, default: Any = None) -> Any:
         """A field as it stands there."""
         self.asked.add(name)
@@ -70,12 +74,29 @@ class Fields:
                 "changes nothing, delete it from the file"
             )
 
-    def read(self, table: str, head: str = "") -> dict[str, Any]:
-        """{our name: value} for all fields in a table: see above. A body alone has no output, so it counts as tied."""
+    def read(self, table: str) -> dict[str, Any]:
+        """{our name: value} for all fields in a table: see above."""
         found: dict[str, Any] = {}
         for theirs, kind, ours, default in _rows(table):
             found[ours] = getattr(self, kind)(theirs, found[default] if default in found else json.loads(default))
-        return found | {"tie_output": True} if head == "body" else found
+        return found
+
+    def of_gguf(self, table: str, kind: str, stored: Iterable[str]) -> dict[str, Any]:
+        """Fields of config.json, as a family's table says how they lie in a .gguf file. kind: its name in the file.
+
+        A line is the name of the field; a method of Fields, such as size; the name in the metadata after `kind`; and
+        perhaps a default. Or the value itself: `norm_topk_prob = true`. Or a tensor that shows by being there that a
+        flag is true: `attention_bias there blk.0.attn_q.bias`, where * stands for anything.
+        """
+        found: dict[str, Any] = {}
+        for name, how, place, default in _rows(table):
+            if how == "there":
+                found[name] = bool(fnmatch.filter(stored, place))
+            elif how == "=":
+                found[name] = json.loads(place)
+            else:
+                found[name] = getattr(self, how)(f"{kind}.{place}", json.loads(default))
+        return found
 
     def size(self, name: str, default: int | None = None) -> int:
         """An integer of at least 1."""
@@ -85,9 +106,13 @@ class Fields:
         """An integer of at least 0."""
         return 0 if self.get(name, default) == 0 else self.size(name, default)
 
-    def size_or_none(self, name: str) -> int | None:
-        """An integer of at least 1, or None where the field is null or missing."""
-        return None if self.get(name) is None else self.size(name)
+    def size_or_none(self, name: str, default: int | None = None) -> int | None:
+        """An integer of at least 1, or None where the field is null."""
+        return None if self.get(name, default) is None else self.size(name, default)
+
+    def positive_or_none(self, name: str, default: float | None = None) -> float | None:
+        """A number above 0, or None where the field is null."""
+        return None if self.get(name, default) is None else self.positive(name, default)
 
     def rate(self, name: str, default: float | None = None) -> float:
         """A dropout rate: at least 0 and below 1; 0 where the field is missing."""
@@ -188,6 +213,6 @@ def general(table: str) -> str:
 
 
 def _rows(table: str) -> Iterator[tuple[str, str, str, str]]:
-    for line in table.strip().splitlines():
+    for line in filter(str.strip, table.splitlines()):
         theirs, kind, ours, *default = line.split()
         yield theirs, kind, ours, default[0] if default else "null"

@@ -140,13 +140,15 @@ def document(file: File) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
     config |= _angles(fields, str(kind), file.tensors, width)
-    more = family.in_gguf.more(fields, file.tensors, config)
+    more = fields.of_gguf(family.in_gguf.table, str(kind), file.tensors)
+    more |= family.in_gguf.more(fields, file.tensors, config)
     if own:
         config = {own.get(name, name): value for name, value in config.items() if name in own or name in _ALWAYS}
     config |= more
     if "v_head_dim" not in config and fields.size(f"{kind}.attention.value_length", width) != width:
         raise ValueError(f"{kind}.attention.value_length must be the width {width} of a head")
-    fields.nothing_else(_IGNORED, "the metadata")
+    ignored = [f"{kind}.{name}" for name in family.in_gguf.ignored.split()]
+    fields.nothing_else(" ".join([_IGNORED, *ignored]), "the metadata")
     return config
 
 

@@ -18,8 +18,8 @@ from ..after.scaled_angles import scaled_turn
 from . import angles, gpt_neox, llama
 from .bart import BiasedOutput
 from .decoder import decoder_of
-from .family import BODY, WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .family import BODY, WRITERS, Family, Found, InGguf, classes
+from .fields import Fields, general
 from .heads import TOKENS
 
 
@@ -74,47 +74,29 @@ tie_word_embeddings        flag        tie_output           false
 """
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> PhiConfig:
-    """The config of Phi's config.json."""
-    fields.only(qk_layernorm=False)
-    found = fields.read(FIELDS, head)
+def _ours(fields: Fields, found: Found, head: str, *_: Any) -> Found:
     width = found["d_model"] // max(1, found["n_heads"])
-    turns = gpt_neox.unscaled(fields.otherwise(partial_rotary_factor=0.5), width)
-    return PhiConfig(**found, **turns, logit_bias=head != BODY)
+    return {**gpt_neox.unscaled(fields, width), "logit_bias": head != BODY}
 
 
-def theirs(config: PhiConfig) -> dict[str, Any]:
-    """Phi's config.json."""
-    return {**written(config, FIELDS), "partial_rotary_factor": 1.0, **angles.written(config)}
-
-
-NAMES = (
-    llama.NAMES
-    + """
-layers.*.self_attn.dense               T  stack.layers.*.self_attention.sublayer.output
-layers.*.mlp.fc1                       T  stack.layers.*.feed_forward.sublayer.inner
-layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.output
-final_layernorm                        =  stack.final_norm
-/lm_head                               =  output.tokens
-/lm_head.bias                          =  output.logit_bias
+NAMES = f"""{llama.NAMES}
+layers.*.self_attn.dense  T  stack.layers.*.self_attention.sublayer.output
+layers.*.mlp.(fc1,fc2)    T  stack.layers.*.feed_forward.sublayer.(inner,output)
+final_layernorm           =  stack.final_norm
+/lm_head                  =  output.tokens
+/lm_head.bias             =  output.logit_bias
 """
-)
-
-
-GGUF = (
-    llama.GGUF
-    + """
-output_norm        =  final_layernorm
-blk.*.attn_output  =  layers.*.self_attn.dense
-blk.*.ffn_up       =  layers.*.mlp.fc1
-blk.*.ffn_down     =  layers.*.mlp.fc2
+GGUF = f"""{llama.GGUF}
+output_norm          =  final_layernorm
+blk.*.attn_output    =  layers.*.self_attn.dense
+blk.*.ffn_(up,down)  =  layers.*.mlp.(fc1,fc2)
 """
-)
-
-
 FAMILY = Family(
-    "phi", "model", classes("Phi", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
-    recipe=PhiConfig,
+    "phi", "model", PhiConfig, classes("Phi", WRITERS | {"ForTokenClassification": TOKENS}), FIELDS, NAMES,
+    only={"qk_layernorm": False},
+    usual={"partial_rotary_factor": 0.5},
+    more_ours=_ours,
+    more_theirs=lambda config: {"partial_rotary_factor": 1.0, **angles.written(config)},
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
     in_gguf=InGguf(GGUF, architecture="phi2", fields=general(FIELDS) + gpt_neox.TURNED),
     small={

@@ -13,21 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core import ops
+from ...core import layers, ops
 from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.float16 import sum_over
-from ...core.layers import (
-    Cost,
-    Decoder,
-    DecoderLayer,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    InputEmbedding,
-    LayerNorm,
-    Module,
-    Parameter,
-)
 from ...core.models.transformer import Transformer, TransformerParts
 from . import twice_read
 from .family import BODY, CLASSES, WORDS, Family, Found, Stored, classes
@@ -89,25 +77,26 @@ class BartConfig:
         """The parts of BART."""
         d, pre = self.d_model, self.norm_order == "pre"
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
-        source_tokens = Embedding(self.source_vocabulary, d, rng=rng)
-        target_tokens = source_tokens if self.share_embeddings else Embedding(self.target_vocabulary, d, rng=rng)
+        source_tokens = layers.Embedding(self.source_vocabulary, d, rng=rng)
+        target_tokens = source_tokens if self.share_embeddings else layers.Embedding(self.target_vocabulary, d, rng=rng)
 
-        def embed(tokens: Embedding) -> InputEmbedding:
-            scale, norm = math.sqrt(d) if self.scale_embedding else 1.0, LayerNorm(d) if self.embedding_norm else None
+        def embed(tokens: layers.Embedding) -> layers.InputEmbedding:
+            scale = math.sqrt(d) if self.scale_embedding else 1.0
+            norm = layers.LayerNorm(d) if self.embedding_norm else None
             if self.positions == "halves":
-                return InputEmbedding(tokens, HalvesPositions(d), scale, self.dropout, norm=norm)
+                return layers.InputEmbedding(tokens, HalvesPositions(d), scale, self.dropout, norm=norm)
             learned = OffsetPositions(self.n_positions, d, self.position_offset, rng)
-            return InputEmbedding(tokens, learned, scale, self.dropout, norm=norm)
+            return layers.InputEmbedding(tokens, learned, scale, self.dropout, norm=norm)
 
         embed_source, embed_target = embed(source_tokens), embed(target_tokens)
-        encoder = [EncoderLayer(*sizes, rng=rng) for _ in range(self.n_encoder_layers)]
-        decoder = [DecoderLayer(*sizes, rng=rng) for _ in range(self.n_decoder_layers)]
-        table = target_tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng)
+        encoder = [layers.EncoderLayer(*sizes, rng=rng) for _ in range(self.n_encoder_layers)]
+        decoder = [layers.DecoderLayer(*sizes, rng=rng) for _ in range(self.n_decoder_layers)]
+        table = target_tokens if self.tie_output else layers.Embedding(self.target_vocabulary, d, rng=rng)
         return TransformerParts(
             embed_source=embed_source,
             embed_target=embed_target,
-            encoder=Encoder.of(encoder, LayerNorm(d) if pre else None, self.recompute),
-            decoder=Decoder.of(decoder, LayerNorm(d) if pre else None, self.recompute),
+            encoder=layers.Encoder.of(encoder, layers.LayerNorm(d) if pre else None, self.recompute),
+            decoder=layers.Decoder.of(decoder, layers.LayerNorm(d) if pre else None, self.recompute),
             output=BiasedOutput(table, self.target_vocabulary) if self.logit_bias else table,
         )
 
@@ -120,12 +109,12 @@ class BartReaderConfig(twice_read.ReadByBoth, BartConfig):
     end: int | None = None  # which token decides a class; None: the last one
 
 
-class BiasedOutput(Module):
+class BiasedOutput(layers.Module):
     """logits = x tableᵀ + logit_bias. x: (..., width); logits: (..., vocabulary); logit_bias: (vocabulary,), zeros."""
 
-    def __init__(self, tokens: Embedding, vocabulary: int) -> None:
+    def __init__(self, tokens: layers.Embedding, vocabulary: int) -> None:
         self.tokens = tokens
-        self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
+        self.logit_bias = layers.Parameter(np.zeros(vocabulary, np.float32))
 
     def unembed(self, x: Array) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dx."""
@@ -140,7 +129,7 @@ class BiasedOutput(Module):
 
         return logits, backward
 
-    def unembed_cost(self, batch: int, length: int) -> Cost:
+    def unembed_cost(self, batch: int, length: int) -> layers.Cost:
         """That of the table."""
         return self.tokens.unembed_cost(batch, length)
 

@@ -6,16 +6,11 @@ Section 3: the encoder of 2017 alone, which looks both ways, with GELU, learned 
 from __future__ import annotations
 
 from .family import ENCODERS, MASKED, Family, Found, InGguf, Stored, classes
-from .fields import Fields, general
+from .fields import GENERAL, Fields, general
 from .text_encoder import TextEncoderConfig
 
-FIELDS = """
-vocab_size                      size        vocabulary
+FIELDS = f"""{GENERAL}
 max_position_embeddings         size        max_length
-hidden_size                     size        d_model
-num_attention_heads             size        n_heads
-intermediate_size               size        d_ff
-num_hidden_layers               size        n_layers
 hidden_dropout_prob             rate        dropout
 attention_probs_dropout_prob    rate        attention_dropout
 hidden_act                      activation  activation           "gelu"

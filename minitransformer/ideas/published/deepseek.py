@@ -16,7 +16,7 @@ from .gguf import Changed, Packed
 from .qwen3_moe import ROUTED, ROUTED_IN_GGUF
 from .weight_files import Tensor
 
-FIELDS = """
+FIELDS = f"""{llama.LLAMA}
 qk_nope_head_dim       size      d_head         128
 qk_rope_head_dim       size      d_rotary       64
 v_head_dim             size      d_value        128
@@ -27,20 +27,19 @@ num_experts_per_tok    size      k
 n_shared_experts       size      n_shared       2
 routed_scaling_factor  positive  gate_factor    1.0
 attention_bias         flag      bias           false
+q_lora_rank            size_or_none  d_query
 """
-SIZES = llama.FIELDS.replace("num_key_value_heads        size        n_key_heads          n_heads\n", "")
 
 
 def sizes(fields: Fields) -> Found:
     """What both config.json of DeepSeek have, under our names."""
     fields.only(pretraining_tp=1, num_key_value_heads=fields.get("num_attention_heads"), ep_size=1, moe_layer_freq=1)
-    found = {**fields.read(SIZES), **fields.read(FIELDS)}
+    found = fields.read(FIELDS)
     fields.only(head_dim=found["d_rotary"], qk_head_dim=found["d_head"] + found["d_rotary"])
     if "head_dim" in fields.document and fields.get("head_dim") is None:
         raise ValueError("head_dim null is not supported; leave it out, since it is qk_rope_head_dim")
     if found["d_rotary"] % 2:
         raise ValueError(f"qk_rope_head_dim must be even, since positions turn pairs; got {found['d_rotary']}")
-    found["d_query"] = fields.size_or_none("q_lora_rank")
     found["n_dense"] = min(fields.count("first_k_dense_replace"), found["n_layers"])
     given: Any = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     turned = angles.read(fields, found["d_rotary"])
@@ -68,7 +67,7 @@ def written_sizes(config: Any) -> Found:
     if config.sharpness:
         rotary["mscale_all_dim"] = config.sharpness
     return {
-        **written(config, SIZES), **written(config, FIELDS), "q_lora_rank": config.d_query, "rope_parameters": rotary,
+        **written(config, FIELDS), "rope_parameters": rotary,
         "rope_theta": config.rotary_base, "first_k_dense_replace": config.n_dense, "n_group": config.n_groups,
         "topk_group": config.groups, "num_key_value_heads": config.n_heads, "head_dim": config.d_rotary,
     }  # fmt: skip

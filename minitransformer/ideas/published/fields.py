@@ -4,7 +4,7 @@ A field that nobody asks for is refused: it might change what the model computes
 
 A table states each field once, for reading and for writing: its name in config.json, its kind, and our name. An
 optional field also has a default: a JSON value, or the name of the field of ours whose value it takes. The kinds are
-methods of Fields.
+methods of Fields. A later line replaces an earlier one for the same field of ours: see GENERAL, which others change.
 
     hidden_size            size        d_model
     hidden_act             activation  activation    "gelu"
@@ -32,6 +32,19 @@ output_past output_scores output_router_logits router_aux_loss_coef torchscript 
 num_return_sequences diversity_penalty repetition_penalty length_penalty temperature top_k top_p typical_p
 *max_length *min_length *no_repeat_ngram_size remove_invalid_values suppress_tokens begin_suppress_tokens
 """.split()
+
+
+GENERAL = """
+vocab_size               size        vocabulary
+hidden_size              size        d_model
+num_attention_heads      size        n_heads
+intermediate_size        size        d_ff
+num_hidden_layers        size        n_layers
+max_position_embeddings  size        max_length         2048
+attention_dropout        rate        attention_dropout
+hidden_act               activation  activation         "silu"
+tie_word_embeddings      flag        tie_output         false
+"""
 
 
 class Fields:
@@ -89,13 +102,14 @@ class Fields:
         flag is true: `attention_bias there blk.0.attn_q.bias`, where * stands for anything.
         """
         found: dict[str, Any] = {}
-        for name, how, place, default in _rows(table):
+        for line in filter(str.strip, table.splitlines()):
+            name, how, place, *default = line.split()
             if how == "there":
                 found[name] = bool(fnmatch.filter(stored, place))
             elif how == "=":
                 found[name] = json.loads(place)
             else:
-                found[name] = getattr(self, how)(f"{kind}.{place}", json.loads(default))
+                found[name] = getattr(self, how)(f"{kind}.{place}", *map(json.loads, default))
         return found
 
     def size(self, name: str, default: int | None = None) -> int:
@@ -213,6 +227,8 @@ def general(table: str) -> str:
 
 
 def _rows(table: str) -> Iterator[tuple[str, str, str, str]]:
+    found = {}
     for line in filter(str.strip, table.splitlines()):
         theirs, kind, ours, *default = line.split()
-        yield theirs, kind, ours, default[0] if default else "null"
+        found[ours] = theirs, kind, ours, default[0] if default else "null"
+    yield from found.values()

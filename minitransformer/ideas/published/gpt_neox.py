@@ -19,7 +19,7 @@ from ..after.scaled_angles import scaled_turn
 from . import angles
 from .decoder import decoder_of
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
-from .fields import Fields, general
+from .fields import GENERAL, Fields, general
 from .heads import TOKENS
 
 
@@ -68,20 +68,12 @@ class GptNeoxConfig(LanguageModelConfig):
         return ScaledDotProduct(dropout=self.attention_dropout)
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
-max_position_embeddings    size        max_length           2048
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
-intermediate_size          size        d_ff
-num_hidden_layers          size        n_layers
+FIELDS = f"""{GENERAL}
 hidden_dropout             rate        dropout
-attention_dropout          rate        attention_dropout
-hidden_act                 activation  activation           "gelu"
-layer_norm_eps             positive    norm_eps             1e-5
-attention_bias             flag        bias                 true
-use_parallel_residual      flag        parallel             true
-tie_word_embeddings        flag        tie_output           false
+hidden_act                 activation  activation    "gelu"
+layer_norm_eps             positive    norm_eps      1e-5
+attention_bias             flag        bias          true
+use_parallel_residual      flag        parallel      true
 """
 
 

@@ -49,7 +49,8 @@ class KimiLinearConfig(deepseek_v3.DeepseekV3Config):
         return KimiDeltaAttention(self.d_model, *sizes, rng=rng)
 
 
-FIELDS = f"""{deepseek.SIZES.replace("max_position_embeddings", "model_max_length")}
+FIELDS = f"""{llama.LLAMA}
+model_max_length        size      max_length   2048
 qk_nope_head_dim        size      d_head       128
 qk_rope_head_dim        size      d_rotary     64
 v_head_dim              size      d_value      128

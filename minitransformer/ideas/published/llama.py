@@ -19,24 +19,13 @@ from ..after.scaled_angles.angles import follow_length
 from . import angles
 from .decoder import DecoderSizes, Rng, decoder, within
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
-from .fields import Fields, written
+from .fields import GENERAL, Fields, written
 from .heads import ANSWERS
 from .layer_kinds import FULL, SLIDING
 from .rereading import RereadingLanguageModel
 
-FIELDS = """
-vocab_size                 size        vocabulary
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
-intermediate_size          size        d_ff
-num_hidden_layers          size        n_layers
-max_position_embeddings    size        max_length           2048
-attention_dropout          rate        attention_dropout
-hidden_act                 activation  activation           "silu"
-rms_norm_eps               positive    norm_eps             1e-6
-num_key_value_heads        size        n_key_heads          n_heads
-tie_word_embeddings        flag        tie_output           false
-"""
+LLAMA = GENERAL + "rms_norm_eps positive norm_eps 1e-6"
+FIELDS = LLAMA + "\nnum_key_value_heads size n_key_heads n_heads"
 
 
 @dataclass(frozen=True)

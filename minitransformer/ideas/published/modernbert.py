@@ -11,17 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.layers import (
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    InputEmbedding,
-    LayerNorm,
-    Linear,
-    MultiHeadAttention,
-    Residual,
-    ScaledDotProduct,
-)
+from ...core import layers
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ..after.both_sides.layer import near
 from ..after.gated import GatedFeedForward
@@ -29,7 +19,7 @@ from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from . import angles
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, InGguf, classes
-from .fields import Fields, general, their_activation
+from .fields import GENERAL, Fields, general, their_activation
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
 from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
@@ -65,26 +55,28 @@ class ModernBertConfig(EncoderSizes):
         """The parts of ModernBERT."""
         d, h = self.d_model, self.n_heads
 
-        def layer(i: int) -> EncoderLayer:
+        def layer(i: int) -> layers.EncoderLayer:
             local = i % self.every
-            mix = near(self.window // 2 if local else None, ScaledDotProduct(dropout=self.attention_dropout))
+            mix = near(self.window // 2 if local else None, layers.ScaledDotProduct(dropout=self.attention_dropout))
             turn = rotary_turn(self.local_base if local else self.rotary_base)
-            attention = MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
+            attention = layers.MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.ff_bias, rng)
-            norms: Any = self.norm() if i else NoNorm(d), self.norm()  # the embedding has a norm already
-            return EncoderLayer.of(Residual(attention, norms[0], "pre"), Residual(feed_forward, norms[1], "pre"))
+            first = self.norm() if i else NoNorm(d)  # the embedding has a norm already
+            parts = layers.Residual(attention, first, "pre"), layers.Residual(feed_forward, self.norm(), "pre")
+            return layers.EncoderLayer.of(*parts)
 
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-        embed = InputEmbedding(tokens, None, dropout=self.dropout, norm=self.norm())
-        return EncoderOnlyParts(embed, Encoder.of([layer(i) for i in range(self.n_layers)], self.norm()), MeanPool())
+        tokens = layers.Embedding(self.vocabulary, d, std=0.02, rng=rng)
+        embed = layers.InputEmbedding(tokens, None, dropout=self.dropout, norm=self.norm())
+        stack = layers.Encoder.of([layer(i) for i in range(self.n_layers)], self.norm())
+        return EncoderOnlyParts(embed, stack, MeanPool())
 
     def norm(self) -> Any:
         """A norm of vectors of width d_model."""
-        return (LayerNorm if self.norm_bias else LayerNormWithoutBias)(self.d_model, self.norm_eps)
+        return (layers.LayerNorm if self.norm_bias else LayerNormWithoutBias)(self.d_model, self.norm_eps)
 
-    def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, Any]:
+    def prediction(self, width: int, rng: np.random.Generator) -> tuple[layers.Linear, Any]:
         """The map and the norm before the logits of a masked-language model."""
-        return Linear(self.d_model, width, self.head_bias, rng), self.norm()
+        return layers.Linear(self.d_model, width, self.head_bias, rng), self.norm()
 
     def before_head(self, head: str, rng: np.random.Generator) -> Prediction | Pooled:
         """What stands between the body and any other head, in a classifier together with its pool."""
@@ -94,15 +86,9 @@ class ModernBertConfig(EncoderSizes):
         return Pooled(pool, prediction) if head == CLASSES else prediction
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
+FIELDS = f"""{GENERAL}
 max_position_embeddings    size        max_length           8192
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
-intermediate_size          size        d_ff
-num_hidden_layers          size        n_layers
 embedding_dropout          rate        dropout
-attention_dropout          rate        attention_dropout
 hidden_activation          activation  activation           "gelu"
 norm_eps                   positive    norm_eps             1e-5
 attention_bias             flag        bias                 false

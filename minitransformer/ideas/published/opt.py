@@ -16,7 +16,7 @@ from ...core.models.language_model import LanguageModelConfig, LanguageModelPart
 from ..after.narrow_table import ProjectedEmbedding, ThenProjected
 from .bart import SIDES
 from .family import WRITERS, Family, Found, classes
-from .fields import Fields
+from .fields import GENERAL, Fields
 from .heads import ANSWERS
 from .position_tables import OffsetPositions
 
@@ -41,15 +41,9 @@ class OptConfig(LanguageModelConfig):
         return LanguageModelParts(InputEmbedding(tokens, positions), parts.stack, output)
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
-max_position_embeddings    size        max_length           2048
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
+FIELDS = f"""{GENERAL}
 ffn_dim                    size        d_ff
-num_hidden_layers          size        n_layers
 dropout                    rate        dropout
-attention_dropout          rate        attention_dropout
 activation_function        activation  activation           "relu"
 enable_bias                flag        bias                 true
 tie_word_embeddings        flag        tie_output           true

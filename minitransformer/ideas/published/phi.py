@@ -19,7 +19,7 @@ from . import angles, gpt_neox, llama
 from .bart import BiasedOutput
 from .decoder import decoder_of
 from .family import BODY, WRITERS, Family, Found, InGguf, classes
-from .fields import Fields, general
+from .fields import GENERAL, Fields, general
 from .heads import TOKENS
 
 
@@ -58,19 +58,11 @@ class PhiConfig(gpt_neox.GptNeoxConfig):
         )
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
-max_position_embeddings    size        max_length           2048
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
-num_key_value_heads        size        n_key_heads          n_heads
-intermediate_size          size        d_ff
-num_hidden_layers          size        n_layers
+FIELDS = f"""{GENERAL}
+num_key_value_heads        size        n_key_heads   n_heads
 resid_pdrop                rate        dropout
-attention_dropout          rate        attention_dropout
-hidden_act                 activation  activation           "gelu_new"
-layer_norm_eps             positive    norm_eps             1e-5
-tie_word_embeddings        flag        tie_output           false
+hidden_act                 activation  activation    "gelu_new"
+layer_norm_eps             positive    norm_eps      1e-5
 """
 
 

@@ -11,20 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.layers import (
-    Decoder,
-    DecoderLayer,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    InputEmbedding,
-    Module,
-    MultiHeadAttention,
-    Residual,
-    RMSNorm,
-    ScaledDotProduct,
-)
+from ...core import layers
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ...core.models.transformer import Transformer, TransformerParts
 from ..after.factors import ScaledOutput
@@ -86,32 +73,34 @@ class T5Config:
     def parts(self, rng: np.random.Generator) -> TransformerParts:
         """The parts of T5. No biases, scores without a scale, and positions as a bias of the scores."""
         d, h, width = self.d_model, self.n_heads, self.d_head
-        tokens = Embedding(self.source_vocabulary, d, rng=rng)
+        tokens = layers.Embedding(self.source_vocabulary, d, rng=rng)
         before, around = (RelativeBias(h, self.buckets, self.max_distance, both, rng=rng) for both in (False, True))
         biased = {kind: Biased(bias, 1.0, self.dropout) for kind, bias in (("before", before), ("around", around))}
 
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
+        def residual(sublayer: layers.Module) -> layers.Residual:
+            return layers.Residual(sublayer, layers.RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
-        def attention(mix: Any) -> Residual:
-            return residual(MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
+        def attention(mix: Any) -> layers.Residual:
+            return residual(layers.MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
 
-        def feed_forward() -> Residual:
-            kind = GatedFeedForward if self.gated else FeedForward
+        def feed_forward() -> layers.Residual:
+            kind = GatedFeedForward if self.gated else layers.FeedForward
             return residual(kind(d, self.d_ff, self.activation, False, rng))
 
-        plain = ScaledDotProduct(1.0, self.dropout)
-        encoder = [EncoderLayer.of(attention(biased["around"]), feed_forward()) for _ in range(self.n_encoder_layers)]
+        plain = layers.ScaledDotProduct(1.0, self.dropout)
+        encoder = [
+            layers.EncoderLayer.of(attention(biased["around"]), feed_forward()) for _ in range(self.n_encoder_layers)
+        ]
         decoder = [
-            DecoderLayer.of(attention(biased["before"]), attention(plain), feed_forward())
+            layers.DecoderLayer.of(attention(biased["before"]), attention(plain), feed_forward())
             for _ in range(self.n_decoder_layers)
         ]
-        table = tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng)
+        table = tokens if self.tie_output else layers.Embedding(self.target_vocabulary, d, rng=rng)
         return TransformerParts(
-            embed_source=InputEmbedding(tokens, None, dropout=self.dropout),
-            embed_target=InputEmbedding(tokens, None, dropout=self.dropout),
-            encoder=Encoder.of(encoder, RMSNorm(d, self.norm_eps), self.recompute),
-            decoder=Decoder.of(decoder, RMSNorm(d, self.norm_eps), self.recompute),
+            embed_source=layers.InputEmbedding(tokens, None, dropout=self.dropout),
+            embed_target=layers.InputEmbedding(tokens, None, dropout=self.dropout),
+            encoder=layers.Encoder.of(encoder, layers.RMSNorm(d, self.norm_eps), self.recompute),
+            decoder=layers.Decoder.of(decoder, layers.RMSNorm(d, self.norm_eps), self.recompute),
             output=ScaledOutput(table, d**0.5) if self.scale_logits else table,
         )
 

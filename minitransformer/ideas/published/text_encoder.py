@@ -16,23 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...core import layers
 from ...core.arrays.backend import Array, Pullback, array_module
 from ...core.arrays.declared import declared
 from ...core.arrays.float16 import sum_over
-from ...core.layers import (
-    Cost,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    InputEmbedding,
-    LayerNorm,
-    Linear,
-    Module,
-    MultiHeadAttention,
-    Parameter,
-    Residual,
-)
 from ...core.layers.feed_forward import kept_by
 from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
@@ -77,37 +64,41 @@ class TextEncoderConfig(EncoderSizes):
     def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
         """The parts of BERT and its family."""
         d, width = self.d_model, self.d_model if self.width is None else self.width
-        embedding = CountingEmbedding if self.count_real else InputEmbedding
+        embedding = CountingEmbedding if self.count_real else layers.InputEmbedding
         embed = embedding(
-            Embedding(self.vocabulary, width, std=0.02, rng=rng),
+            layers.Embedding(self.vocabulary, width, std=0.02, rng=rng),
             OffsetPositions(self.max_length, width, self.position_offset, rng),
             dropout=self.dropout,
-            types=Embedding(self.types, width, std=0.02, rng=rng) if self.types else None,
-            norm=LayerNorm(width, self.norm_eps),
-            projection=None if self.width is None else Linear(width, d, rng=rng),
+            types=layers.Embedding(self.types, width, std=0.02, rng=rng) if self.types else None,
+            norm=layers.LayerNorm(width, self.norm_eps),
+            projection=None if self.width is None else layers.Linear(width, d, rng=rng),
         )
 
-        def layer() -> EncoderLayer:
-            attention = MultiHeadAttention(d, self.n_heads, dropout=self.attention_dropout, rng=rng)
-            feed_forward = FeedForward(d, self.d_ff, self.activation, rng=rng)
-            return EncoderLayer.of(*(residual(sublayer) for sublayer in (attention, feed_forward)))
+        def layer() -> layers.EncoderLayer:
+            attention = layers.MultiHeadAttention(d, self.n_heads, dropout=self.attention_dropout, rng=rng)
+            feed_forward = layers.FeedForward(d, self.d_ff, self.activation, rng=rng)
+            return layers.EncoderLayer.of(*(residual(sublayer) for sublayer in (attention, feed_forward)))
 
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, LayerNorm(d, self.norm_eps), "post", self.dropout)
+        def residual(sublayer: layers.Module) -> layers.Residual:
+            return layers.Residual(sublayer, layers.LayerNorm(d, self.norm_eps), "post", self.dropout)
 
         n = self.n_layers
-        layers = [layer()] * n if self.shared else [layer() for _ in range(n)]
-        return EncoderOnlyParts(embed, Encoder.of(layers), self.pool(rng))
+        stack = [layer()] * n if self.shared else [layer() for _ in range(n)]
+        return EncoderOnlyParts(embed, layers.Encoder.of(stack), self.pool(rng))
 
-    def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, LayerNorm]:
+    def prediction(self, width: int, rng: np.random.Generator) -> tuple[layers.Linear, layers.LayerNorm]:
         """The map and the norm before the logits of a masked-language model. width: of the table of tokens."""
-        return Linear(self.d_model, width, rng=rng), LayerNorm(width, self.norm_eps)
+        return layers.Linear(self.d_model, width, rng=rng), layers.LayerNorm(width, self.norm_eps)
 
     def before_head(self, head: str, rng: np.random.Generator) -> Prediction | None:
         """What stands between the body and a head of heads.py: in ELECTRA's discriminator a map and its activation."""
-        return Prediction(Linear(self.d_model, self.d_model, rng=rng), self.activation) if head == REPLACED else None
+        return (
+            Prediction(layers.Linear(self.d_model, self.d_model, rng=rng), self.activation)
+            if head == REPLACED
+            else None
+        )
 
-    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
+    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> layers.Module:
         """What makes one vector of a whole text."""
         return MeanPool() if self.pooler is None else FirstToken(self.d_model, self.pooler, dropout, rng)
 
@@ -127,14 +118,14 @@ class TextClassifierConfig(TextEncoderConfig):
 
     def parts(self, rng: np.random.Generator) -> ClassifierParts:
         """The parts: the encoder and a linear head."""
-        return ClassifierParts(**vars(super().parts(rng)), head=Linear(self.d_model, self.n_classes, rng=rng))
+        return ClassifierParts(**vars(super().parts(rng)), head=layers.Linear(self.d_model, self.n_classes, rng=rng))
 
-    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
+    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> layers.Module:
         """With dropout before the head."""
         return super().pool(rng, self.dropout)
 
 
-class CountingEmbedding(InputEmbedding):
+class CountingEmbedding(layers.InputEmbedding):
     """RoBERTa's embedding: positions count only the real tokens.
 
     Its positions begin one row after that of the padding's id. So a call without a mask knows the padding by itself.
@@ -149,7 +140,7 @@ class CountingEmbedding(InputEmbedding):
         return mask, None if mask is None else positions_of(mask)
 
 
-class FirstToken(Module):
+class FirstToken(layers.Module):
     """A vector for the whole text, from that of its first token: dropout(f(hidden_0 W + b)).
 
     activation: f. hidden: (B, T, D); pooled: (B, D).
@@ -159,7 +150,7 @@ class FirstToken(Module):
     def __init__(
         self, d_model: int, activation: str = "tanh", dropout: float = 0.0, rng: np.random.Generator | None = None
     ) -> None:
-        self.dense = Linear(d_model, d_model, rng=rng)
+        self.dense = layers.Linear(d_model, d_model, rng=rng)
         self.activation, self.dropout = activation, dropout
 
     def __call__(
@@ -182,12 +173,12 @@ class FirstToken(Module):
 
         return pooled, backward
 
-    def cost(self, batch: int, length: int) -> Cost:
+    def cost(self, batch: int, length: int) -> layers.Cost:
         """Kept: all vectors, since the first token's are a view of them, and what f needs; with dropout, its factor."""
         d = self.dense.weight.value.shape[1]
         dropped = 0 if not self.dropout else 2 if self.activation == "tanh" else 1  # tanh keeps its own output then
         active = kept_by("gelu") - 1 if self.activation == "gelu" else 0  # its output is counted by the head
-        return self.dense.cost(batch, 1) + Cost(kept=batch * d * (length + dropped + active))
+        return self.dense.cost(batch, 1) + layers.Cost(kept=batch * d * (length + dropped + active))
 
 
 class TextEncoder(EncoderOnly):
@@ -217,7 +208,7 @@ class MaskedLanguageModel(EncoderOnly):
     """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""
 
     does = "fills a mask"
-    _activation: Any = FeedForward._activation
+    _activation: Any = layers.FeedForward._activation
 
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
         """config: a TextEncoderConfig, or another with `parts` and `prediction`."""
@@ -226,8 +217,8 @@ class MaskedLanguageModel(EncoderOnly):
         vocabulary, width = self.embed.tokens.table.value.shape
         self.activation = config.activation
         self.dense, self.norm = config.prediction(width, rng)
-        self.output = None if config.tie_output else Embedding(vocabulary, width, std=0.02, rng=rng)
-        self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
+        self.output = None if config.tie_output else layers.Embedding(vocabulary, width, std=0.02, rng=rng)
+        self.logit_bias = layers.Parameter(np.zeros(vocabulary, np.float32))
 
     def __call__(
         self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
@@ -257,13 +248,13 @@ class MaskedLanguageModel(EncoderOnly):
         vocabulary, width = self.embed.tokens.table.value.shape
         shape, rows = (batch, length, width), batch * length
         table = self.output or self.embed.tokens
-        kept = Cost(kept=rows * (self.config.d_model + (kept_by(self.activation) - 1) * width))
+        kept = layers.Cost(kept=rows * (self.config.d_model + (kept_by(self.activation) - 1) * width))
         for name, size, cost in super().costs(batch, length):
-            yield name, size, Cost() if name == "pool" else cost  # nothing is pooled here
+            yield name, size, layers.Cost() if name == "pool" else cost  # nothing is pooled here
         yield "dense", shape, self.dense.cost(batch, length) + kept
         yield "norm", shape, self.norm.cost(batch, length)
         yield "output", (batch, length, vocabulary), table.unembed_cost(batch, length)
-        yield "loss", (), Cost(kept=2 * rows * vocabulary)
+        yield "loss", (), layers.Cost(kept=2 * rows * vocabulary)
 
     def loss(
         self,

@@ -18,6 +18,7 @@ from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.float16 import sum_over
 from ...core.models.transformer import Transformer, TransformerParts
 from . import twice_read
+from .decoder import Rng
 from .family import BODY, CLASSES, WORDS, Family, Found, Stored, classes
 from .fields import Fields
 from .heads import ANSWERS
@@ -69,11 +70,11 @@ class BartConfig:
     logit_bias: bool = False
     recompute: bool = False
 
-    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+    def build(self, rng: Rng | None = None) -> Transformer:
         """The model of these sizes, untrained."""
         return Transformer(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The parts of BART."""
         d, pre = self.d_model, self.norm_order == "pre"
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)

@@ -6,7 +6,7 @@ Section 3: the encoder of 2017 alone, which looks both ways, with GELU, learned 
 from __future__ import annotations
 
 from .family import ENCODERS, MASKED, Family, Found, InGguf, Stored, classes
-from .fields import GENERAL, Fields, general
+from .fields import GENERAL, Fields, general, small
 from .text_encoder import TextEncoderConfig
 
 FIELDS = f"""{GENERAL}
@@ -85,10 +85,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     return {"architectures": ["BertModel"], "type_vocab_size": stored["token_types.weight"].shape[0]}
 
 
-SMALL = {
-    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 2,
-    "max_position_embeddings": 16, "pad_token_id": 1,
-}  # fmt: skip
+SMALL = small(FIELDS, max_position_embeddings=16, pad_token_id=1)
 FAMILY = Family(
     "bert", "bert", TextEncoderConfig, classes("Bert", ENCODERS | PRETRAINED), FIELDS, names,
     only=ONE_SIDED,

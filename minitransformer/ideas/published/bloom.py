@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...core.layers import LayerNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
+from .decoder import Rng
 from .family import READERS, WRITERS, Family, InGguf, classes
-from .fields import Fields, general
+from .fields import Fields, general, small
 from .heads import TOKENS
 
 
@@ -21,7 +20,7 @@ from .heads import TOKENS
 class BloomConfig(AlibiLanguageModelConfig):
     """Sizes of a BLOOM. d_ff is 4 · d_model in every published one."""
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of BLOOM: a GPT-2 with linear biases, and a norm in place of the embedding's dropout."""
         parts = super().parts(rng)
         parts.embed.norm, parts.embed.dropout = LayerNorm(self.d_model, self.norm_eps), 0.0
@@ -54,10 +53,9 @@ def as_today(fields: Fields) -> Fields:
 NAMES = """
 word_embeddings                     =       tokens
 word_embeddings_layernorm           =       embed.norm
-h.*.input_layernorm                 =       stack.layers.*.self_attention.norm
+h.*.(input,post_attention)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
 h.*.self_attention.query_key_value  T:n_heads stack.layers.*.self_attention.sublayer.query|key|value
 h.*.self_attention.dense            T       stack.layers.*.self_attention.sublayer.output
-h.*.post_attention_layernorm        =       stack.layers.*.feed_forward.norm
 h.*.mlp.dense_(h_to_4h,4h_to_h)     T       stack.layers.*.feed_forward.sublayer.(inner,output)
 ln_f                                =       stack.final_norm
 /lm_head                            =       output
@@ -69,10 +67,9 @@ token_embd                =      word_embeddings
 token_embd_norm           =      word_embeddings_layernorm
 output_norm               =      ln_f
 output                    =      /lm_head
-blk.*.attn_norm           =      h.*.input_layernorm
+blk.*.(attn,ffn)_norm     =      h.*.(input,post_attention)_layernorm
 blk.*.attn_qkv            heads  h.*.self_attention.query_key_value
 blk.*.attn_output         =      h.*.self_attention.dense
-blk.*.ffn_norm            =      h.*.post_attention_layernorm
 blk.*.ffn_(up,down)       =      h.*.mlp.dense_(h_to_4h,4h_to_h)
 """
 _OTHERS_IN_GGUF = "n_inner = intermediate_size\nnum_attention_heads = num_attention_heads"  # the second for `heads`
@@ -82,10 +79,7 @@ FAMILY = Family(
     as_today=as_today,
     more_ours=lambda fields, found, head, stored: {"d_ff": 4 * found["d_model"]},
     adds="as GPT-2; linear biases of the scores (ALiBi), a norm after the embedding",
-    small={
-        "vocab_size": 13, "hidden_size": 12, "n_head": 3, "n_layer": 2, "seq_length": 32, "bos_token_id": None,
-        "eos_token_id": None,
-    },
+    small=small(FIELDS, bos_token_id=None, eos_token_id=None),
     heads={TOKENS: "classifier"},
     in_gguf=InGguf(GGUF, fields=general(FIELDS) + _OTHERS_IN_GGUF),
     ignored="pretraining_tp slow_but_exact offset_alibi skip_bias_add* *_fusion attention_softmax_in_fp32 n_inner",

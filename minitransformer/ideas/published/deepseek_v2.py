@@ -11,8 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import Module, RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
@@ -23,7 +21,7 @@ from ..after.routing import SharedExperts, SoftmaxRouting
 from ..after.scaled_angles import ScaledRotary
 from ..after.scaled_angles.angles import sharper
 from . import deepseek, llama
-from .decoder import DecoderSizes, decoder_of
+from .decoder import DecoderSizes, Rng, decoder_of
 from .family import WRITERS, Family, Found, classes
 from .fields import Fields
 
@@ -68,14 +66,14 @@ class DeepseekV2Config(DecoderSizes):
         factor = sharper((self.scaled_angles or {}).get("factor", 1.0), self.sharpness)
         return factor**2 / math.sqrt(self.d_head + self.d_rotary)
 
-    def attention(self, i: int, rng: np.random.Generator) -> Module:
+    def attention(self, i: int, rng: Rng) -> Module:
         """What mixes the positions in layer i, from 0 on."""
         widths = self.d_head, self.d_latent, self.d_rotary
         mix = ScaledDotProduct(self.scale(), self.attention_dropout)
         options: dict[str, Any] = {"d_value": self.d_value, "d_query": self.d_query, "bias": self.bias}
         return LatentAttention(self.d_model, self.n_heads, *widths, rng=rng, mix=mix, turn=self.turn(), **options)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of DeepSeek-V2."""
 
         def network(width: int) -> GatedFeedForward:

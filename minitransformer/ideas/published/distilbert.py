@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .family import ENCODERS, Family, Found, InGguf, Stored, classes
-from .fields import Fields, general
+from .fields import Fields, general, small
 from .text_encoder import TextEncoderConfig
 
 FIELDS = """
@@ -25,9 +25,8 @@ tie_word_embeddings        flag        tie_output           true
 NAMES = """
 embeddings.(word_embeddings,position_embeddings,LayerNorm)  =  embed.(tokens,positions,norm)
 transformer.layer.*.attention.(q,k,v,out)_lin T encoder.layers.*.self_attention.sublayer.(query,key,value,output)
-transformer.layer.*.sa_layer_norm                           =  encoder.layers.*.self_attention.norm
+transformer.layer.*.(sa,output)_layer_norm                  =  encoder.layers.*.(self_attention,feed_forward).norm
 transformer.layer.*.ffn.(lin1,lin2)                         T  encoder.layers.*.feed_forward.sublayer.(inner,output)
-transformer.layer.*.output_layer_norm                       =  encoder.layers.*.feed_forward.norm
 embeddings.position_ids                                     -
 /vocab_transform                                            T  dense
 /vocab_(layer_norm,projector)                               =  (norm,output)
@@ -41,9 +40,8 @@ embeddings.position_ids                                     -
 GGUF = """
 (token_embd,position_embd,token_embd_norm)  =  embeddings.(word_embeddings,position_embeddings,LayerNorm)
 blk.*.attn_(q,k,v,output)                   =  transformer.layer.*.attention.(q,k,v,out)_lin
-blk.*.attn_output_norm                      =  transformer.layer.*.sa_layer_norm
+blk.*.(attn,layer)_output_norm              =  transformer.layer.*.(sa,output)_layer_norm
 blk.*.ffn_(up,down)                         =  transformer.layer.*.ffn.(lin1,lin2)
-blk.*.layer_output_norm                     =  transformer.layer.*.output_layer_norm
 """
 
 
@@ -61,9 +59,7 @@ FAMILY = Family(
     more_theirs=lambda config: {"pad_token_id": 0},
     class_pooler="relu",
     adds="as BERT; without token types",
-    small={
-        "vocab_size": 13, "dim": 12, "n_heads": 3, "hidden_dim": 8, "n_layers": 2, "max_position_embeddings": 16,
-    },
+    small=small(FIELDS, max_position_embeddings=16),
     in_gguf=InGguf(
         GGUF, "", "bert", in_gguf, general(FIELDS), when=lambda metadata, stored: "token_types.weight" not in stored
     ),

@@ -14,6 +14,7 @@ from ...core.layers import Parameter
 from ...core.models.classifier import Classifier
 from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
+from .decoder import Rng
 from .fields import Fields, written
 from .heads import ANSWERS, HEADS, REPLACED, TOKENS, HeadConfig, Headed
 from .image_text import ImageTextModel
@@ -187,7 +188,7 @@ class Family:
         """What precedes the names of the body in a model with this head; a body alone has nothing."""
         return "" if head == BODY else self.prefixes.get(head, self.prefix)
 
-    def build(self, config: Config, head: str, rng: np.random.Generator) -> Pretrained:
+    def build(self, config: Config, head: str, rng: Rng) -> Pretrained:
         """A model of this config with this head."""
         if not hasattr(config, "build"):  # an encoder, which has several heads
             return MaskedLanguageModel(config, rng) if head == MASKED else TextEncoder(config, rng)

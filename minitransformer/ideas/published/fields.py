@@ -214,6 +214,17 @@ def written(config: Any, table: str) -> dict[str, Any]:
     }
 
 
+_SMALL = {
+    "vocabulary": 13, "source_vocabulary": 13, "target_vocabulary": 13, "max_length": 32, "d_model": 12, "n_heads": 3,
+    "d_ff": 8, "n_layers": 2, "n_encoder_layers": 2, "n_decoder_layers": 2,
+}  # fmt: skip
+
+
+def small(table: str, **more: Any) -> dict[str, Any]:
+    """The fields of a small model: of a table those that say how large it is; more: further ones, or other values."""
+    return {theirs: _SMALL[ours] for theirs, _, ours, _ in _rows(table) if ours in _SMALL} | more
+
+
 _GENERAL = {
     "d_model": "hidden_size", "n_heads": "num_attention_heads", "n_key_heads": "num_key_value_heads",
     "d_head": "head_dim", "d_ff": "intermediate_size", "n_layers": "num_hidden_layers",

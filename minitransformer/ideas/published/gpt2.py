@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...core.models.language_model import LanguageModelConfig
 from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, classes
-from .fields import general
+from .fields import general, small
 from .heads import TOKENS
 
 FIELDS = """
@@ -25,10 +25,9 @@ tie_word_embeddings    flag        tie_output           true
 NAMES = """
 wte                =  tokens
 wpe                =  embed.positions
-h.*.ln_1           =  stack.layers.*.self_attention.norm
+h.*.(ln_1,ln_2)    =  stack.layers.*.(self_attention,feed_forward).norm
 h.*.attn.c_attn    =  stack.layers.*.self_attention.sublayer.query|key|value
 h.*.attn.c_proj    =  stack.layers.*.self_attention.sublayer.output
-h.*.ln_2           =  stack.layers.*.feed_forward.norm
 h.*.mlp.(c_fc,c_proj)  =  stack.layers.*.feed_forward.sublayer.(inner,output)
 ln_f               =  stack.final_norm
 h.*.attn.(bias,masked_bias)  -
@@ -40,9 +39,8 @@ GGUF = """
 (token,position)_embd     =  (wte,wpe)
 output_norm               =  ln_f
 output                    =  /lm_head
-blk.*.attn_norm           =  h.*.ln_1
+blk.*.(attn,ffn)_norm     =  h.*.(ln_1,ln_2)
 blk.*.attn_(qkv,output)   T  h.*.attn.(c_attn,c_proj)
-blk.*.ffn_norm            =  h.*.ln_2
 blk.*.ffn_(up,down)       T  h.*.mlp.(c_fc,c_proj)
 """
 _ENDS = {"Model": BODY, "LMHeadModel": WORDS, "ForSequenceClassification": CLASSES, **READERS}
@@ -54,9 +52,6 @@ FAMILY = Family(
     adds="pre-norm order, a causal stack alone",
     heads={TOKENS: "classifier"},
     in_gguf=InGguf(GGUF, fields=general(FIELDS) + "n_inner = intermediate_size"),
-    small={
-        "vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
-        "eos_token_id": None,
-    },
+    small=small(FIELDS, bos_token_id=None, eos_token_id=None),
     ignored="n_ctx n_special predict_special_tokens summary_* reorder_and_upcast_attn",
 )  # fmt: skip

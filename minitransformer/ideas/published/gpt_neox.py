@@ -9,17 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...core.layers import EncoderLayer, FeedForward, LayerNorm, Module, ScaledDotProduct
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.grouped import grouped
 from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles
-from .decoder import decoder_of
+from .decoder import Rng, decoder_of
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
-from .fields import GENERAL, Fields, general
+from .fields import GENERAL, Fields, general, small
 from .heads import TOKENS
 
 
@@ -43,7 +41,7 @@ class GptNeoxConfig(LanguageModelConfig):
         """The width of a head."""
         return self.d_model // self.n_heads
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of GPT-NeoX."""
         h, turn = self.n_heads, scaled_turn(self.rotary_base, None, self.d_rotary)
 
@@ -101,10 +99,9 @@ def _written_turns(config: GptNeoxConfig) -> Found:
 
 NAMES = """
 embed_in                              =       tokens
-layers.*.input_layernorm              =       stack.layers.*.self_attention.norm
+layers.*.(input,post_attention)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
 layers.*.attention.query_key_value    T:n_heads stack.layers.*.self_attention.sublayer.query|key|value
 layers.*.attention.dense              T       stack.layers.*.self_attention.sublayer.output
-layers.*.post_attention_layernorm     =       stack.layers.*.feed_forward.norm
 layers.*.mlp.dense_(h_to_4h,4h_to_h)  T       stack.layers.*.feed_forward.sublayer.(inner,output)
 final_layer_norm                      =       stack.final_norm
 layers.*.attention.bias               -
@@ -118,10 +115,9 @@ layers.*.attention.rotary_emb.inv_freq  -
 GGUF = """
 (token_embd,output_norm)  =      (embed_in,final_layer_norm)
 output                    =      /embed_out
-blk.*.attn_norm           =      layers.*.input_layernorm
+blk.*.(attn,ffn)_norm     =      layers.*.(input,post_attention)_layernorm
 blk.*.attn_qkv            heads  layers.*.attention.query_key_value
 blk.*.attn_output         =      layers.*.attention.dense
-blk.*.ffn_norm            =      layers.*.post_attention_layernorm
 blk.*.ffn_(up,down)       =      layers.*.mlp.dense_(h_to_4h,4h_to_h)
 """
 TURNED = "rope_theta = rope_theta\npartial_rotary_factor = partial_rotary_factor"
@@ -135,8 +131,7 @@ FAMILY = Family(
     in_gguf=InGguf(
         GGUF, "use_parallel_residual flag use_parallel_residual true", "gptneox", fields=general(FIELDS) + TURNED
     ),
-    small={
-        "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 10, "num_hidden_layers": 2,
-        "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None, "rotary_pct": 0.5,
-    },
+    small=small(
+        FIELDS, hidden_size=24, intermediate_size=10, rotary_pct=0.5, bos_token_id=None, eos_token_id=None
+    ),
 )  # fmt: skip

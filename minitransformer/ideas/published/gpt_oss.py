@@ -83,9 +83,8 @@ layers.*.mlp.experts.down_proj(,_bias)     =  stack.layers.*.feed_forward.sublay
 
 # llama.cpp, convert_hf_to_gguf.py, GptOssModel: gates and inner maps of the experts, which alternate in a folder, are
 # two tensors, and each expert's maps are stored (out, in).
-GGUF = f"""{llama.GGUF.partition("blk.*.ffn_norm")[0]}
+GGUF = f"""{llama.GGUF.partition("blk.*.ffn")[0].replace("(attn,ffn)_norm", "(attn,post_attention)_norm")}
 blk.*.attn_sinks.weight            =  layers.*.self_attn.sinks
-blk.*.post_attention_norm          =  layers.*.post_attention_layernorm
 blk.*.ffn_gate_inp                 =  layers.*.mlp.router
 blk.*.ffn_gate_exps.(weight,bias)  =  layers.*.mlp.experts.gate_proj(,_bias)
 blk.*.ffn_up_exps.(weight,bias)    =  layers.*.mlp.experts.up_proj(,_bias)

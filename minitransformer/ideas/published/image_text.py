@@ -24,6 +24,7 @@ from ...core.models.checks import check_batch, check_config, padding_keys
 from ..after.contrastive import contrastive_loss, scaled_cosines
 from ..after.patches import PatchEmbedding
 from ..after.quick_gelu import quick_gelu
+from .decoder import Rng
 from .pre_norm import pre_norm
 
 _OPS: dict[str, Any] = {"quick_gelu": quick_gelu}  # by their names in a config; the others are the core's
@@ -56,7 +57,7 @@ class ImageTextConfig:
     d_shared: int = 512  # of the space in which pictures and texts meet
     log_scale: float = math.log(1 / 0.07)  # at the start
 
-    def build(self, rng: np.random.Generator | None = None) -> ImageTextModel:
+    def build(self, rng: Rng | None = None) -> ImageTextModel:
         """The model of these sizes, untrained."""
         return ImageTextModel(self, rng)
 
@@ -64,7 +65,7 @@ class ImageTextConfig:
 class _TextSide(layers.Module):
     """ids: (B, T) to vectors (B, d_shared)."""
 
-    def __init__(self, c: ImageTextConfig, rng: np.random.Generator) -> None:
+    def __init__(self, c: ImageTextConfig, rng: Rng) -> None:
         activation = _OPS.get(c.activation, c.activation)
         sizes = (c.d_model, c.n_heads, c.d_ff, activation, c.norm_eps)
         layer = pre_norm(layers.EncoderLayer, *sizes, attention_dropout=c.attention_dropout, rng=rng)
@@ -74,9 +75,7 @@ class _TextSide(layers.Module):
         self.projection = layers.Linear(c.d_model, c.d_shared, False, rng)
         self.end = c.end
 
-    def __call__(
-        self, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, ids: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (vectors, backward); backward(dvectors) returns None."""
         check_batch("ImageTextModel", "ids", ids)
         visible = padding_keys("ImageTextModel", "mask", mask, ids.shape)
@@ -109,7 +108,7 @@ class _TextSide(layers.Module):
 class _ImageSide(layers.Module):
     """pixels: (B, C, H, W) to vectors (B, d_shared)."""
 
-    def __init__(self, c: ImageTextConfig, rng: np.random.Generator) -> None:
+    def __init__(self, c: ImageTextConfig, rng: Rng) -> None:
         activation, d = _OPS.get(c.image_activation, c.image_activation), c.image_d_model
         sizes = (d, c.image_n_heads, c.image_d_ff, activation, c.image_norm_eps)
         layer = pre_norm(layers.EncoderLayer, *sizes, attention_dropout=c.image_attention_dropout, rng=rng)
@@ -119,7 +118,7 @@ class _ImageSide(layers.Module):
         self.norm = layers.LayerNorm(d, c.image_norm_eps)
         self.projection = layers.Linear(d, c.d_shared, False, rng)
 
-    def __call__(self, pixels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, pixels: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (vectors, backward); backward(dvectors) returns dpixels."""
         embedded, embed_backward = self.embed(pixels, rng)
         hidden, encoder_backward = self.encoder(embedded, rng=rng)
@@ -149,7 +148,7 @@ class ImageTextModel(layers.Module):
     does = "compares pictures with texts"
     reads = "pictures and texts"
 
-    def __init__(self, config: ImageTextConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: ImageTextConfig, rng: Rng | None = None) -> None:
         check_config("ImageTextModel", config, ImageTextConfig)
         rng = generator(rng)
         self.config = config
@@ -157,19 +156,19 @@ class ImageTextModel(layers.Module):
         self.log_scale = layers.Parameter(np.array(config.log_scale, np.float32))
 
     def __call__(
-        self, pixels: Array, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
+        self, pixels: Array, ids: Array, mask: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dpixels."""
         return self._compared(scaled_cosines, pixels, ids, mask, rng)
 
     def loss(
-        self, pixels: Array, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
+        self, pixels: Array, ids: Array, mask: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """The contrastive loss of pairs: text i belongs to picture i. backward(dloss=1.0) returns dpixels."""
         return self._compared(contrastive_loss, pixels, ids, mask, rng)
 
     def _compared(
-        self, how: Any, pixels: Array, ids: Array, mask: Array | None, rng: np.random.Generator | None
+        self, how: Any, pixels: Array, ids: Array, mask: Array | None, rng: Rng | None
     ) -> tuple[Array, Pullback]:
         x, images_backward = self.images(pixels, rng)
         z, texts_backward = self.texts(ids, mask, rng)
@@ -198,7 +197,7 @@ class ImageTextModel(layers.Module):
         products = layers.Cost(flops=2 * batch * batch * d, kept=2 * batch * d + 2 * batch + 4 * batch * batch)
         yield "log_scale", (), products
 
-    def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
+    def drawn(self, rng: Rng) -> Callable[[], tuple[Array, Pullback]]:
         """A function that computes the loss of two random pairs, in float64."""
         c = self.config
         pixels = to_device(rng.normal(size=(2, c.channels, c.image_size, c.image_size)), self.device)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import Module
 from ..after.channel_delta import KimiDeltaAttention
 from ..after.latent_attention import Unturned
 from . import deepseek, deepseek_v3, llama
+from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import full_layers, kinds_in_gguf, two_kinds
@@ -41,7 +40,7 @@ class KimiLinearConfig(deepseek_v3.DeepseekV3Config):
         """Nothing turns."""
         return Unturned()
 
-    def attention(self, i: int, rng: np.random.Generator) -> Module:
+    def attention(self, i: int, rng: Rng) -> Module:
         """What mixes the positions in layer i, from 0 on."""
         if i in (self.full or ()):
             return super().attention(i, rng)

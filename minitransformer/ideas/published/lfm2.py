@@ -72,25 +72,23 @@ conv_L_cache  size  kernel     3
 conv_bias     flag  conv_bias  false
 """
 NAMES = f"""{llama.NAMES}
-layers.*.operator_norm              =     stack.layers.*.self_attention.norm
+layers.*.(operator,ffn)_norm        =     stack.layers.*.(self_attention,feed_forward).norm
 layers.*.self_attn.out_proj         T     stack.layers.*.self_attention.sublayer.output
 layers.*.self_attn.(q,k)_layernorm  =     stack.layers.*.self_attention.sublayer.turn_(query,key).norm
 layers.*.conv.in_proj               T     stack.layers.*.self_attention.sublayer.gate_in|gate_out|inner
 layers.*.conv.conv.weight           taps  stack.layers.*.self_attention.sublayer.convolution.weight
 layers.*.conv.conv.bias             =     stack.layers.*.self_attention.sublayer.convolution.bias
 layers.*.conv.out_proj              T     stack.layers.*.self_attention.sublayer.last
-layers.*.ffn_norm                   =     stack.layers.*.feed_forward.norm
 layers.*.feed_forward.(w1,w3,w2)    T     stack.layers.*.feed_forward.sublayer.(gate,inner,output)
 embedding_norm                      =     stack.final_norm
 """
 GGUF = f"""{llama.GGUF}
 token_embd_norm                    =     embedding_norm
-blk.*.attn_norm                    =     layers.*.operator_norm
+blk.*.(attn,ffn)_norm              =     layers.*.(operator,ffn)_norm
 blk.*.attn_(output,q_norm,k_norm)  =     layers.*.self_attn.(out_proj,q_layernorm,k_layernorm)
 blk.*.shortconv.in_proj            =     layers.*.conv.in_proj
 blk.*.shortconv.conv               taps  layers.*.conv.conv
 blk.*.shortconv.out_proj           =     layers.*.conv.out_proj
-blk.*.ffn_norm                     =     layers.*.ffn_norm
 blk.*.ffn_(gate,up,down)           =     layers.*.feed_forward.(w1,w3,w2)
 """
 _IN_GGUF = """

@@ -19,7 +19,7 @@ from ..after.scaled_angles.angles import follow_length
 from . import angles
 from .decoder import DecoderSizes, Rng, decoder, within
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
-from .fields import GENERAL, Fields, written
+from .fields import GENERAL, Fields, small, written
 from .heads import ANSWERS
 from .layer_kinds import FULL, SLIDING
 from .rereading import RereadingLanguageModel
@@ -134,10 +134,9 @@ GGUF = """
 token_embd                =  embed_tokens
 output_norm               =  norm
 output                    =  /lm_head
-blk.*.attn_norm           =  layers.*.input_layernorm
+blk.*.(attn,ffn)_norm     =  layers.*.(input,post_attention)_layernorm
 blk.*.attn_(q,k)          =  layers.*.self_attn.(q,k)_proj
 blk.*.attn_(v,output)     =  layers.*.self_attn.(v,o)_proj
-blk.*.ffn_norm            =  layers.*.post_attention_layernorm
 blk.*.ffn_(gate,up,down)  =  layers.*.mlp.(gate,up,down)_proj
 """
 PAIRED_GGUF = re.sub(r"(attn_\(q,k\) +)=", r"\1halves", GGUF)
@@ -151,9 +150,8 @@ attention_out_bias  flag  bias      false
 IGNORED = "is_llama_config max_sequence_length"
 NAMES = """
 embed_tokens                       =  tokens
-layers.*.input_layernorm           =  stack.layers.*.self_attention.norm
+layers.*.(input,post_attention)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
 layers.*.self_attn.(q,k,v,o)_proj  T  stack.layers.*.self_attention.sublayer.(query,key,value,output)
-layers.*.post_attention_layernorm  =  stack.layers.*.feed_forward.norm
 layers.*.mlp.(gate,up,down)_proj   T  stack.layers.*.feed_forward.sublayer.(gate,inner,output)
 norm                               =  stack.final_norm
 layers.*.self_attn.rotary_emb.inv_freq  -
@@ -162,11 +160,10 @@ layers.*.self_attn.rotary_emb.inv_freq  -
 """
 
 
-SMALL = {
-    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4,
-    "intermediate_size": 8, "num_hidden_layers": 2, "max_position_embeddings": 32, "bos_token_id": None,
-    "eos_token_id": None, "pad_token_id": None, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
-}  # fmt: skip
+SMALL = small(
+    FIELDS, num_attention_heads=6, num_key_value_heads=2, head_dim=4, bos_token_id=None, eos_token_id=None,
+    pad_token_id=None, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+)  # fmt: skip
 USUAL_IN_MISTRAL = {"num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096}
 WINDOW_OF_QWEN = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0}
 FAMILIES = (
@@ -202,7 +199,7 @@ FAMILIES = (
         adds="as Qwen2",
         small=SMALL | {"attention_bias": True},
         in_gguf=InGguf(
-            GGUF.replace("ffn_norm ", "post_attention_norm "),
+            GGUF.replace("(attn,ffn)_norm", "(attn,post_attention)_norm"),
             "attention_bias there blk.0.attn_q.bias\nattention_out_bias there blk.0.attn_output.bias",
         ),
         prefixes={ANSWERS: "transformer"},

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import Module, RMSNorm
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.mamba2 import Mamba2
-from .decoder import decoder_of
+from .decoder import Rng, decoder_of
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields, general
 
@@ -43,18 +41,18 @@ class Mamba2Config:
     tie_output: bool = False
     recompute: bool = False
 
-    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+    def build(self, rng: Rng | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
         return LanguageModel(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of Mamba-2."""
         return decoder_of(
             self, rng, norm=lambda: RMSNorm(self.d_model, self.norm_eps), attention=lambda i: mixer(self, rng)
         )  # fmt: skip
 
 
-def mixer(config: Any, rng: np.random.Generator) -> Module:
+def mixer(config: Any, rng: Rng) -> Module:
     """A state space of these sizes."""
     width, rest = divmod(config.expand * config.d_model, config.n_states)
     if rest:

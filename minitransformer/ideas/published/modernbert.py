@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core import layers
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ..after.both_sides.layer import near
@@ -18,8 +16,9 @@ from ..after.gated import GatedFeedForward
 from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from . import angles
+from .decoder import Rng
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, InGguf, classes
-from .fields import GENERAL, Fields, general, their_activation
+from .fields import GENERAL, Fields, general, small, their_activation
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
 from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
@@ -51,7 +50,7 @@ class ModernBertConfig(EncoderSizes):
     rotary_base: float = 160000.0
     local_base: float = 10000.0
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+    def parts(self, rng: Rng) -> EncoderOnlyParts:
         """The parts of ModernBERT."""
         d, h = self.d_model, self.n_heads
 
@@ -74,11 +73,11 @@ class ModernBertConfig(EncoderSizes):
         """A norm of vectors of width d_model."""
         return (layers.LayerNorm if self.norm_bias else LayerNormWithoutBias)(self.d_model, self.norm_eps)
 
-    def prediction(self, width: int, rng: np.random.Generator) -> tuple[layers.Linear, Any]:
+    def prediction(self, width: int, rng: Rng) -> tuple[layers.Linear, Any]:
         """The map and the norm before the logits of a masked-language model."""
         return layers.Linear(self.d_model, width, self.head_bias, rng), self.norm()
 
-    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | Pooled:
+    def before_head(self, head: str, rng: Rng) -> Prediction | Pooled:
         """What stands between the body and any other head, in a classifier together with its pool."""
         dense, norm = self.prediction(self.d_model, rng)
         prediction = Prediction(dense, self.activation, norm)
@@ -127,10 +126,9 @@ def _theirs(config: ModernBertConfig) -> Found:
 
 NAMES = """
 embeddings.(tok_embeddings,norm)  =  embed.(tokens,norm)
-layers.*.attn_norm                =  encoder.layers.*.self_attention.norm
+layers.*.(attn,mlp)_norm          =  encoder.layers.*.(self_attention,feed_forward).norm
 layers.*.attn.Wqkv                T  encoder.layers.*.self_attention.sublayer.query|key|value
 layers.*.attn.Wo                  T  encoder.layers.*.self_attention.sublayer.output
-layers.*.mlp_norm                 =  encoder.layers.*.feed_forward.norm
 layers.*.mlp.Wi                   T  encoder.layers.*.feed_forward.sublayer.gate|inner
 layers.*.mlp.Wo                   T  encoder.layers.*.feed_forward.sublayer.output
 final_norm                        =  encoder.final_norm
@@ -150,9 +148,8 @@ GGUF = """
 token_embd               =  embeddings.tok_embeddings
 token_embd_norm          =  embeddings.norm
 output_norm              =  final_norm
-blk.*.attn_norm          =  layers.*.attn_norm
+blk.*.(attn,ffn)_norm    =  layers.*.(attn,mlp)_norm
 blk.*.attn_(qkv,output)  =  layers.*.attn.(Wqkv,Wo)
-blk.*.ffn_norm           =  layers.*.mlp_norm
 blk.*.ffn_(up,down)      =  layers.*.mlp.(Wi,Wo)
 """
 _IN_GGUF = """
@@ -178,11 +175,10 @@ FAMILY = Family(
     more_ours=_ours,
     more_theirs=_theirs,
     adds="rotary positions of two bases, a window on both sides in most layers, gated feed-forward networks",
-    small={
-        "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 3,
-        "max_position_embeddings": 16, "pad_token_id": 1, "local_attention": 5, "global_attn_every_n_layers": 2,
-        "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
-    },
+    small=small(
+        FIELDS, num_hidden_layers=3, max_position_embeddings=16, pad_token_id=1, local_attention=5,
+        global_attn_every_n_layers=2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None,
+    ),
     heads={ANSWERS: "classifier"},
     in_gguf=InGguf(
         GGUF, _IN_GGUF, "modern-bert", in_gguf, general(FIELDS) + "global_rope_theta = rope_theta"

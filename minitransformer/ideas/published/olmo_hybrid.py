@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import Module, RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
@@ -18,7 +16,7 @@ from ..after.gated_delta_net import GatedDeltaNet
 from ..after.grouped import grouped
 from ..after.sandwich import Normed, NormedUpdate
 from . import llama, olmo2, qwen3_5
-from .decoder import decoder_of
+from .decoder import Rng, decoder_of
 from .family import WRITERS_ALONE, Family, Found, classes
 from .fields import Fields
 from .layer_kinds import full_layers
@@ -34,7 +32,7 @@ class OlmoHybridConfig(qwen3_5.Qwen35Config):
     turned: bool = False
     doubled: bool = True
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of OLMo Hybrid."""
 
         def norm(width: int = self.d_model) -> RMSNorm:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import Embedding, InputEmbedding
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.narrow_table import ProjectedEmbedding, ThenProjected
 from .bart import SIDES
+from .decoder import Rng
 from .family import WRITERS, Family, Found, classes
-from .fields import GENERAL, Fields
+from .fields import GENERAL, Fields, small
 from .heads import ANSWERS
 from .position_tables import OffsetPositions
 
@@ -29,7 +28,7 @@ class OptConfig(LanguageModelConfig):
     activation: str = "relu"
     width: int | None = None
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of OPT."""
         parts, d, width = super().parts(rng), self.d_model, self.width
         tokens, output = parts.embed.tokens, parts.output
@@ -78,10 +77,6 @@ FAMILY = Family(
     more_ours=_ours,
     more_theirs=_theirs,
     adds="as GPT-2; positions from row 2 on, in the model of 350M a narrow token table and norms after each sub-layer",
-    small={
-        "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "ffn_dim": 8, "num_hidden_layers": 2,
-        "max_position_embeddings": 32, "word_embed_proj_dim": 8, "pad_token_id": 1, "bos_token_id": None,
-        "eos_token_id": None,
-    },
+    small=small(FIELDS, word_embed_proj_dim=8, pad_token_id=1, bos_token_id=None, eos_token_id=None),
     ignored="prefix layerdrop",
 )  # fmt: skip

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import FeedForward, Module, Residual
 from ...core.models.language_model import LanguageModelParts
 from ..after.grouped import grouped
@@ -17,9 +15,9 @@ from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles, gpt_neox, llama
 from .bart import BiasedOutput
-from .decoder import decoder_of
+from .decoder import Rng, decoder_of
 from .family import BODY, WRITERS, Family, Found, InGguf, classes
-from .fields import GENERAL, Fields, general
+from .fields import GENERAL, Fields, general, small
 from .heads import TOKENS
 
 
@@ -35,7 +33,7 @@ class PhiConfig(gpt_neox.GptNeoxConfig):
         if self.n_key_heads is None:
             object.__setattr__(self, "n_key_heads", self.n_heads)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of Phi."""
         d, turn = self.d_model, scaled_turn(self.rotary_base, None, self.d_rotary)
         norms = [self.norm() for _ in range(self.n_layers)]  # one for both sub-layers
@@ -91,9 +89,8 @@ FAMILY = Family(
     more_theirs=lambda config: {"partial_rotary_factor": 1.0, **angles.written(config)},
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
     in_gguf=InGguf(GGUF, architecture="phi2", fields=general(FIELDS) + gpt_neox.TURNED),
-    small={
-        "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2,
-        "intermediate_size": 10, "num_hidden_layers": 2, "max_position_embeddings": 32,
-        "bos_token_id": None, "eos_token_id": None,
-    },
+    small=small(
+        FIELDS, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, intermediate_size=10, bos_token_id=None,
+        eos_token_id=None,
+    ),
 )  # fmt: skip

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ...core import layers
+from .decoder import Rng
 
 
 def pre_norm(
@@ -20,7 +19,7 @@ def pre_norm(
     dropout: float = 0.0,
     attention_dropout: float = 0.0,
     biases: tuple[bool, bool, bool] = (True, True, True),
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
 ) -> Callable[[], layers.EncoderLayer | layers.DecoderLayer]:
     """A function that makes such layers. biases: whether the maps of queries, keys and values have one."""
 

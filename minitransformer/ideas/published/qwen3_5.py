@@ -20,7 +20,7 @@ from ..after.output_gate import gated_attention
 from ..after.qk_norm import qk_norm
 from ..after.sandwich import OffsetRMSNorm
 from . import gemma, llama
-from .decoder import decoder_of
+from .decoder import Rng, decoder_of
 from .family import BODY, WORDS, Change, Family, Found, InGguf, Stored, Whole
 from .fields import Fields
 from .layer_kinds import full_layers, two_kinds
@@ -46,7 +46,7 @@ class Qwen35Config(llama.LlamaConfig):
         fourth = tuple(range(3, self.n_layers, 4))
         object.__setattr__(self, "full", fourth if self.full is None else self.full)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of Qwen3.5."""
 
         def attention(i: int) -> Module:
@@ -66,7 +66,7 @@ class Qwen35Config(llama.LlamaConfig):
             feed_forward=lambda i: self.feed_forward(i, rng),
         )
 
-    def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
+    def feed_forward(self, i: int, rng: Rng) -> Module:
         """The feed-forward network of layer i."""
         return GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng)
 
@@ -126,8 +126,8 @@ blk.*.ssm_conv1d           tiled+taps  layers.*.linear_attn.conv1d
 blk.*.ssm_a                tiled+log   layers.*.linear_attn.A_log
 blk.*.ssm_dt.bias          tiled       layers.*.linear_attn.dt_bias
 blk.*.ssm_norm             =           layers.*.linear_attn.norm
-blk.*.ssm_out              columns     layers.*.linear_attn.out_proj
 blk.*.post_attention_norm  plus1       layers.*.post_attention_layernorm
+blk.*.ssm_out              columns     layers.*.linear_attn.out_proj
 """
 GGUF = f"""{OF_BOTH_IN_GGUF}
 blk.*.ssm_(beta,alpha)  tiled  layers.*.linear_attn.in_proj_(b,a)

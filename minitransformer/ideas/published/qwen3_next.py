@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...core.layers import Module
 from ..after.output_gate import OpenedFeedForward
 from ..after.routing import SharedExperts
 from . import qwen3_5, qwen3_moe
+from .decoder import Rng
 from .family import WRITERS, Family, InGguf, classes
 
 
@@ -31,7 +30,7 @@ class Qwen3NextConfig(qwen3_5.Qwen35Config):
     dense: tuple[int, ...] = ()
     gates_sum_to_one: bool = True
 
-    def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
+    def feed_forward(self, i: int, rng: Rng) -> Module:
         """The feed-forward network of layer i, or its experts."""
         if i in self.dense:
             return super().feed_forward(i, rng)

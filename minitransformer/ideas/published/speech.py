@@ -14,13 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ...core import layers
 from ...core.arrays.backend import Array, Pullback, to_device
 from ...core.arrays.boundary import check_array
 from ...core.models.transformer import Transformer, TransformerParts
 from ..after.front_end import FrontEnd
+from .decoder import Rng
 from .position_tables import HalvesPositions
 from .pre_norm import pre_norm
 
@@ -46,11 +45,11 @@ class SpeechConfig:
     tie_output: bool = True
     share_embeddings: ClassVar[bool] = False
 
-    def build(self, rng: np.random.Generator | None = None) -> SpeechModel:
+    def build(self, rng: Rng | None = None) -> SpeechModel:
         """The model of these sizes, untrained."""
         return SpeechModel(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The parts of Whisper. The map to keys has no bias: it would add the same to every score of a query."""
         d, rates = self.d_model, (self.dropout, self.attention_dropout, (True, False, True), rng)
         read = pre_norm(layers.EncoderLayer, d, self.n_heads, self.d_ff, self.activation, 1e-5, *rates)
@@ -87,9 +86,7 @@ class SpeechModel(Transformer):
     does = "writes down speech"
     reads = "sound"
 
-    def encode(
-        self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def encode(self, source: Array, source_mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, ⌈T / 2⌉, D); backward(dmemory) returns dfeatures."""
         check_array("SpeechModel", "features", source)
         if source.ndim != 3:
@@ -106,7 +103,7 @@ class SpeechModel(Transformer):
 
         return memory, backward
 
-    def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
+    def drawn(self, rng: Rng) -> Callable[[], tuple[Array, Pullback]]:
         """A function that computes the loss of two short random recordings, in float64."""
         c = self.config
         features = to_device(rng.normal(size=(2, c.pitches, min(6, 2 * c.n_source_positions))), self.device)

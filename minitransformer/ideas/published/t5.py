@@ -19,6 +19,7 @@ from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
 from . import twice_read
+from .decoder import Rng
 from .family import BODY, CLASSES, ENCODER, WORDS, Family, Found, InGguf, Stored, classes
 from .fields import ACTIVATIONS, Fields, general, their_activation
 from .heads import ANSWERS, TOKENS
@@ -66,11 +67,11 @@ class T5Config:
     recompute: bool = False
     share_embeddings: ClassVar[bool] = True  # no T5 has two tables
 
-    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+    def build(self, rng: Rng | None = None) -> Transformer:
         """The model of these sizes, untrained."""
         return Transformer(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The parts of T5. No biases, scores without a scale, and positions as a bias of the scores."""
         d, h, width = self.d_model, self.n_heads, self.d_head
         tokens = layers.Embedding(self.source_vocabulary, d, rng=rng)
@@ -116,11 +117,11 @@ class T5EncoderConfig(T5Config):
         """Of the source, the only text."""
         return self.source_vocabulary
 
-    def build(self, rng: np.random.Generator | None = None) -> TextEncoder:  # type: ignore[override]
+    def build(self, rng: Rng | None = None) -> TextEncoder:  # type: ignore[override]
         """The encoder of these sizes, untrained."""
         return TextEncoder(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:  # type: ignore[override]
+    def parts(self, rng: Rng) -> EncoderOnlyParts:  # type: ignore[override]
         """The parts of T5 that read the source."""
         parts = super().parts(rng)
         return EncoderOnlyParts(parts.embed_source, parts.encoder, MeanPool())

@@ -27,6 +27,7 @@ from ...core.models.checks import parts_of
 from ...core.models.classifier import Classifier, ClassifierParts
 from ...core.models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ...core.models.language_model import positions_of
+from .decoder import Rng
 from .heads import REPLACED, Prediction
 from .position_tables import OffsetPositions
 
@@ -61,7 +62,7 @@ class TextEncoderConfig(EncoderSizes):
     count_real: bool = False  # positions count only the real tokens
     pooler: str | None = "tanh"  # type: ignore[misc]
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+    def parts(self, rng: Rng) -> EncoderOnlyParts:
         """The parts of BERT and its family."""
         d, width = self.d_model, self.d_model if self.width is None else self.width
         embedding = CountingEmbedding if self.count_real else layers.InputEmbedding
@@ -86,11 +87,11 @@ class TextEncoderConfig(EncoderSizes):
         stack = [layer()] * n if self.shared else [layer() for _ in range(n)]
         return EncoderOnlyParts(embed, layers.Encoder.of(stack), self.pool(rng))
 
-    def prediction(self, width: int, rng: np.random.Generator) -> tuple[layers.Linear, layers.LayerNorm]:
+    def prediction(self, width: int, rng: Rng) -> tuple[layers.Linear, layers.LayerNorm]:
         """The map and the norm before the logits of a masked-language model. width: of the table of tokens."""
         return layers.Linear(self.d_model, width, rng=rng), layers.LayerNorm(width, self.norm_eps)
 
-    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | None:
+    def before_head(self, head: str, rng: Rng) -> Prediction | None:
         """What stands between the body and a head of heads.py: in ELECTRA's discriminator a map and its activation."""
         return (
             Prediction(layers.Linear(self.d_model, self.d_model, rng=rng), self.activation)
@@ -98,7 +99,7 @@ class TextEncoderConfig(EncoderSizes):
             else None
         )
 
-    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> layers.Module:
+    def pool(self, rng: Rng, dropout: float = 0.0) -> layers.Module:
         """What makes one vector of a whole text."""
         return MeanPool() if self.pooler is None else FirstToken(self.d_model, self.pooler, dropout, rng)
 
@@ -112,15 +113,15 @@ class TextClassifierConfig(TextEncoderConfig):
 
     n_classes: int = field(kw_only=True)
 
-    def build(self, rng: np.random.Generator | None = None) -> Classifier:
+    def build(self, rng: Rng | None = None) -> Classifier:
         """The model of these sizes, untrained."""
         return Classifier(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> ClassifierParts:
+    def parts(self, rng: Rng) -> ClassifierParts:
         """The parts: the encoder and a linear head."""
         return ClassifierParts(**vars(super().parts(rng)), head=layers.Linear(self.d_model, self.n_classes, rng=rng))
 
-    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> layers.Module:
+    def pool(self, rng: Rng, dropout: float = 0.0) -> layers.Module:
         """With dropout before the head."""
         return super().pool(rng, self.dropout)
 
@@ -147,15 +148,11 @@ class FirstToken(layers.Module):
     """
 
     @declared('activation: "tanh" or "relu" or "gelu"; 0 <= dropout < 1')
-    def __init__(
-        self, d_model: int, activation: str = "tanh", dropout: float = 0.0, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, d_model: int, activation: str = "tanh", dropout: float = 0.0, rng: Rng | None = None) -> None:
         self.dense = layers.Linear(d_model, d_model, rng=rng)
         self.activation, self.dropout = activation, dropout
 
-    def __call__(
-        self, hidden: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, hidden: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (pooled, backward); backward(dpooled) returns dhidden."""
         shape, dtype = hidden.shape, hidden.dtype
         first = hidden[:, 0]
@@ -184,7 +181,7 @@ class FirstToken(layers.Module):
 class TextEncoder(EncoderOnly):
     """From ids to a vector for each token. `model.pool(hidden, mask)` makes one of them all."""
 
-    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: Rng | None = None) -> None:
         """config: a TextEncoderConfig, or another whose `parts(rng)` are those of an encoder."""
         super().__init__(config, parts_of("TextEncoder", config, TextEncoderConfig, EncoderOnlyParts, rng))
 
@@ -210,7 +207,7 @@ class MaskedLanguageModel(EncoderOnly):
     does = "fills a mask"
     _activation: Any = layers.FeedForward._activation
 
-    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: Rng | None = None) -> None:
         """config: a TextEncoderConfig, or another with `parts` and `prediction`."""
         rng = generator(rng)
         super().__init__(config, parts_of("MaskedLanguageModel", config, TextEncoderConfig, EncoderOnlyParts, rng))
@@ -221,7 +218,7 @@ class MaskedLanguageModel(EncoderOnly):
         self.logit_bias = layers.Parameter(np.zeros(vocabulary, np.float32))
 
     def __call__(
-        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)
@@ -263,7 +260,7 @@ class MaskedLanguageModel(EncoderOnly):
         mask: Array | None = None,
         types: Array | None = None,
         ignore_index: int = -100,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the masked tokens. wanted: (B, T), ignore_index elsewhere. backward(dloss=1.0): None."""
         logits, model_backward = self(ids, mask, types, rng)

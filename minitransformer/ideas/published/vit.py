@@ -51,9 +51,8 @@ embeddings.position_embeddings                         row  embed.positions.tabl
 embeddings.patch_embeddings.projection                 T    embed
 encoder.layer.*.attention.attention.(query,key,value)  T    encoder.layers.*.self_attention.sublayer.(query,key,value)
 encoder.layer.*.attention.output.dense                 T    encoder.layers.*.self_attention.sublayer.output
-encoder.layer.*.layernorm_before                       =    encoder.layers.*.self_attention.norm
+encoder.layer.*.layernorm_(before,after)               =    encoder.layers.*.(self_attention,feed_forward).norm
 encoder.layer.*.(intermediate,output).dense            T    encoder.layers.*.feed_forward.sublayer.(inner,output)
-encoder.layer.*.layernorm_after                        =    encoder.layers.*.feed_forward.norm
 layernorm                                              =    encoder.final_norm
 pooler.dense                                           T    pool.dense
 /classifier                                            T    head

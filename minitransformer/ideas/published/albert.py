@@ -42,10 +42,8 @@ def names(config: TextEncoderConfig) -> str:
 FAMILY = Family(
     "albert", "albert", TextEncoderConfig, classes("Albert", ENCODERS | bert.PRETRAINED),
     f"{bert.FIELDS}embedding_size size width 128", names,
-    usual={"hidden_act": "gelu_new"},
-    only={**bert.ONE_SIDED, "num_hidden_groups": 1, "inner_group_num": 1},
-    more_ours=_ours,
-    more_theirs=_theirs,
+    usual={"hidden_act": "gelu_new"}, only={**bert.ONE_SIDED, "num_hidden_groups": 1, "inner_group_num": 1},
+    more_ours=_ours, more_theirs=_theirs,
     adds="as BERT; one layer used many times, a narrow token table with a projection",
     small=bert.SMALL | {"embedding_size": 7, "num_hidden_layers": 3},
     ignored="down_scale_factor gap_size net_structure_type num_memory_blocks layers_to_keep",

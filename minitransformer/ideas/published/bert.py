@@ -88,8 +88,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
 SMALL = small(FIELDS, max_position_embeddings=16, pad_token_id=1)
 FAMILY = Family(
     "bert", "bert", TextEncoderConfig, classes("Bert", ENCODERS | PRETRAINED), FIELDS, names,
-    only=ONE_SIDED,
-    more_ours=pooler,
+    only=ONE_SIDED, more_ours=pooler,
     adds="learned positions, token types and a pooler",
     small=SMALL,
     in_gguf=InGguf(GGUF, more=in_gguf, fields=general(FIELDS)),

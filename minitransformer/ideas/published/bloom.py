@@ -75,8 +75,7 @@ blk.*.ffn_(up,down)       =      h.*.mlp.dense_(h_to_4h,4h_to_h)
 _OTHERS_IN_GGUF = "n_inner = intermediate_size\nnum_attention_heads = num_attention_heads"  # the second for `heads`
 FAMILY = Family(
     "bloom", "transformer", BloomConfig, classes("Bloom", WRITERS | READERS), FIELDS, NAMES,
-    only={"apply_residual_connection_post_layernorm": False},
-    as_today=as_today,
+    only={"apply_residual_connection_post_layernorm": False}, as_today=as_today,
     more_ours=lambda fields, found, head, stored: {"d_ff": 4 * found["d_model"]},
     adds="as GPT-2; linear biases of the scores (ALiBi), a norm after the embedding",
     small=small(FIELDS, bos_token_id=None, eos_token_id=None),

@@ -99,8 +99,7 @@ SIDE.encoder.layers.*.(layer_norm1,layer_norm2)  =  OUR.encoder.layers.*.(self_a
 
 FAMILY = Family(
     "clip", "", ImageTextConfig, {"CLIPModel": BODY}, "", NAMES,
-    more_ours=_ours,
-    more_theirs=_theirs,
+    more_ours=_ours, more_theirs=_theirs,
     adds="two encoders, of pictures and of texts, and a contrastive loss; a quick GELU",
     small={
         "text_config": {

@@ -115,11 +115,9 @@ SMALL = {
 FAMILY = Family(
     "deepseek_v2", "model", DeepseekV2Config, classes("DeepseekV2", WRITERS),
     "mlp_bias flag mlp_bias false", deepseek.NAMES,
-    base=deepseek.BASE,
-    usual={"q_lora_rank": 1536, "norm_topk_prob": False},
+    base=deepseek.BASE, usual={"q_lora_rank": 1536, "norm_topk_prob": False},
     only={"norm_topk_prob": False, "scoring_func": "softmax", "seq_aux": True},  # the first has no effect there
-    more_ours=_ours,
-    more_theirs=_theirs,
+    more_ours=_ours, more_theirs=_theirs,
     adds="keys and values from a latent vector, shared experts beside those that are chosen",
     small=SMALL | {"topk_method": "group_limited_greedy"},
     ignored="aux_loss_alpha",

@@ -35,8 +35,7 @@ embeddings_project                T  embed.projection
 FAMILY = Family(
     "electra", "electra", TextEncoderConfig, classes("Electra", ENCODERS | {"ForPreTraining": REPLACED}),
     bert.FIELDS, NAMES,
-    only=bert.ONE_SIDED,
-    more_ours=_ours,
+    only=bert.ONE_SIDED, more_ours=_ours,
     more_theirs=lambda config: {"embedding_size": config.width or config.d_model},
     class_pooler="gelu",
     adds="as BERT; a narrow token table with a projection, a head that finds replaced tokens",

@@ -42,8 +42,7 @@ GGUF = re.sub("norm +=", "norm  plus1", llama.GGUF)
 FAMILY = Family(
     "gemma", "model", GemmaConfig, classes("Gemma", WRITERS), llama.BIAS, llama.NAMES, base=llama.BASE,
     usual={"head_dim": 256, "tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"},
-    only={"use_bidirectional_attention": False},
-    more_ours=_with_tanh,
+    only={"use_bidirectional_attention": False}, more_ours=_with_tanh,
     adds="as Llama; token vectors times √D, norms that multiply by 1 + γ, GELU in the gated feed-forward networks",
     small=llama.SMALL | {"hidden_size": 16, "num_attention_heads": 4},  # its root is exact; others round to float32
     ignored="hidden_activation",

@@ -88,7 +88,6 @@ NAMES = f"""{llama.NAMES.replace("sublayer", "sublayer.sublayer")}
 layers.*.post_attention_layernorm    =  stack.layers.*.self_attention.sublayer.norm
 layers.*.pre_feedforward_layernorm   =  stack.layers.*.feed_forward.norm
 layers.*.post_feedforward_layernorm  =  stack.layers.*.feed_forward.sublayer.norm
-/lm_head                             =  output.tokens
 """
 GGUF = f"""{gemma.GGUF}
 blk.*.(post_attention,ffn,post_ffw)_norm  plus1  layers.*.(post_attention,pre_feedforward,post_feedforward)_layernorm
@@ -113,10 +112,8 @@ final_logit_softcapping  positive  final_logit_softcapping   30.0
 FAMILY = Family(
     "gemma2", "model", Gemma2Config, classes("Gemma2", WRITERS | {"ForTokenClassification": TOKENS}),
     FIELDS + _CAPS, NAMES,
-    base=(llama.sizes, lambda config: without_act(llama.written_sizes(config))),
-    usual=USUAL,
-    only={"use_bidirectional_attention": False},
-    more_ours=_kinds,
+    base=(llama.sizes, lambda config: without_act(llama.written_sizes(config))), usual=USUAL,
+    only={"use_bidirectional_attention": False}, more_ours=_kinds,
     adds="softcapped scores and logits, norms before and after each sub-layer, a window in every second layer",
     small=llama.SMALL | {  # a width whose root is exact, since others round it to float32
         "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,

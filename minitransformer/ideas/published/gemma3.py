@@ -61,14 +61,6 @@ def _ours(fields: Fields, found: Found, *_: Any) -> Found:
     return {"full_every": full_every(fields, found["n_layers"], 6), "local_base": local_base}
 
 
-NAMES = f"""{gemma2.NAMES}
-layers.*.self_attn.(q,k)_norm  =  stack.layers.*.self_attention.sublayer.sublayer.turn_(query,key).norm
-"""
-GGUF = f"""{gemma2.GGUF}
-blk.*.attn_(q,k)_norm  plus1  layers.*.self_attn.(q,k)_norm
-"""
-
-
 _IN_GGUF = """
 sliding_window           size      attention.sliding_window
 rope_local_base_freq     positive  rope.freq_base_swa        10000.0
@@ -80,14 +72,12 @@ _TURNS = {
 }
 FAMILY = Family(
     "gemma3_text", "model", Gemma3Config, {"Gemma3TextModel": BODY, "Gemma3ForCausalLM": WORDS},
-    f"{gemma2.FIELDS}{gemma2.CAP}", NAMES,
+    f"{gemma2.FIELDS}{gemma2.CAP}", gemma2.NAMES,
     base=(
         lambda fields: llama.sizes(of_kind(fields, FULL, 1e6)),
         lambda config: gemma2.without_act(written_kinds(config, llama.written_sizes(config))),
     ),
-    usual=gemma2.USUAL,
-    only={"use_bidirectional_attention": False},
-    more_ours=_ours,
+    usual=gemma2.USUAL, only={"use_bidirectional_attention": False}, more_ours=_ours,
     adds="as Gemma 2 without capped scores; norms of queries and keys, other rotary angles in layers with windows",
     small=llama.SMALL | {  # a width whose root is exact, since others round it to float32
         "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
@@ -99,5 +89,5 @@ FAMILY = Family(
         "*vision_tower.* *multi_modal_projector.*",
         {"vocab_size": 262208, "num_attention_heads": 8, "max_position_embeddings": 131072},
     ),
-    in_gguf=InGguf(GGUF, _IN_GGUF, "gemma3", gemma2.scalar_in_gguf(62)),
+    in_gguf=InGguf(gemma2.GGUF, _IN_GGUF, "gemma3", gemma2.scalar_in_gguf(62)),
 )  # fmt: skip

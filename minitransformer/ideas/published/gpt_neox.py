@@ -123,9 +123,7 @@ blk.*.ffn_(up,down)       =      layers.*.mlp.dense_(h_to_4h,4h_to_h)
 TURNED = "rope_theta = rope_theta\npartial_rotary_factor = partial_rotary_factor"
 FAMILY = Family(
     "gpt_neox", "gpt_neox", GptNeoxConfig, classes("GPTNeoX", WRITERS | READERS), FIELDS, NAMES,
-    only={"is_decoder": False},
-    more_ours=_turns,
-    more_theirs=_written_turns,
+    only={"is_decoder": False}, more_ours=_turns, more_theirs=_written_turns,
     adds="as GPT-2; rotary positions in a part of each head, attention and feed-forward network side by side",
     heads={TOKENS: "classifier"},
     in_gguf=InGguf(

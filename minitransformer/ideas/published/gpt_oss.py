@@ -126,8 +126,7 @@ def joined(found: dict[str, Tensor], config: Found) -> dict[str, Tensor]:
 
 FAMILY = Family(
     "gpt_oss", "model", GptOssConfig, classes("GptOss", WRITERS | {"ForTokenClassification": TOKENS}), FIELDS, NAMES,
-    as_today=_unpacked,
-    base=llama.BASE,
+    as_today=_unpacked, base=llama.BASE,
     usual={  # of missing fields; null is refused
         "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "rope_theta": 150000.0, "rms_norm_eps": 1e-5,
         "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,

@@ -46,7 +46,6 @@ logits_scaling          positive  logit_divisor     1.0
 """
 
 
-NAMES = llama.NAMES + "/lm_head  =  output.tokens\n"
 SMALL = llama.SMALL | {
     "embedding_multiplier": 3.0, "attention_multiplier": 0.6, "residual_multiplier": 0.4, "logits_scaling": 1.7,
 }  # fmt: skip
@@ -57,10 +56,8 @@ residual_multiplier    positive  residual_scale   1.0
 logits_scaling         positive  logit_scale      1.0
 """
 FAMILY = Family(
-    "granite", "model", GraniteConfig, classes("Granite", WRITERS_ALONE), FACTORS + llama.BIAS, NAMES,
-    base=llama.BASE,
-    more_ours=llama.BIASES["more_ours"],
-    more_theirs=llama.BIASES["more_theirs"],
+    "granite", "model", GraniteConfig, classes("Granite", WRITERS_ALONE), FACTORS + llama.BIAS, llama.NAMES,
+    base=llama.BASE, more_ours=llama.BIASES["more_ours"], more_theirs=llama.BIASES["more_theirs"],
     adds="as Llama; constant factors on token vectors, scores, updates and logits",
     small=SMALL,
     in_gguf=InGguf(

@@ -97,7 +97,7 @@ def _theirs(config: GraniteHybridConfig) -> Found:
     return {"layer_types": kinds, "position_embedding_type": "rope" if config.turned else None}
 
 
-NAMES = f"""{granite.NAMES}{mamba2.MIXER.replace("mixer", "mamba")}
+NAMES = f"""{llama.NAMES}{mamba2.MIXER.replace("mixer", "mamba")}
 layers.*.shared_mlp.input_linear                T   stack.layers.*.feed_forward.sublayer.gate|inner
 layers.*.shared_mlp.output_linear               T   stack.layers.*.feed_forward.sublayer.output
 layers.*.shared_mlp.input_linear                T   stack.layers.*.feed_forward.sublayer.shared.gate|inner
@@ -159,10 +159,7 @@ SMALL = granite.SMALL | {
 FAMILY = Family(
     "granitemoehybrid", "model", GraniteHybridConfig, classes("GraniteMoeHybrid", WRITERS_ALONE),
     FIELDS, NAMES,
-    as_today=as_today,
-    base=llama.BASE,
-    more_ours=_ours,
-    more_theirs=_theirs,
+    as_today=as_today, base=llama.BASE, more_ours=_ours, more_theirs=_theirs,
     adds="state spaces (Mamba-2) in most layers; experts beside a network of all tokens; constant factors",
     small=SMALL,
     ignored="mamba_chunk_size",

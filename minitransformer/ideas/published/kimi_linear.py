@@ -180,8 +180,7 @@ FAMILY = Family(
     },
     as_today=as_today,
     usual={"rms_norm_eps": 1e-5, "model_max_length": 1 << 20, "num_expert_group": 1, "topk_group": 1},
-    more_ours=_ours,
-    more_theirs=_theirs,
+    more_ours=_ours, more_theirs=_theirs,
     adds="a memory whose channels fade apart in three of four layers; latent attention without positions; experts",
     small={
         "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4,

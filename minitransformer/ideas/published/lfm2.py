@@ -111,10 +111,8 @@ SMALL = {name: value for name, value in llama.SMALL.items() if name != "head_dim
 
 FAMILY = Family(
     "lfm2", "model", Lfm2Config, classes("Lfm2", WRITERS_ALONE), FIELDS, NAMES,
-    as_today=as_today,
-    base=llama.BASE,
-    usual={"num_key_value_heads": 8, "max_position_embeddings": 128000, "rope_theta": 1e6},
-    more_ours=_ours,
+    as_today=as_today, base=llama.BASE,
+    usual={"num_key_value_heads": 8, "max_position_embeddings": 128000, "rope_theta": 1e6}, more_ours=_ours,
     more_theirs=_theirs,
     adds="a short convolution between two gates in most layers, attention in the others",
     small=SMALL,

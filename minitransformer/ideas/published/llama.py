@@ -137,6 +137,7 @@ output                    =  /lm_head
 blk.*.(attn,ffn)_norm     =  layers.*.(input,post_attention)_layernorm
 blk.*.attn_(q,k)          =  layers.*.self_attn.(q,k)_proj
 blk.*.attn_(v,output)     =  layers.*.self_attn.(v,o)_proj
+blk.*.attn_(q,k)_norm     =  layers.*.self_attn.(q,k)_norm
 blk.*.ffn_(gate,up,down)  =  layers.*.mlp.(gate,up,down)_proj
 """
 PAIRED_GGUF = re.sub(r"(attn_\(q,k\) +)=", r"\1halves", GGUF)
@@ -148,14 +149,16 @@ attention_out_bias  flag  bias      false
 """
 
 IGNORED = "is_llama_config max_sequence_length"
+# Those of all families like Llama: a line is skipped where a model has no such part.
 NAMES = """
 embed_tokens                       =  tokens
 layers.*.(input,post_attention)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
 layers.*.self_attn.(q,k,v,o)_proj  T  stack.layers.*.self_attention.sublayer.(query,key,value,output)
+layers.*.self_attn.(q,k)_norm           =  stack.layers.*.self_attention.sublayer.turn_(query,key).norm
 layers.*.mlp.(gate,up,down)_proj   T  stack.layers.*.feed_forward.sublayer.(gate,inner,output)
 norm                               =  stack.final_norm
 layers.*.self_attn.rotary_emb.inv_freq  -
-/lm_head                           =  output
+/lm_head                                =  (output,output.tokens)
 /lm_head                           ~  tokens
 """
 
@@ -193,8 +196,7 @@ FAMILIES = (
     Family(
         "seed_oss", "model", LlamaConfig, classes("SeedOss", WRITERS | READERS), BIASES_OF_SEED_OSS, NAMES, base=BASE,
         usual={"num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 524288},
-        only={"pretraining_tp": 1},
-        more_ours=biases_of_seed_oss,
+        only={"pretraining_tp": 1}, more_ours=biases_of_seed_oss,
         more_theirs=lambda config: {"mlp_bias": config.bias},
         adds="as Qwen2",
         small=SMALL | {"attention_bias": True},
@@ -206,8 +208,7 @@ FAMILIES = (
     ),
     Family(
         "qwen2", "model", LlamaConfig, classes("Qwen2", WRITERS | READERS), "", NAMES, base=BASE,
-        more_ours=lambda fields, *_: {"qkv_bias": True, **window_of_qwen(fields)},
-        more_theirs=written_window,
+        more_ours=lambda fields, *_: {"qkv_bias": True, **window_of_qwen(fields)}, more_theirs=written_window,
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
         prefixes={ANSWERS: "transformer"},

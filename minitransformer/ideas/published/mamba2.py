@@ -146,8 +146,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
 
 FAMILY = Family(
     "mamba2", "backbone", Mamba2Config, classes("Mamba2", WRITERS_ALONE), FIELDS, NAMES,
-    as_today=with_any_step,
-    usual={"head_dim": 64},
+    as_today=with_any_step, usual={"head_dim": 64},
     more_ours=lambda fields, found, *_: head_width(fields, "head_dim", found),
     more_theirs=lambda config: {"head_dim": config.expand * config.d_model // config.n_states},
     adds="state spaces in place of attention, no feed-forward networks",

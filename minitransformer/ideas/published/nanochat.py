@@ -67,15 +67,11 @@ attention_bias           flag              bias       false
 """
 NAMES = f"""{llama.NAMES}
 layers.*.mlp.(fc1,fc2)  T  stack.layers.*.feed_forward.sublayer.(inner,output)
-/lm_head                =  output.tokens
 """
 FAMILY = Family(
     "nanochat", "model", NanochatConfig, classes("NanoChat", WRITERS_ALONE), FIELDS, NAMES,
-    only={"hidden_act": "relu2"},
-    as_today=lambda fields: fields.instead(hidden_act="relu"),
-    base=llama.BASE,
-    more_ours=_unscaled,
-    more_theirs=lambda config: {"hidden_act": "relu2"},
+    only={"hidden_act": "relu2"}, as_today=lambda fields: fields.instead(hidden_act="relu"), base=llama.BASE,
+    more_ours=_unscaled, more_theirs=lambda config: {"hidden_act": "relu2"},
     adds="norms without a gain, of token vectors, queries and keys, too; the square of a ReLU; capped logits",
     small=llama.SMALL | {"final_logit_softcapping": 2.5},
 )  # fmt: skip

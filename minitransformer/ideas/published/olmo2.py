@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...core.layers import RMSNorm
 from ..after.sandwich import Normed, NormedUpdate
-from . import llama, qwen3
+from . import llama
 from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 
@@ -40,13 +40,12 @@ layers.*.self_attn.(q,k)_proj                    T  stack.layers.*.self_attentio
 layers.*.self_attn.(q,k)_norm                    =  stack.layers.*.self_attention.sublayer.(query,key).norm
 layers.*.post_(attention,feedforward)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
 """
-GGUF = f"""{qwen3.GGUF}
+GGUF = f"""{llama.GGUF}
 blk.*.post_(attention,ffw)_norm  =  layers.*.post_(attention,feedforward)_layernorm
 """
 FAMILY = Family(
     "olmo2", "model", Olmo2Config, classes("Olmo2", WRITERS), llama.BIAS, NAMES, base=llama.BASE,
-    usual={"rms_norm_eps": 1e-5},
-    only={"sliding_window": None},
+    usual={"rms_norm_eps": 1e-5}, only={"sliding_window": None},
     adds="as Llama; norms after each sub-layer, and of the queries and keys of all heads together",
     small=llama.SMALL,
     in_gguf=InGguf(GGUF),

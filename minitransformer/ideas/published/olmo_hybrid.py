@@ -120,11 +120,8 @@ SMALL = {name: value for name, value in qwen3_5.SMALL.items() if name not in ("r
 FAMILY = Family(
     "olmo_hybrid", "model", OlmoHybridConfig, classes("OlmoHybrid", WRITERS_ALONE),
     f"{qwen3_5.FIELDS}linear_allow_neg_eigval flag doubled true", names,
-    as_today=as_today,
-    base=(_sizes, llama.written_sizes),
-    usual={"max_position_embeddings": 65536},
-    more_ours=_ours,
-    more_theirs=_theirs,
+    as_today=as_today, base=(_sizes, llama.written_sizes), usual={"max_position_embeddings": 65536},
+    more_ours=_ours, more_theirs=_theirs,
     adds="a memory by the gated delta rule in three of four layers, which may write the opposite of what it holds",
     small=SMALL,
     ignored="linear_a_log_* linear_dt_*",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...core.layers import RMSNorm
 from ..after.sandwich import Normed
-from . import llama, qwen3
+from . import llama
 from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, classes
 from .qwen3_moe import ROUTED, ROUTED_IN_GGUF, experts
@@ -55,10 +55,9 @@ norm_topk_prob       =     false
 """  # llama.cpp does not let the gates of the experts sum to one
 FAMILY = Family(
     "olmoe", "model", OlmoeConfig, classes("Olmoe", WRITERS_ALONE), FIELDS, NAMES, base=llama.BASE,
-    usual={"rms_norm_eps": 1e-5},
-    only={"clip_qkv": None, "sliding_window": None},
+    usual={"rms_norm_eps": 1e-5}, only={"clip_qkv": None, "sliding_window": None},
     adds="as Llama; experts whose gates do not sum to one, norms of the queries and keys of all heads together",
     small={name: value for name, value in llama.SMALL.items() if name != "head_dim"}
     | {"num_experts": 3, "num_experts_per_tok": 2},
-    in_gguf=InGguf(qwen3.GGUF + ROUTED_IN_GGUF, _IN_GGUF),
+    in_gguf=InGguf(llama.GGUF + ROUTED_IN_GGUF, _IN_GGUF),
 )  # fmt: skip

@@ -73,8 +73,7 @@ decoder.project_out       T  stack.final_norm.projection
 """
 FAMILY = Family(
     "opt", "model", OptConfig, classes("OPT", WRITERS | {"ForQuestionAnswering": ANSWERS}), FIELDS, NAMES,
-    only={"layer_norm_elementwise_affine": True, "_remove_final_layer_norm": False},
-    more_ours=_ours,
+    only={"layer_norm_elementwise_affine": True, "_remove_final_layer_norm": False}, more_ours=_ours,
     more_theirs=_theirs,
     adds="as GPT-2; positions from row 2 on, in the model of 350M a narrow token table and norms after each sub-layer",
     small=small(FIELDS, word_embed_proj_dim=8, pad_token_id=1, bos_token_id=None, eos_token_id=None),

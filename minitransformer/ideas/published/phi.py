@@ -73,7 +73,6 @@ NAMES = f"""{llama.NAMES}
 layers.*.self_attn.dense  T  stack.layers.*.self_attention.sublayer.output
 layers.*.mlp.(fc1,fc2)    T  stack.layers.*.feed_forward.sublayer.(inner,output)
 final_layernorm           =  stack.final_norm
-/lm_head                  =  output.tokens
 /lm_head.bias             =  output.logit_bias
 """
 GGUF = f"""{llama.GGUF}
@@ -83,9 +82,7 @@ blk.*.ffn_(up,down)  =  layers.*.mlp.(fc1,fc2)
 """
 FAMILY = Family(
     "phi", "model", PhiConfig, classes("Phi", WRITERS | {"ForTokenClassification": TOKENS}), FIELDS, NAMES,
-    only={"qk_layernorm": False},
-    usual={"partial_rotary_factor": 0.5},
-    more_ours=_ours,
+    only={"qk_layernorm": False}, usual={"partial_rotary_factor": 0.5}, more_ours=_ours,
     more_theirs=lambda config: {"partial_rotary_factor": 1.0, **angles.written(config)},
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
     in_gguf=InGguf(GGUF, architecture="phi2", fields=general(FIELDS) + gpt_neox.TURNED),

@@ -28,19 +28,11 @@ class Qwen3Config(llama.LlamaConfig):
         return {"ff_bias": False}
 
 
-NAMES = f"""{llama.NAMES}
-layers.*.self_attn.(q,k)_norm  =  stack.layers.*.self_attention.sublayer.turn_(query,key).norm
-"""
-GGUF = f"""{llama.GGUF}
-blk.*.attn_(q,k)_norm  =  layers.*.self_attn.(q,k)_norm
-"""
 FAMILY = Family(
-    "qwen3", "model", Qwen3Config, classes("Qwen3", WRITERS | READERS), llama.BIAS, NAMES, base=llama.BASE,
-    usual={"head_dim": 128},
-    more_ours=llama.window_of_qwen,
-    more_theirs=llama.written_window,
+    "qwen3", "model", Qwen3Config, classes("Qwen3", WRITERS | READERS), llama.BIAS, llama.NAMES, base=llama.BASE,
+    usual={"head_dim": 128}, more_ours=llama.window_of_qwen, more_theirs=llama.written_window,
     adds="as Llama; norms of queries and keys",
     small=llama.SMALL | llama.WINDOW_OF_QWEN,
     prefixes={ANSWERS: "transformer"},
-    in_gguf=InGguf(GGUF, llama.BIAS_IN_GGUF),
+    in_gguf=InGguf(llama.GGUF, llama.BIAS_IN_GGUF),
 )  # fmt: skip

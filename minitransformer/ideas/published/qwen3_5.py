@@ -120,7 +120,6 @@ layers.*.linear_attn.out_proj              T     stack.layers.*.self_attention.s
 """
 
 OF_BOTH_IN_GGUF = f"""{gemma.GGUF}
-blk.*.attn_(q,k)_norm      plus1       layers.*.self_attn.(q,k)_norm
 blk.*.attn_(qkv,gate)      tiled       layers.*.linear_attn.in_proj_(qkv,z)
 blk.*.ssm_conv1d           tiled+taps  layers.*.linear_attn.conv1d
 blk.*.ssm_a                tiled+log   layers.*.linear_attn.A_log
@@ -178,8 +177,7 @@ SMALL = llama.SMALL | {
 FAMILY = Family(
     "qwen3_5_text", "model", Qwen35Config, {"Qwen3_5TextModel": BODY, "Qwen3_5ForCausalLM": WORDS}, FIELDS, NAMES,
     **PARTIAL,
-    usual={"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25},
-    more_ours=ours,
+    usual={"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25}, more_ours=ours,
     more_theirs=theirs,
     adds="a memory by the gated delta rule in three of four layers; attention with a gate, a quarter of it rotated",
     small=SMALL,

@@ -105,17 +105,13 @@ moe_intermediate_size  size  expert_feed_forward_length
 norm_topk_prob         =     true
 """  # llama.cpp lets the gates of the chosen experts sum to one
 FAMILY = Family(
-    "qwen3_moe", "model", Qwen3MoeConfig, classes("Qwen3Moe", WRITERS), FIELDS, qwen3.NAMES + ROUTED,
-    as_today=as_today,
-    base=llama.BASE,
-    usual={"num_key_value_heads": 4},
-    more_ours=_ours,
-    more_theirs=_theirs,
+    "qwen3_moe", "model", Qwen3MoeConfig, classes("Qwen3Moe", WRITERS), FIELDS, llama.NAMES + ROUTED,
+    as_today=as_today, base=llama.BASE, usual={"num_key_value_heads": 4}, more_ours=_ours, more_theirs=_theirs,
     adds="as Qwen3; experts in some or all layers",
     small=llama.SMALL | {
         "sliding_window": 3, "use_sliding_window": True, "num_experts": 3, "num_experts_per_tok": 2,
         "moe_intermediate_size": 7, "num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": True,
     },
     ignored="max_window_layers layer_types",
-    in_gguf=InGguf(qwen3.GGUF + ROUTED_IN_GGUF, _IN_GGUF, "qwen3moe"),
+    in_gguf=InGguf(llama.GGUF + ROUTED_IN_GGUF, _IN_GGUF, "qwen3moe"),
 )  # fmt: skip

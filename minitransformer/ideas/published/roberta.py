@@ -47,9 +47,7 @@ def names(config: TextEncoderConfig) -> str:
 
 _ROBERTA = Family(
     "roberta", "roberta", TextEncoderConfig, classes("Roberta", ENCODERS), bert.FIELDS, names,
-    only=bert.ONE_SIDED,
-    more_ours=_ours,
-    more_theirs=_theirs,
+    only=bert.ONE_SIDED, more_ours=_ours, more_theirs=_theirs,
     adds="as BERT; positions that count the real tokens, from the padding's id + 1",
     small=bert.SMALL,
     heads={CLASSES: "classifier.out_proj"},

@@ -59,8 +59,7 @@ mlp_bias        flag  ff_bias  false
 FAMILY = Family(
     "smollm3", "model", SmolLM3Config, classes("SmolLM3", WRITERS), FIELDS, llama.NAMES, base=llama.BASE,
     usual={"rope_theta": 2e6, "num_key_value_heads": 4, "tie_word_embeddings": True},
-    only={"use_sliding_window": False},
-    more_ours=_ours,
+    only={"use_sliding_window": False}, more_ours=_ours,
     more_theirs=lambda config: {"no_rope_layers": _turned(config.n_layers, config.nope_every)},
     adds="as Llama; every fourth layer without positions",
     small=llama.SMALL | {"no_rope_layers": [1, 0]},

@@ -61,9 +61,7 @@ embeddings.mask_token                                  -
 
 FAMILY = Family(
     "vit", "vit", ImageEncoderConfig, {"ViTModel": BODY, "ViTForImageClassification": CLASSES}, FIELDS, NAMES,
-    only={"pooler_act": "tanh"},
-    more_ours=_ours,
-    more_theirs=_theirs,
+    only={"pooler_act": "tanh"}, more_ours=_ours, more_theirs=_theirs,
     adds="patches of a picture in place of tokens, a class token, pre-norm order",
     small={
         "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 2,

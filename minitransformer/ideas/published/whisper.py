@@ -71,9 +71,7 @@ decoder.embed_positions  =  embed_target.positions
 
 FAMILY = Family(
     "whisper", "model", SpeechConfig, {"WhisperModel": BODY, "WhisperForConditionalGeneration": WORDS}, FIELDS, NAMES,
-    only={"scale_embedding": False, "is_encoder_decoder": True},
-    more_ours=_ours,
-    more_theirs=_theirs,
+    only={"scale_embedding": False, "is_encoder_decoder": True}, more_ours=_ours, more_theirs=_theirs,
     adds="sound as the source, through two convolutions over time; pre-norm order, keys without a bias",
     small={
         "vocab_size": 13, "num_mel_bins": 5, "d_model": 12, "encoder_layers": 1, "decoder_layers": 2,

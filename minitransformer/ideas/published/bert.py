@@ -6,7 +6,7 @@ Section 3: the encoder of 2017 alone, which looks both ways, with GELU, learned 
 from __future__ import annotations
 
 from .family import ENCODERS, MASKED, Family, Found, InGguf, Stored, classes
-from .fields import GENERAL, Fields, general, small
+from .fields import GENERAL, Fields, small
 from .text_encoder import TextEncoderConfig
 
 FIELDS = f"""{GENERAL}
@@ -91,6 +91,6 @@ FAMILY = Family(
     only=ONE_SIDED, more_ours=pooler,
     adds="learned positions, token types and a pooler",
     small=SMALL,
-    in_gguf=InGguf(GGUF, more=in_gguf, fields=general(FIELDS)),
+    in_gguf=InGguf(GGUF, more=in_gguf),
     ignored="pooler_type pooler_*_size pooler_num_* pooler_size_per_head directionality",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
 from .decoder import Rng
 from .family import READERS, WRITERS, Family, InGguf, classes
-from .fields import Fields, general, small
+from .fields import Fields, small
 from .heads import TOKENS
 
 
@@ -80,6 +80,6 @@ FAMILY = Family(
     adds="as GPT-2; linear biases of the scores (ALiBi), a norm after the embedding",
     small=small(FIELDS, bos_token_id=None, eos_token_id=None),
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, fields=general(FIELDS) + _OTHERS_IN_GGUF),
+    in_gguf=InGguf(GGUF, fields=_OTHERS_IN_GGUF),
     ignored="pretraining_tp slow_but_exact offset_alibi skip_bias_add* *_fusion attention_softmax_in_fp32 n_inner",
 )  # fmt: skip

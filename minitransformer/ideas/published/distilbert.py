@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .family import ENCODERS, Family, Found, InGguf, Stored, classes
-from .fields import Fields, general, small
+from .fields import Fields, small
 from .text_encoder import TextEncoderConfig
 
 FIELDS = """
@@ -60,8 +60,6 @@ FAMILY = Family(
     class_pooler="relu",
     adds="as BERT; without token types",
     small=small(FIELDS, max_position_embeddings=16),
-    in_gguf=InGguf(
-        GGUF, "", "bert", in_gguf, general(FIELDS), when=lambda metadata, stored: "token_types.weight" not in stored
-    ),
+    in_gguf=InGguf(GGUF, "", "bert", in_gguf, when=lambda metadata, stored: "token_types.weight" not in stored),
     ignored="sinusoidal_pos_embds tie_weights_",  # the file has the table
 )  # fmt: skip

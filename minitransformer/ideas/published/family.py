@@ -60,8 +60,8 @@ class InGguf:
     """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
 
     table: further fields of config.json, see `Fields.of_gguf`. more(metadata, stored, config) returns those that are in
-    no table, from these and from the other fields. fields: the general fields of config.json that it has, each as `its
-    name  =  general name`, if not all of those of Llama under the same names; rms_norm_eps is that of any norm.
+    no table, from these and from the other fields. fields: general fields of config.json that it has as well, each as
+    `its name  =  general name`, where that does not follow from its table of fields; rms_norm_eps is that of any norm.
     architecture: its names there, if that is not its model_type. when(metadata, stored): whether a file of that name is
     this family's, where several have the name. ignored: what changes nothing in the metadata, without the family's name
     in front. changes: marks of its own; joined(tensors, config) puts several together.

@@ -232,9 +232,9 @@ _GENERAL = {
 }  # fmt: skip
 
 
-def general(table: str) -> str:
-    """What Llama's config.json has of a table of fields, each as `its name  =  Llama's name`; see InGguf."""
-    return "".join(f"{theirs} = {_GENERAL[ours]}\n" for theirs, _, ours, _ in _rows(table) if ours in _GENERAL)
+def general(table: str) -> dict[str, str]:
+    """{Llama's name: the name of a table of fields}, for those that Llama's config.json has; see InGguf."""
+    return {_GENERAL[ours]: theirs for theirs, _, ours, _ in _rows(table) if ours in _GENERAL}
 
 
 def _rows(table: str) -> Iterator[tuple[str, str, str, str]]:

@@ -38,7 +38,7 @@ import numpy as np
 from .angles import part_of
 from .families import FAMILIES, Family
 from .family import Change
-from .fields import Fields
+from .fields import Fields, general
 from .gguf import Changed, File, Packed
 from .names import lines
 from .unknown import UNKNOWN, missing
@@ -116,7 +116,7 @@ def document(file: File) -> dict[str, Any]:
     if fields.document.get(f"{kind}.expert_count") == 0:
         fields.asked |= {f"{kind}.expert_count", f"{kind}.expert_used_count"}
     assert family.in_gguf is not None
-    own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
+    own = _own_names(family)
     config: dict[str, Any] = {
         theirs: fields.size(f"{kind}.{name}") for name, _, theirs in lines(_FIELDS) if not own or theirs in own
     }
@@ -152,11 +152,17 @@ def document(file: File) -> dict[str, Any]:
     return config
 
 
+def _own_names(family: Family) -> dict[str, str]:
+    """{a general name of a field: the family's}, where that has a table of its own for all fields."""
+    assert family.in_gguf is not None
+    return general(family.fields) | {name: theirs for theirs, _, name in lines(family.in_gguf.fields)}
+
+
 def in_words_of(file: File, config: Mapping[str, Any], message: str) -> str:
     """A message about a folder's config.json and its tensors, with the names that a file has."""
     kind, family = file.metadata["general.architecture"], FAMILIES[config["model_type"]]
     assert family.in_gguf is not None
-    own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
+    own = _own_names(family)
     names = {
         **{own.get(theirs, theirs): f"{kind}.{name}" for name, _, theirs in lines(_FIELDS)},
         "partial_rotary_factor": f"{kind}.rope.dimension_count over the width of a head,",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...core.models.language_model import LanguageModelConfig
 from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, classes
-from .fields import general, small
+from .fields import small
 from .heads import TOKENS
 
 FIELDS = """
@@ -51,7 +51,7 @@ FAMILY = Family(
     more_theirs=lambda config: {"n_inner": config.d_ff, "embd_pdrop": config.dropout},
     adds="pre-norm order, a causal stack alone",
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, fields=general(FIELDS) + "n_inner = intermediate_size"),
+    in_gguf=InGguf(GGUF, fields="n_inner = intermediate_size"),
     small=small(FIELDS, bos_token_id=None, eos_token_id=None),
     ignored="n_ctx n_special predict_special_tokens summary_* reorder_and_upcast_attn",
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ..after.scaled_angles import scaled_turn
 from . import angles
 from .decoder import Rng, decoder_of
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
-from .fields import GENERAL, Fields, general, small
+from .fields import GENERAL, Fields, small
 from .heads import TOKENS
 
 
@@ -126,9 +126,7 @@ FAMILY = Family(
     only={"is_decoder": False}, more_ours=_turns, more_theirs=_written_turns,
     adds="as GPT-2; rotary positions in a part of each head, attention and feed-forward network side by side",
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(
-        GGUF, "use_parallel_residual flag use_parallel_residual true", "gptneox", fields=general(FIELDS) + TURNED
-    ),
+    in_gguf=InGguf(GGUF, "use_parallel_residual flag use_parallel_residual true", "gptneox", fields=TURNED),
     small=small(
         FIELDS, hidden_size=24, intermediate_size=10, rotary_pct=0.5, bos_token_id=None, eos_token_id=None
     ),

@@ -147,10 +147,6 @@ blk.*.ssm_a               log+1x1  layers.*.self_attn.A_log
 blk.*.ssm_dt.bias         =        layers.*.self_attn.dt_bias
 blk.*.ssm_(g_a,g_b,norm)  =        layers.*.self_attn.(g_a_proj,g_b_proj,o_norm)
 """
-GGUF_FIELDS = """
-(hidden_size,num_attention_heads,intermediate_size)  =  (hidden_size,num_attention_heads,intermediate_size)
-(num_hidden_layers,model_max_length,rms_norm_eps)    =  (num_hidden_layers,max_position_embeddings,rms_norm_eps)
-"""
 IN_GGUF = f"""{deepseek.LATENT_IN_GGUF}
 num_experts             size  expert_count
 num_experts_per_token   size  expert_used_count
@@ -191,6 +187,6 @@ FAMILY = Family(
         "layer_types": [_OTHER, "full_attention", _OTHER], "mlp_layer_types": ["dense", "sparse", "sparse"],
         "linear_num_heads": 3, "linear_head_dim": 5, "linear_conv_kernel_dim": 3,
     },
-    in_gguf=InGguf(GGUF, IN_GGUF, "kimi-linear", in_gguf, GGUF_FIELDS, joined=deepseek.joined),
+    in_gguf=InGguf(GGUF, IN_GGUF, "kimi-linear", in_gguf, joined=deepseek.joined),
     ignored="head_dim qk_head_dim rope_* use_grouped_topk first_k_dense_replace",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.mamba2 import Mamba2
 from .decoder import Rng, decoder_of
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
-from .fields import Fields, general
+from .fields import Fields
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,6 @@ FAMILY = Family(
         "n_groups": 2, "conv_kernel": 3, "layer_norm_epsilon": 1e-2, "max_position_embeddings": 32,
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
     },
-    in_gguf=InGguf(GGUF, STATES_IN_GGUF, more=in_gguf, fields=general(FIELDS)),
+    in_gguf=InGguf(GGUF, STATES_IN_GGUF, more=in_gguf),
     ignored="chunk_size residual_in_fp32 rescale_prenorm_residual time_step_*",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from ..after.rotary import rotary_turn
 from . import angles
 from .decoder import Rng
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, InGguf, classes
-from .fields import GENERAL, Fields, general, small, their_activation
+from .fields import GENERAL, Fields, small, their_activation
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
 from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
@@ -178,9 +178,7 @@ FAMILY = Family(
         global_attn_every_n_layers=2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None,
     ),
     heads={ANSWERS: "classifier"},
-    in_gguf=InGguf(
-        GGUF, _IN_GGUF, "modern-bert", in_gguf, general(FIELDS) + "global_rope_theta = rope_theta"
-    ),
+    in_gguf=InGguf(GGUF, _IN_GGUF, "modern-bert", in_gguf, "global_rope_theta = rope_theta"),
     ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
     "classifier_activation decoder_bias",
 )  # fmt: skip

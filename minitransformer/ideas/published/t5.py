@@ -21,7 +21,7 @@ from ..after.score_bias import Biased
 from . import twice_read
 from .decoder import Rng
 from .family import BODY, CLASSES, ENCODER, WORDS, Family, Found, InGguf, Stored, classes
-from .fields import ACTIVATIONS, Fields, general, their_activation
+from .fields import ACTIVATIONS, Fields, their_activation
 from .heads import ANSWERS, TOKENS
 from .text_encoder import TextEncoder
 from .weight_files import Tensor
@@ -228,7 +228,6 @@ dec.blk.*.cross_attn_norm        =  READ.layer_norm
 dec.blk.*.cross_attn_(q,k,v,o)   =  READ.EncDecAttention.(q,k,v,o)
 dec.blk.*.cross_attn_rel_b       =  READ.EncDecAttention.relative_attention_bias
 """)
-_GENERAL = general(FIELDS) + "n_positions = max_position_embeddings"
 
 
 def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
@@ -281,7 +280,7 @@ FAMILIES = (
         adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
         **_OF_BOTH,
         in_gguf=InGguf(
-            GGUF, "", "t5 t5encoder", in_gguf, _GENERAL,
+            GGUF, "", "t5 t5encoder", in_gguf, "n_positions = max_position_embeddings",
             ignored="attention.layer_norm_epsilon",  # the same again
             joined=joined,
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .family import ENCODERS, MASKED, Family, Found, InGguf, Stored, classes
 from .fields import GENERAL, Fields, small
+from .names import in_gguf
 from .text_encoder import TextEncoderConfig
 
 FIELDS = f"""{GENERAL}
@@ -68,18 +69,13 @@ def names(config: TextEncoderConfig) -> str:
 
 # llama.cpp, convert_hf_to_gguf.py, BertModel: a body alone, without the pooler. A RoBERTa's file has no rows before
 # position 0.
-GGUF = """
-(token_embd,position_embd,token_types)  =  embeddings.(word,position,token_type)_embeddings
-token_embd_norm                         =  embeddings.LayerNorm
-blk.*.attn_(q,k,v)                      =  encoder.layer.*.attention.self.(query,key,value)
-blk.*.attn_output                       =  encoder.layer.*.attention.output.dense
-blk.*.attn_output_norm                  =  encoder.layer.*.attention.output.LayerNorm
-blk.*.ffn_(up,down)                     =  encoder.layer.*.(intermediate,output).dense
-blk.*.layer_output_norm                 =  encoder.layer.*.output.LayerNorm
-"""
+GGUF = in_gguf(NAMES, """
+blk.*.attn_output_norm   =  encoder.layer.*.attention.output.LayerNorm
+blk.*.layer_output_norm  =  encoder.layer.*.output.LayerNorm
+""")  # fmt: skip
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
+def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """How many types of tokens there are."""
     fields.only(**{"bert.attention.causal": False})
     return {"architectures": ["BertModel"], "type_vocab_size": stored["token_types.weight"].shape[0]}
@@ -91,6 +87,6 @@ FAMILY = Family(
     only=ONE_SIDED, more_ours=pooler,
     adds="learned positions, token types and a pooler",
     small=SMALL,
-    in_gguf=InGguf(GGUF, more=in_gguf),
+    in_gguf=InGguf(GGUF, more=_in_gguf),
     ignored="pooler_type pooler_*_size pooler_num_* pooler_size_per_head directionality",
 )  # fmt: skip

@@ -14,6 +14,7 @@ from .decoder import Rng
 from .family import READERS, WRITERS, Family, InGguf, classes
 from .fields import Fields, small
 from .heads import TOKENS
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,7 @@ ln_f                                =       stack.final_norm
 /lm_head                            ~       tokens
 """
 # llama.cpp, convert_hf_to_gguf.py, BloomModel.
-GGUF = """
-token_embd                =      word_embeddings
-token_embd_norm           =      word_embeddings_layernorm
-output_norm               =      ln_f
-output                    =      /lm_head
-blk.*.(attn,ffn)_norm     =      h.*.(input,post_attention)_layernorm
-blk.*.attn_qkv            heads  h.*.self_attention.query_key_value
-blk.*.attn_output         =      h.*.self_attention.dense
-blk.*.ffn_(up,down)       =      h.*.mlp.dense_(h_to_4h,4h_to_h)
-"""
+GGUF = in_gguf(NAMES, "blk.*.attn_qkv heads h.*.self_attention.query_key_value")
 _OTHERS_IN_GGUF = "n_inner = intermediate_size\nnum_attention_heads = num_attention_heads"  # the second for `heads`
 FAMILY = Family(
     "bloom", "transformer", BloomConfig, classes("Bloom", WRITERS | READERS), FIELDS, NAMES,

@@ -13,7 +13,8 @@ from . import angles, llama
 from .family import Found, InGguf
 from .fields import Fields, written
 from .gguf import Changed, Packed
-from .qwen3_moe import ROUTED, ROUTED_IN_GGUF
+from .names import in_gguf
+from .qwen3_moe import ROUTED
 from .weight_files import Tensor
 
 FIELDS = f"""{llama.LLAMA}
@@ -91,13 +92,12 @@ EXPERTS = SHARED + ROUTED.replace("sublayer", "sublayer.routed")
 NAMES = llama.NAMES + ATTENTION + EXPERTS
 
 # llama.cpp, gguf-py/gguf/constants.py.
-GGUF = f"""{llama.GGUF}{ROUTED_IN_GGUF}
+GGUF = in_gguf(NAMES, """
 blk.*.attn_q_a                       =  layers.*.self_attn.q_a_proj
 blk.*.attn_(q_a_norm,q_b,kv_a_mqa)   =  layers.*.self_attn.(q_a_layernorm,q_b_proj,kv_a_proj_with_mqa)
 blk.*.attn_(kv_a_norm,kv_b,k_b,v_b)  =  layers.*.self_attn.(kv_a_layernorm,kv_b_proj,k_b_proj,v_b_proj)
-blk.*.ffn_(gate,up,down)_shexp       =  layers.*.mlp.shared_experts.(gate,up,down)_proj
 blk.*.exp_probs_b.bias               =  layers.*.mlp.gate.e_score_correction_bias
-"""
+""")  # fmt: skip
 
 LATENT_IN_GGUF = """
 kv_lora_rank           size          attention.kv_lora_rank

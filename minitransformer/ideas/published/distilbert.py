@@ -6,6 +6,7 @@ import math
 
 from .family import ENCODERS, Family, Found, InGguf, Stored, classes
 from .fields import Fields, small
+from .names import in_gguf
 from .text_encoder import TextEncoderConfig
 
 FIELDS = """
@@ -37,15 +38,10 @@ embeddings.position_ids                                     -
 
 
 # llama.cpp, convert_hf_to_gguf.py, DistilBertModel: a body alone, as a BERT without types of tokens.
-GGUF = """
-(token_embd,position_embd,token_embd_norm)  =  embeddings.(word_embeddings,position_embeddings,LayerNorm)
-blk.*.attn_(q,k,v,output)                   =  transformer.layer.*.attention.(q,k,v,out)_lin
-blk.*.(attn,layer)_output_norm              =  transformer.layer.*.(sa,output)_layer_norm
-blk.*.ffn_(up,down)                         =  transformer.layer.*.ffn.(lin1,lin2)
-"""
+GGUF = in_gguf(NAMES, "blk.*.(attn,layer)_output_norm = transformer.layer.*.(sa,output)_layer_norm")
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
+def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """Nothing more. A folder has no number below the root."""
     fields.only(**{"bert.attention.causal": False})
     if not math.isclose(config["rms_norm_eps"], 1e-12, rel_tol=1e-6):
@@ -60,6 +56,6 @@ FAMILY = Family(
     class_pooler="relu",
     adds="as BERT; without token types",
     small=small(FIELDS, max_position_embeddings=16),
-    in_gguf=InGguf(GGUF, "", "bert", in_gguf, when=lambda metadata, stored: "token_types.weight" not in stored),
+    in_gguf=InGguf(GGUF, "", "bert", _in_gguf, when=lambda metadata, stored: "token_types.weight" not in stored),
     ignored="sinusoidal_pos_embds tie_weights_",  # the file has the table
 )  # fmt: skip

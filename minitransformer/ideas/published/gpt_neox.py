@@ -19,6 +19,7 @@ from .decoder import Rng, decoder_of
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small
 from .heads import TOKENS
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,7 @@ layers.*.attention.rotary_emb.inv_freq  -
 """
 
 # llama.cpp, convert_hf_to_gguf.py, GPTNeoXModel.
-GGUF = """
-(token_embd,output_norm)  =      (embed_in,final_layer_norm)
-output                    =      /embed_out
-blk.*.(attn,ffn)_norm     =      layers.*.(input,post_attention)_layernorm
-blk.*.attn_qkv            heads  layers.*.attention.query_key_value
-blk.*.attn_output         =      layers.*.attention.dense
-blk.*.ffn_(up,down)       =      layers.*.mlp.dense_(h_to_4h,4h_to_h)
-"""
+GGUF = in_gguf(NAMES, "blk.*.attn_qkv heads layers.*.attention.query_key_value")
 TURNED = "rope_theta = rope_theta\npartial_rotary_factor = partial_rotary_factor"
 FAMILY = Family(
     "gpt_neox", "gpt_neox", GptNeoxConfig, classes("GPTNeoX", WRITERS | READERS), FIELDS, NAMES,

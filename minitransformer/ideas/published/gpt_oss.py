@@ -19,6 +19,7 @@ from .fields import Fields
 from .gguf import Changed, Packed
 from .heads import TOKENS
 from .layer_kinds import kinds
+from .names import in_gguf
 from .weight_files import Tensor
 
 
@@ -83,14 +84,14 @@ layers.*.mlp.experts.down_proj(,_bias)     =  stack.layers.*.feed_forward.sublay
 
 # llama.cpp, convert_hf_to_gguf.py, GptOssModel: gates and inner maps of the experts, which alternate in a folder, are
 # two tensors, and each expert's maps are stored (out, in).
-GGUF = f"""{llama.GGUF.partition("blk.*.ffn")[0].replace("(attn,ffn)_norm", "(attn,post_attention)_norm")}
+GGUF = in_gguf(NAMES, """
+blk.*.post_attention_norm          =  layers.*.post_attention_layernorm
 blk.*.attn_sinks.weight            =  layers.*.self_attn.sinks
-blk.*.ffn_gate_inp                 =  layers.*.mlp.router
 blk.*.ffn_gate_exps.(weight,bias)  =  layers.*.mlp.experts.gate_proj(,_bias)
 blk.*.ffn_up_exps.(weight,bias)    =  layers.*.mlp.experts.up_proj(,_bias)
 blk.*.ffn_down_exps.weight         T  layers.*.mlp.experts.down_proj
 blk.*.ffn_down_exps.bias           =  layers.*.mlp.experts.down_proj_bias
-"""
+""")  # fmt: skip
 
 
 _IN_GGUF = """
@@ -100,7 +101,7 @@ sliding_window       size  attention.sliding_window
 """
 
 
-def in_gguf(fields: Fields, stored: Any, config: Found) -> Found:
+def _in_gguf(fields: Fields, stored: Any, config: Found) -> Found:
     """That the ends of YaRN's ramp are not rounded stands in no file."""
     fields.only(**{"gpt-oss.expert_feed_forward_length": config["intermediate_size"]})
     angles = config.get("rope_scaling")
@@ -137,7 +138,7 @@ FAMILY = Family(
     },
     more_ours=_ours,
     adds="a sink in each head, a window in every second layer, experts; no packed experts",
-    in_gguf=InGguf(GGUF, _IN_GGUF, "gpt-oss", in_gguf, joined=joined),
+    in_gguf=InGguf(GGUF, _IN_GGUF, "gpt-oss", _in_gguf, joined=joined),
     ignored="experts_per_token initial_context_length",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
 )  # fmt: skip

@@ -18,6 +18,7 @@ from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import full_layers, kinds_in_gguf, two_kinds
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,11 @@ layers.*.conv.out_proj              T     stack.layers.*.self_attention.sublayer
 layers.*.feed_forward.(w1,w3,w2)    T     stack.layers.*.feed_forward.sublayer.(gate,inner,output)
 embedding_norm                      =     stack.final_norm
 """
-GGUF = f"""{llama.GGUF}
-token_embd_norm                    =     embedding_norm
-blk.*.(attn,ffn)_norm              =     layers.*.(operator,ffn)_norm
-blk.*.attn_(output,q_norm,k_norm)  =     layers.*.self_attn.(out_proj,q_layernorm,k_layernorm)
-blk.*.shortconv.in_proj            =     layers.*.conv.in_proj
-blk.*.shortconv.conv               taps  layers.*.conv.conv
-blk.*.shortconv.out_proj           =     layers.*.conv.out_proj
-blk.*.ffn_(gate,up,down)           =     layers.*.feed_forward.(w1,w3,w2)
-"""
+GGUF = in_gguf(NAMES, """
+token_embd_norm                =     embedding_norm
+blk.*.shortconv.(in,out)_proj  =     layers.*.conv.(in,out)_proj
+blk.*.shortconv.conv           taps  layers.*.conv.conv
+""")  # fmt: skip
 _IN_GGUF = """
 block_auto_adjust_ff_dim  =      false
 conv_L_cache              size   shortconv.l_cache
@@ -98,7 +95,7 @@ conv_bias                 there  *shortconv.in_proj.bias
 """
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
+def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """What has another name than Llama's, and the kinds of layers. The width of the networks is the final one."""
     kinds = kinds_in_gguf(fields, "lfm2", config["num_hidden_layers"], "conv")
     return {"norm_eps": config["rms_norm_eps"], "layer_types": kinds}
@@ -116,6 +113,6 @@ FAMILY = Family(
     more_theirs=_theirs,
     adds="a short convolution between two gates in most layers, attention in the others",
     small=SMALL,
-    in_gguf=InGguf(GGUF, _IN_GGUF, more=in_gguf),
+    in_gguf=InGguf(GGUF, _IN_GGUF, more=_in_gguf),
     ignored="use_pos_enc conv_dim conv_dim_out conv_use_xavier_init",
 )  # fmt: skip

@@ -8,7 +8,6 @@ else is the same, including the names.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from .family import READERS, WRITERS, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small, written
 from .heads import ANSWERS
 from .layer_kinds import FULL, SLIDING
+from .names import in_gguf
 from .rereading import RereadingLanguageModel
 
 LLAMA = GENERAL + "rms_norm_eps positive norm_eps 1e-6"
@@ -129,18 +129,6 @@ def biases_of_seed_oss(fields: Fields, found: Found, *_: Any) -> Found:
     return {}
 
 
-# llama.cpp, gguf-py/gguf/constants.py.
-GGUF = """
-token_embd                =  embed_tokens
-output_norm               =  norm
-output                    =  /lm_head
-blk.*.(attn,ffn)_norm     =  layers.*.(input,post_attention)_layernorm
-blk.*.attn_(q,k)          =  layers.*.self_attn.(q,k)_proj
-blk.*.attn_(v,output)     =  layers.*.self_attn.(v,o)_proj
-blk.*.attn_(q,k)_norm     =  layers.*.self_attn.(q,k)_norm
-blk.*.ffn_(gate,up,down)  =  layers.*.mlp.(gate,up,down)_proj
-"""
-PAIRED_GGUF = re.sub(r"(attn_\(q,k\) +)=", r"\1halves", GGUF)
 BIAS_IN_GGUF = "attention_bias there blk.0.attn_output.bias"
 BIASES_IN_GGUF = f"{BIAS_IN_GGUF}\nmlp_bias there blk.0.ffn_up.bias"
 BIASES_OF_SEED_OSS = """
@@ -163,6 +151,9 @@ layers.*.self_attn.rotary_emb.inv_freq  -
 """
 
 
+GGUF = in_gguf(NAMES)
+PAIRED = "blk.*.attn_(q,k) halves layers.*.self_attn.(q,k)_proj"
+PAIRED_GGUF = in_gguf(NAMES, PAIRED)
 SMALL = small(
     FIELDS, num_attention_heads=6, num_key_value_heads=2, head_dim=4, bos_token_id=None, eos_token_id=None,
     pad_token_id=None, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
@@ -201,7 +192,7 @@ FAMILIES = (
         adds="as Qwen2",
         small=SMALL | {"attention_bias": True},
         in_gguf=InGguf(
-            GGUF.replace("(attn,ffn)_norm", "(attn,post_attention)_norm"),
+            in_gguf(NAMES, "blk.*.post_attention_norm = layers.*.post_attention_layernorm"),
             "attention_bias there blk.0.attn_q.bias\nattention_out_bias there blk.0.attn_output.bias",
         ),
         prefixes={ANSWERS: "transformer"},

@@ -15,6 +15,7 @@ from ..after.mamba2 import Mamba2
 from .decoder import Rng, decoder_of
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,7 @@ blk.*.ssm_dt.bias        =         layers.*.mixer.dt_bias
 blk.*.ssm_norm           flat      layers.*.mixer.norm
 blk.*.ssm_out            =         layers.*.mixer.out_proj
 """
-GGUF = f"""{MIXER_IN_GGUF}
-(token_embd,output_norm)  =  (embeddings,norm_f)
-output                    =  /lm_head
-blk.*.attn_norm           =  layers.*.norm
-"""
+GGUF = in_gguf(NAMES, MIXER_IN_GGUF)
 
 
 STATES_IN_GGUF = """
@@ -137,7 +134,7 @@ use_bias       there  *ssm_in.bias
 """
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
+def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """The width of the states. Nothing attends: a file says 0 for what there is not."""
     fields.only(**{"mamba2.attention.head_count": 0, "mamba2.feed_forward_length": 0})
     width = fields.size("mamba2.ssm.inner_size")
@@ -155,6 +152,6 @@ FAMILY = Family(
         "n_groups": 2, "conv_kernel": 3, "layer_norm_epsilon": 1e-2, "max_position_embeddings": 32,
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
     },
-    in_gguf=InGguf(GGUF, STATES_IN_GGUF, more=in_gguf),
+    in_gguf=InGguf(GGUF, STATES_IN_GGUF, more=_in_gguf),
     ignored="chunk_size residual_in_fp32 rescale_prenorm_residual time_step_*",
 )  # fmt: skip

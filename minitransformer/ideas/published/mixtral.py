@@ -12,6 +12,7 @@ from ..after.experts import MixtureOfExperts
 from . import llama
 from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,7 @@ layers.*.mlp.gate                               |T  stack.layers.*.feed_forward.
 layers.*.mlp.experts.gate_up_proj               |T  stack.layers.*.feed_forward.sublayer.experts.*.gate|inner
 layers.*.mlp.experts.down_proj                  |T  stack.layers.*.feed_forward.sublayer.experts.*.output
 """
-GGUF = f"""{llama.PAIRED_GGUF}
-blk.*.ffn_gate_inp             =  layers.*.block_sparse_moe.gate
-blk.*.ffn_(gate,up,down)_exps  =  layers.*.block_sparse_moe.experts.*.(w1,w3,w2)
-"""
+GGUF = in_gguf(NAMES, llama.PAIRED)
 _IN_GGUF = """
 num_local_experts    size  expert_count
 num_experts_per_tok  size  expert_used_count

@@ -21,6 +21,7 @@ from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, InGguf, clas
 from .fields import GENERAL, Fields, small, their_activation
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
+from .names import in_gguf
 from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
 
 __all__ = ["MaskedLanguageModel", "ModernBertConfig", "TextEncoder"]  # `models.load` finds the models of this config
@@ -144,14 +145,7 @@ final_norm                        =  encoder.final_norm
 """
 
 # llama.cpp, convert_hf_to_gguf.py, ModernBertModel: a body alone.
-GGUF = """
-token_embd               =  embeddings.tok_embeddings
-token_embd_norm          =  embeddings.norm
-output_norm              =  final_norm
-blk.*.(attn,ffn)_norm    =  layers.*.(attn,mlp)_norm
-blk.*.attn_(qkv,output)  =  layers.*.attn.(Wqkv,Wo)
-blk.*.ffn_(up,down)      =  layers.*.mlp.(Wi,Wo)
-"""
+GGUF = in_gguf(NAMES)
 _IN_GGUF = """
 architectures               =         ["ModernBertModel"]
 attention_bias              there     blk.0.attn_qkv.bias
@@ -163,7 +157,7 @@ global_attn_every_n_layers  size      attention.sliding_window_pattern  3
 """
 
 
-def in_gguf(fields: Fields, stored: Any, config: Found) -> Found:
+def _in_gguf(fields: Fields, stored: Any, config: Found) -> Found:
     """Nothing more. No layer is causal."""
     fields.only(**{"modern-bert.attention.causal": False})
     return {}
@@ -178,7 +172,7 @@ FAMILY = Family(
         global_attn_every_n_layers=2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None,
     ),
     heads={ANSWERS: "classifier"},
-    in_gguf=InGguf(GGUF, _IN_GGUF, "modern-bert", in_gguf, "global_rope_theta = rope_theta"),
+    in_gguf=InGguf(GGUF, _IN_GGUF, "modern-bert", _in_gguf, "global_rope_theta = rope_theta"),
     ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
     "classifier_activation decoder_bias",
 )  # fmt: skip

@@ -160,6 +160,43 @@ def lines(table: str, prefix: str = "") -> Iterator[tuple[str, str, str]]:
             yield name[1:] if name[0] == "/" else prefix + name, mark, our_name
 
 
+# llama.cpp, gguf-py/gguf/constants.py: what each tensor of a .gguf file is in our models. Left out are the stack in
+# front, and what a sub-layer or a map stands inside of.
+_IN_GGUF = """
+token_embd                      =  (tokens,embed.tokens)
+token_embd_norm                 =  embed.norm
+position_embd                   =  embed.positions
+token_types                     =  embed.types
+output_norm                     =  final_norm
+output                          =  (output,output.tokens)
+blk.*.(attn,ffn)_norm           =  layers.*.(self_attention,feed_forward).norm
+blk.*.attn_(q,k,v,output)       =  layers.*.self_attention.sublayer.(query,key,value,output)
+blk.*.attn_qkv                  =  layers.*.self_attention.sublayer.query|key|value
+blk.*.attn_(q,k)_norm           =  layers.*.self_attention.sublayer.turn_(query,key).norm
+blk.*.attn_(q,k)_norm           =  layers.*.self_attention.sublayer.(query,key).norm
+blk.*.ffn_(gate,up,down)        =  layers.*.feed_forward.sublayer.(gate,inner,output)
+blk.*.ffn_up                    =  layers.*.feed_forward.sublayer.gate|inner
+blk.*.ffn_gate_inp              =  layers.*.feed_forward.sublayer.router
+blk.*.ffn_(gate,up,down)_exps   =  layers.*.feed_forward.sublayer.experts.*.(gate,inner,output)
+blk.*.ffn_(gate,up,down)_shexp  =  layers.*.feed_forward.sublayer.shared.(gate,inner,output)
+"""
+
+
+def in_gguf(names: str, own: str = "") -> str:
+    """The table of names in a .gguf file, see gguf_models.py. names: those of a folder.
+
+    own: lines of the family's own. What has a name there does not have the general one.
+    """
+    of_folder = {}
+    for theirs, mark, ours in lines(names, "body "):
+        plain = re.sub(r"^(stack|encoder)\.|\.sublayer(?=\.sublayer|$)|\.routed", "", ours)
+        if mark[0] not in "|~-+":
+            of_folder[plain] = theirs.removeprefix("body ") if theirs.startswith("body ") else f"/{theirs}"
+    taken = {ours for _, _, ours in lines(own)}
+    general = [(theirs, of_folder[ours]) for theirs, _, ours in lines(_IN_GGUF) if ours in of_folder]
+    return "".join(f"{theirs} = {name}\n" for theirs, name in general if name not in taken) + own
+
+
 def _spelled_out(name: str) -> list[str]:
     """The names that a name with lists in it stands for."""
     return ["".join(parts) for parts in itertools.product(*(part.split(",") for part in re.split(r"[()]", name)))]

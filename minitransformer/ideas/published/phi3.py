@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from . import llama
 from .family import WRITERS, Family, InGguf, classes
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,6 @@ NAMES = f"""{llama.NAMES}
 layers.*.self_attn.qkv_proj  T  stack.layers.*.self_attention.sublayer.query|key|value
 layers.*.mlp.gate_up_proj    T  stack.layers.*.feed_forward.sublayer.gate|inner
 """
-GGUF = f"""{llama.GGUF}
-blk.*.attn_qkv  =  layers.*.self_attn.qkv_proj
-blk.*.ffn_up    =  layers.*.mlp.gate_up_proj
-"""
 FAMILY = Family(
     "phi3", "model", Phi3Config, classes("Phi3", WRITERS), llama.WINDOW, NAMES,
     base=(lambda fields: llama.sizes(fields, partial=True), llama.written_sizes),
@@ -37,7 +34,7 @@ FAMILY = Family(
     },
     adds="as Llama; rotary angles divided by factors (LongRoPE), in a part of each head",
     in_gguf=InGguf(
-        GGUF,  # 0 is no window
+        in_gguf(NAMES),  # 0 is no window
         more=lambda fields, stored, config: {"sliding_window": fields.get("phi3.attention.sliding_window") or None},
     ),
     small={name: value for name, value in llama.SMALL.items() if name != "head_dim"} | {

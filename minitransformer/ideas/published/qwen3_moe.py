@@ -16,6 +16,7 @@ from . import llama, qwen3
 from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,7 @@ layers.*.mlp.experts.*.(gate,up,down)_proj  T   stack.layers.*.feed_forward.subl
 layers.*.mlp.experts.gate_up_proj           |T  stack.layers.*.feed_forward.sublayer.experts.*.gate|inner
 layers.*.mlp.experts.down_proj              |T  stack.layers.*.feed_forward.sublayer.experts.*.output
 """
-ROUTED_IN_GGUF = """
-blk.*.ffn_gate_inp             =  layers.*.mlp.gate
-blk.*.ffn_(gate,up,down)_exps  =  layers.*.mlp.experts.*.(gate,up,down)_proj
-"""
+NAMES = llama.NAMES + ROUTED
 _IN_GGUF = f"""{llama.BIAS_IN_GGUF}
 num_experts            size  expert_count
 num_experts_per_tok    size  expert_used_count
@@ -105,7 +103,7 @@ moe_intermediate_size  size  expert_feed_forward_length
 norm_topk_prob         =     true
 """  # llama.cpp lets the gates of the chosen experts sum to one
 FAMILY = Family(
-    "qwen3_moe", "model", Qwen3MoeConfig, classes("Qwen3Moe", WRITERS), FIELDS, llama.NAMES + ROUTED,
+    "qwen3_moe", "model", Qwen3MoeConfig, classes("Qwen3Moe", WRITERS), FIELDS, NAMES,
     as_today=as_today, base=llama.BASE, usual={"num_key_value_heads": 4}, more_ours=_ours, more_theirs=_theirs,
     adds="as Qwen3; experts in some or all layers",
     small=llama.SMALL | {
@@ -113,5 +111,5 @@ FAMILY = Family(
         "moe_intermediate_size": 7, "num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": True,
     },
     ignored="max_window_layers layer_types",
-    in_gguf=InGguf(llama.GGUF + ROUTED_IN_GGUF, _IN_GGUF, "qwen3moe"),
+    in_gguf=InGguf(in_gguf(NAMES), _IN_GGUF, "qwen3moe"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from ..after.routing import SharedExperts
 from . import qwen3_5, qwen3_moe
 from .decoder import Rng
 from .family import WRITERS, Family, InGguf, classes
+from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,6 @@ moe_intermediate_size            size   d_expert           512
 shared_expert_intermediate_size  size   d_shared           512
 norm_topk_prob                   flag   gates_sum_to_one   true
 """
-
-
 NAMES = f"""{qwen3_5.NAMES}{qwen3_moe.ROUTED.replace("sublayer.", "sublayer.routed.")}
 layers.*.linear_attn.in_proj_qkvz  T:n_memory_keys  stack.layers.*.self_attention.sublayer.query|key|value|gate
 layers.*.linear_attn.in_proj_ba    T:n_memory_keys  stack.layers.*.self_attention.sublayer.rate|step
@@ -55,12 +54,12 @@ layers.*.linear_attn.in_proj_z     |T               stack.layers.*.self_attentio
 layers.*.mlp.shared_expert.(gate,up,down)_proj  T  stack.layers.*.feed_forward.sublayer.shared.(gate,inner,output)
 layers.*.mlp.shared_expert_gate    T                stack.layers.*.feed_forward.sublayer.shared.opening
 """
+# Values are in the order of a folder.
 _ORDERED = qwen3_5.OF_BOTH_IN_GGUF.replace("tiled+", "").replace("tiled", "=").replace("columns", "=")
-GGUF = f"""{_ORDERED}{qwen3_moe.ROUTED_IN_GGUF}
+GGUF = in_gguf(NAMES, f"""{_ORDERED}
 blk.*.ssm_(in,ba)               =    layers.*.linear_attn.in_proj_(qkvz,ba)
-blk.*.ffn_(gate,up,down)_shexp  =    layers.*.mlp.shared_expert.(gate,up,down)_proj
 blk.*.ffn_gate_inp_shexp        row  layers.*.mlp.shared_expert_gate
-"""  # values are in the order of a folder
+""")  # fmt: skip
 IN_GGUF = f"""{qwen3_5.MEMORY_IN_GGUF}
 num_experts                      size  expert_count
 num_experts_per_tok              size  expert_used_count

@@ -14,7 +14,6 @@ from .decoder import Rng
 from .family import READERS, WRITERS, Family, InGguf, classes
 from .fields import Fields, small
 from .heads import TOKENS
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ ln_f                                =       stack.final_norm
 /lm_head                            ~       tokens
 """
 # llama.cpp, convert_hf_to_gguf.py, BloomModel.
-GGUF = in_gguf(NAMES, "blk.*.attn_qkv heads h.*.self_attention.query_key_value")
+GGUF = "blk.*.attn_qkv heads h.*.self_attention.query_key_value"
 _OTHERS_IN_GGUF = "n_inner = intermediate_size\nnum_attention_heads = num_attention_heads"  # the second for `heads`
 FAMILY = Family(
     "bloom", "transformer", BloomConfig, classes("Bloom", WRITERS | READERS), FIELDS, NAMES,

@@ -13,7 +13,6 @@ from . import angles, llama
 from .family import Found, InGguf
 from .fields import Fields, written
 from .gguf import Changed, Packed
-from .names import in_gguf
 from .qwen3_moe import ROUTED
 from .weight_files import Tensor
 
@@ -92,12 +91,12 @@ EXPERTS = SHARED + ROUTED.replace("sublayer", "sublayer.routed")
 NAMES = llama.NAMES + ATTENTION + EXPERTS
 
 # llama.cpp, gguf-py/gguf/constants.py.
-GGUF = in_gguf(NAMES, """
+GGUF = """
 blk.*.attn_q_a                       =  layers.*.self_attn.q_a_proj
 blk.*.attn_(q_a_norm,q_b,kv_a_mqa)   =  layers.*.self_attn.(q_a_layernorm,q_b_proj,kv_a_proj_with_mqa)
 blk.*.attn_(kv_a_norm,kv_b,k_b,v_b)  =  layers.*.self_attn.(kv_a_layernorm,kv_b_proj,k_b_proj,v_b_proj)
 blk.*.exp_probs_b.bias               =  layers.*.mlp.gate.e_score_correction_bias
-""")  # fmt: skip
+"""
 
 LATENT_IN_GGUF = """
 kv_lora_rank           size          attention.kv_lora_rank

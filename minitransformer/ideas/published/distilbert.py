@@ -6,7 +6,6 @@ import math
 
 from .family import ENCODERS, Family, Found, InGguf, Stored, classes
 from .fields import Fields, small
-from .names import in_gguf
 from .text_encoder import TextEncoderConfig
 
 FIELDS = """
@@ -38,7 +37,7 @@ embeddings.position_ids                                     -
 
 
 # llama.cpp, convert_hf_to_gguf.py, DistilBertModel: a body alone, as a BERT without types of tokens.
-GGUF = in_gguf(NAMES, "blk.*.(attn,layer)_output_norm = transformer.layer.*.(sa,output)_layer_norm")
+GGUF = "blk.*.(attn,layer)_output_norm = transformer.layer.*.(sa,output)_layer_norm"
 
 
 def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:

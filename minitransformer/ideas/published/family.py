@@ -57,7 +57,8 @@ def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class InGguf:
-    """How a family lies in a .gguf file; see gguf_models.py. names: the table of names.
+    """How a family lies in a .gguf file; see gguf_models.py. names: lines of its own in the table of names, see
+    `names.in_gguf`; all lines, if its names in a folder are no table.
 
     table: further fields of config.json, see `Fields.of_gguf`. more(metadata, stored, config) returns those that are in
     no table, from these and from the other fields. fields: general fields of config.json that it has as well, each as
@@ -67,7 +68,7 @@ class InGguf:
     in front. changes: marks of its own; joined(tensors, config) puts several together.
     """
 
-    names: str
+    names: str = ""
     table: str = ""
     architecture: str = ""
     more: Callable[[Fields, Mapping[str, Any], Found], Found] = lambda fields, stored, config: {}

@@ -6,7 +6,6 @@ tokens.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +37,11 @@ def _with_tanh(fields: Fields, *_: Any) -> Found:
     return {"activation": "gelu_tanh"} if fields.get("hidden_act") == "gelu" else {}
 
 
-GGUF = re.sub("norm +=", "norm  plus1", llama.GGUF)
+GGUF = """
+output_norm            plus1  norm
+blk.*.(attn,ffn)_norm  plus1  layers.*.(input,post_attention)_layernorm
+blk.*.attn_(q,k)_norm  plus1  layers.*.self_attn.(q,k)_norm
+"""
 FAMILY = Family(
     "gemma", "model", GemmaConfig, classes("Gemma", WRITERS), llama.BIAS, llama.NAMES, base=llama.BASE,
     usual={"head_dim": 256, "tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"},

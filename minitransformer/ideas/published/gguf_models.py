@@ -40,7 +40,7 @@ from .families import FAMILIES, Family
 from .family import Change
 from .fields import Fields, general
 from .gguf import Changed, File, Packed
-from .names import lines
+from .names import in_gguf, lines
 from .unknown import UNKNOWN, missing
 from .weight_files import Tensor
 
@@ -152,6 +152,13 @@ def document(file: File) -> dict[str, Any]:
     return config
 
 
+def _lines(family: Family) -> Iterator[tuple[str, str, str]]:
+    """The lines of a family's table of names: the name in the file, the mark, the name in a folder."""
+    assert family.in_gguf is not None
+    own = family.in_gguf.names
+    return lines(own if callable(family.names) else in_gguf(family.names, own))
+
+
 def _own_names(family: Family) -> dict[str, str]:
     """{a general name of a field: the family's}, where that has a table of its own for all fields."""
     assert family.in_gguf is not None
@@ -169,7 +176,7 @@ def in_words_of(file: File, config: Mapping[str, Any], message: str) -> str:
         "head_dim": "the width of a head",
         "config": "metadata",
     }
-    for theirs, _, ours in lines(family.in_gguf.names):
+    for theirs, _, ours in _lines(family):
         whole = theirs.endswith((".weight", ".bias"))
         places = (re.escape(ours.lstrip("/")).replace(r"\*", r"(\d+)"), theirs.replace("*", r"\1"))
         at = rf"(?<![\w.])(?:{re.escape(family.prefix)}\.)?{places[0]}" + ("" if whole else r"(?=\.(weight|bias))")
@@ -256,7 +263,7 @@ def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of a file under the names of a folder. config: its config.json. Unknown names stay as they are."""
     family = FAMILIES[config["model_type"]]
     assert family.in_gguf is not None
-    of_folder = {theirs: (mark, ours) for theirs, mark, ours in lines(family.in_gguf.names)}
+    of_folder = {theirs: (mark, ours) for theirs, mark, ours in _lines(family)}
     changes = {**_CHANGES, **family.in_gguf.changes}
     found: dict[str, Tensor] = {}
     extra = any(name.endswith(".nextn_predict_layers") for name in file.metadata)

@@ -9,7 +9,6 @@ from ...core.models.language_model import LanguageModelConfig
 from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, classes
 from .fields import small
 from .heads import TOKENS
-from .names import in_gguf
 
 FIELDS = """
 vocab_size             size        vocabulary
@@ -36,10 +35,10 @@ h.*.attn.(bias,masked_bias)  -
 /lm_head           ~  tokens
 """
 # llama.cpp, convert_hf_to_gguf.py, GPT2Model: its maps are stored (out, in), as those of other families.
-GGUF = in_gguf(NAMES, """
+GGUF = """
 blk.*.attn_(qkv,output)  T  h.*.attn.(c_attn,c_proj)
 blk.*.ffn_(up,down)      T  h.*.mlp.(c_fc,c_proj)
-""")  # fmt: skip
+"""
 _ENDS = {"Model": BODY, "LMHeadModel": WORDS, "ForSequenceClassification": CLASSES, **READERS}
 FAMILY = Family(
     "gpt2", "transformer", LanguageModelConfig, classes("GPT2", _ENDS), FIELDS, NAMES,

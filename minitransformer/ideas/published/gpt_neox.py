@@ -19,7 +19,6 @@ from .decoder import Rng, decoder_of
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small
 from .heads import TOKENS
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ layers.*.attention.rotary_emb.inv_freq  -
 """
 
 # llama.cpp, convert_hf_to_gguf.py, GPTNeoXModel.
-GGUF = in_gguf(NAMES, "blk.*.attn_qkv heads layers.*.attention.query_key_value")
+GGUF = "blk.*.attn_qkv heads layers.*.attention.query_key_value"
 TURNED = "rope_theta = rope_theta\npartial_rotary_factor = partial_rotary_factor"
 FAMILY = Family(
     "gpt_neox", "gpt_neox", GptNeoxConfig, classes("GPTNeoX", WRITERS | READERS), FIELDS, NAMES,

@@ -19,7 +19,6 @@ from .fields import Fields
 from .gguf import Changed, Packed
 from .heads import TOKENS
 from .layer_kinds import kinds
-from .names import in_gguf
 from .weight_files import Tensor
 
 
@@ -84,14 +83,14 @@ layers.*.mlp.experts.down_proj(,_bias)     =  stack.layers.*.feed_forward.sublay
 
 # llama.cpp, convert_hf_to_gguf.py, GptOssModel: gates and inner maps of the experts, which alternate in a folder, are
 # two tensors, and each expert's maps are stored (out, in).
-GGUF = in_gguf(NAMES, """
+GGUF = """
 blk.*.post_attention_norm          =  layers.*.post_attention_layernorm
 blk.*.attn_sinks.weight            =  layers.*.self_attn.sinks
 blk.*.ffn_gate_exps.(weight,bias)  =  layers.*.mlp.experts.gate_proj(,_bias)
 blk.*.ffn_up_exps.(weight,bias)    =  layers.*.mlp.experts.up_proj(,_bias)
 blk.*.ffn_down_exps.weight         T  layers.*.mlp.experts.down_proj
 blk.*.ffn_down_exps.bias           =  layers.*.mlp.experts.down_proj_bias
-""")  # fmt: skip
+"""
 
 
 _IN_GGUF = """

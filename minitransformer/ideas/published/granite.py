@@ -61,7 +61,7 @@ FAMILY = Family(
     adds="as Llama; constant factors on token vectors, scores, updates and logits",
     small=SMALL,
     in_gguf=InGguf(
-        llama.PAIRED_GGUF,
+        llama.PAIRED,
         llama.BIASES_IN_GGUF + FACTORS_IN_GGUF,
         ignored="rope.scaling.finetuned",  # how it was trained
     ),

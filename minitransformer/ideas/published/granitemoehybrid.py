@@ -114,7 +114,7 @@ layers.*.block_sparse_moe.router                |T  stack.layers.*.feed_forward.
 layers.*.block_sparse_moe.experts.gate_up_proj  |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.gate|inner
 layers.*.block_sparse_moe.experts.down_proj     |T  stack.layers.*.feed_forward.sublayer.routed.experts.*.output
 """
-GGUF = f"""{llama.PAIRED_GGUF}{mamba2.MIXER_IN_GGUF.replace("mixer", "mamba")}
+GGUF = f"""{llama.PAIRED}{mamba2.MIXER_IN_GGUF.replace("mixer", "mamba")}
 blk.*.ffn_(gate,up,down,gate_shexp,up_shexp)  =  layers.*.shared_mlp.(gate_proj,up_proj,output_linear,gate_proj,up_proj)
 blk.*.ffn_down_shexp                          =  layers.*.shared_mlp.output_linear
 blk.*.ffn_gate_inp                            =  layers.*.block_sparse_moe.router.layer

@@ -17,7 +17,7 @@ from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import full_layers, kinds_in_gguf, two_kinds
-from .names import lines
+from .names import in_gguf, lines
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,14 @@ def names(config: KimiLinearConfig) -> str:
 
 
 # llama.cpp, convert_hf_to_gguf.py, KimiLinearModel.
-GGUF = f"""{deepseek.GGUF}
+GGUF = in_gguf(deepseek.NAMES, f"""{deepseek.GGUF}
 blk.*.attn_(k,v)          =        layers.*.self_attn.(k,v)_proj
 blk.*.ssm_conv1d_(q,k,v)  taps     layers.*.self_attn.(q,k,v)_conv1d
 blk.*.ssm_(beta,f_a,f_b)  =        layers.*.self_attn.(b,f_a,f_b)_proj
 blk.*.ssm_a               log+1x1  layers.*.self_attn.A_log
 blk.*.ssm_dt.bias         =        layers.*.self_attn.dt_bias
 blk.*.ssm_(g_a,g_b,norm)  =        layers.*.self_attn.(g_a_proj,g_b_proj,o_norm)
-"""
+""")  # fmt: skip
 IN_GGUF = f"""{deepseek.LATENT_IN_GGUF}
 num_experts             size  expert_count
 num_experts_per_token   size  expert_used_count
@@ -157,7 +157,7 @@ linear_conv_kernel_dim  size  ssm.conv_kernel
 """
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
+def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """The widths of heads, and the memories. llama.cpp lets the gates of the chosen experts sum to one."""
     kind = "kimi-linear"
     fields.only(**{f"{kind}.expert_gating_func": deepseek.SIGMOID, f"{kind}.expert_weights_norm": True})
@@ -187,6 +187,6 @@ FAMILY = Family(
         "layer_types": [_OTHER, "full_attention", _OTHER], "mlp_layer_types": ["dense", "sparse", "sparse"],
         "linear_num_heads": 3, "linear_head_dim": 5, "linear_conv_kernel_dim": 3,
     },
-    in_gguf=InGguf(GGUF, IN_GGUF, "kimi-linear", in_gguf, joined=deepseek.joined),
+    in_gguf=InGguf(GGUF, IN_GGUF, "kimi-linear", _in_gguf, joined=deepseek.joined),
     ignored="head_dim qk_head_dim rope_* use_grouped_topk first_k_dense_replace",
 )  # fmt: skip

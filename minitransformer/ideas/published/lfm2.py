@@ -18,7 +18,6 @@ from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import full_layers, kinds_in_gguf, two_kinds
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,11 @@ layers.*.conv.out_proj              T     stack.layers.*.self_attention.sublayer
 layers.*.feed_forward.(w1,w3,w2)    T     stack.layers.*.feed_forward.sublayer.(gate,inner,output)
 embedding_norm                      =     stack.final_norm
 """
-GGUF = in_gguf(NAMES, """
+GGUF = """
 token_embd_norm                =     embedding_norm
 blk.*.shortconv.(in,out)_proj  =     layers.*.conv.(in,out)_proj
 blk.*.shortconv.conv           taps  layers.*.conv.conv
-""")  # fmt: skip
+"""
 _IN_GGUF = """
 block_auto_adjust_ff_dim  =      false
 conv_L_cache              size   shortconv.l_cache

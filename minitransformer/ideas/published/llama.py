@@ -21,7 +21,6 @@ from .family import READERS, WRITERS, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small, written
 from .heads import ANSWERS
 from .layer_kinds import FULL, SLIDING
-from .names import in_gguf
 from .rereading import RereadingLanguageModel
 
 LLAMA = GENERAL + "rms_norm_eps positive norm_eps 1e-6"
@@ -151,9 +150,7 @@ layers.*.self_attn.rotary_emb.inv_freq  -
 """
 
 
-GGUF = in_gguf(NAMES)
 PAIRED = "blk.*.attn_(q,k) halves layers.*.self_attn.(q,k)_proj"
-PAIRED_GGUF = in_gguf(NAMES, PAIRED)
 SMALL = small(
     FIELDS, num_attention_heads=6, num_key_value_heads=2, head_dim=4, bos_token_id=None, eos_token_id=None,
     pad_token_id=None, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
@@ -168,7 +165,7 @@ FAMILIES = (
         small=SMALL,
         prefixes={ANSWERS: "transformer"},
         ignored=IGNORED,
-        in_gguf=InGguf(PAIRED_GGUF, BIASES_IN_GGUF),
+        in_gguf=InGguf(PAIRED, BIASES_IN_GGUF),
     ),
     Family(
         "mistral", "model", LlamaConfig, classes("Mistral", WRITERS | READERS), WINDOW, NAMES, base=BASE,
@@ -192,7 +189,7 @@ FAMILIES = (
         adds="as Qwen2",
         small=SMALL | {"attention_bias": True},
         in_gguf=InGguf(
-            in_gguf(NAMES, "blk.*.post_attention_norm = layers.*.post_attention_layernorm"),
+            "blk.*.post_attention_norm = layers.*.post_attention_layernorm",
             "attention_bias there blk.0.attn_q.bias\nattention_out_bias there blk.0.attn_output.bias",
         ),
         prefixes={ANSWERS: "transformer"},
@@ -203,6 +200,6 @@ FAMILIES = (
         adds="as Llama; biases of queries, keys and values",
         small=SMALL | WINDOW_OF_QWEN,
         prefixes={ANSWERS: "transformer"},
-        in_gguf=InGguf(GGUF),
+        in_gguf=InGguf(),
     ),
 )  # fmt: skip

@@ -15,7 +15,6 @@ from ..after.mamba2 import Mamba2
 from .decoder import Rng, decoder_of
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,6 @@ blk.*.ssm_dt.bias        =         layers.*.mixer.dt_bias
 blk.*.ssm_norm           flat      layers.*.mixer.norm
 blk.*.ssm_out            =         layers.*.mixer.out_proj
 """
-GGUF = in_gguf(NAMES, MIXER_IN_GGUF)
 
 
 STATES_IN_GGUF = """
@@ -152,6 +150,6 @@ FAMILY = Family(
         "n_groups": 2, "conv_kernel": 3, "layer_norm_epsilon": 1e-2, "max_position_embeddings": 32,
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
     },
-    in_gguf=InGguf(GGUF, STATES_IN_GGUF, more=_in_gguf),
+    in_gguf=InGguf(MIXER_IN_GGUF, STATES_IN_GGUF, more=_in_gguf),
     ignored="chunk_size residual_in_fp32 rescale_prenorm_residual time_step_*",
 )  # fmt: skip

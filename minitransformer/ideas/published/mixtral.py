@@ -12,7 +12,6 @@ from ..after.experts import MixtureOfExperts
 from . import llama
 from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ layers.*.mlp.gate                               |T  stack.layers.*.feed_forward.
 layers.*.mlp.experts.gate_up_proj               |T  stack.layers.*.feed_forward.sublayer.experts.*.gate|inner
 layers.*.mlp.experts.down_proj                  |T  stack.layers.*.feed_forward.sublayer.experts.*.output
 """
-GGUF = in_gguf(NAMES, llama.PAIRED)
 _IN_GGUF = """
 num_local_experts    size  expert_count
 num_experts_per_tok  size  expert_used_count
@@ -56,5 +54,7 @@ FAMILY = Family(
     adds="as Mistral; experts, of which each token uses the best k",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2},
     ignored="router_jitter_noise",  # for training
-    in_gguf=InGguf(GGUF, _IN_GGUF, "llama", when=lambda metadata, stored: bool(metadata.get("llama.expert_count"))),
+    in_gguf=InGguf(
+        llama.PAIRED, _IN_GGUF, "llama", when=lambda metadata, stored: bool(metadata.get("llama.expert_count"))
+    ),
 )  # fmt: skip

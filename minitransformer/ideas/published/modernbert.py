@@ -21,7 +21,6 @@ from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, InGguf, clas
 from .fields import GENERAL, Fields, small, their_activation
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
-from .names import in_gguf
 from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
 
 __all__ = ["MaskedLanguageModel", "ModernBertConfig", "TextEncoder"]  # `models.load` finds the models of this config
@@ -145,7 +144,6 @@ final_norm                        =  encoder.final_norm
 """
 
 # llama.cpp, convert_hf_to_gguf.py, ModernBertModel: a body alone.
-GGUF = in_gguf(NAMES)
 _IN_GGUF = """
 architectures               =         ["ModernBertModel"]
 attention_bias              there     blk.0.attn_qkv.bias
@@ -172,7 +170,7 @@ FAMILY = Family(
         global_attn_every_n_layers=2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None,
     ),
     heads={ANSWERS: "classifier"},
-    in_gguf=InGguf(GGUF, _IN_GGUF, "modern-bert", _in_gguf, "global_rope_theta = rope_theta"),
+    in_gguf=InGguf("", _IN_GGUF, "modern-bert", _in_gguf, "global_rope_theta = rope_theta"),
     ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
     "classifier_activation decoder_bias",
 )  # fmt: skip

@@ -13,7 +13,6 @@ from ..after.sandwich import Normed, NormedUpdate
 from . import llama
 from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ layers.*.self_attn.(q,k)_proj                    T  stack.layers.*.self_attentio
 layers.*.self_attn.(q,k)_norm                    =  stack.layers.*.self_attention.sublayer.(query,key).norm
 layers.*.post_(attention,feedforward)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
 """
-GGUF = in_gguf(NAMES, "blk.*.post_(attention,ffw)_norm = layers.*.post_(attention,feedforward)_layernorm")
+GGUF = "blk.*.post_(attention,ffw)_norm = layers.*.post_(attention,feedforward)_layernorm"
 FAMILY = Family(
     "olmo2", "model", Olmo2Config, classes("Olmo2", WRITERS), llama.BIAS, NAMES, base=llama.BASE,
     usual={"rms_norm_eps": 1e-5}, only={"sliding_window": None},

@@ -13,7 +13,6 @@ from ..after.sandwich import Normed
 from . import llama
 from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, classes
-from .names import in_gguf
 from .qwen3_moe import ROUTED, experts
 
 
@@ -60,5 +59,5 @@ FAMILY = Family(
     adds="as Llama; experts whose gates do not sum to one, norms of the queries and keys of all heads together",
     small={name: value for name, value in llama.SMALL.items() if name != "head_dim"}
     | {"num_experts": 3, "num_experts_per_tok": 2},
-    in_gguf=InGguf(in_gguf(NAMES), _IN_GGUF),
+    in_gguf=InGguf(table=_IN_GGUF),
 )  # fmt: skip

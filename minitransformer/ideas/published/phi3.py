@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from . import llama
 from .family import WRITERS, Family, InGguf, classes
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ FAMILY = Family(
         "original_max_position_embeddings": (config.scaled_angles or {}).get("trained", config.max_length)
     },
     adds="as Llama; rotary angles divided by factors (LongRoPE), in a part of each head",
-    in_gguf=InGguf(
-        in_gguf(NAMES),  # 0 is no window
+    in_gguf=InGguf(  # 0 is no window
         more=lambda fields, stored, config: {"sliding_window": fields.get("phi3.attention.sliding_window") or None},
     ),
     small={name: value for name, value in llama.SMALL.items() if name != "head_dim"} | {

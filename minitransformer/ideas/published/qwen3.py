@@ -34,5 +34,5 @@ FAMILY = Family(
     adds="as Llama; norms of queries and keys",
     small=llama.SMALL | llama.WINDOW_OF_QWEN,
     prefixes={ANSWERS: "transformer"},
-    in_gguf=InGguf(llama.GGUF, llama.BIAS_IN_GGUF),
+    in_gguf=InGguf(table=llama.BIAS_IN_GGUF),
 )  # fmt: skip

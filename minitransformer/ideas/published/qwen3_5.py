@@ -120,6 +120,7 @@ layers.*.linear_attn.out_proj              T     stack.layers.*.self_attention.s
 """
 
 OF_BOTH_IN_GGUF = f"""{gemma.GGUF}
+blk.*.attn_output          =           layers.*.self_attn.o_proj
 blk.*.attn_(qkv,gate)      tiled       layers.*.linear_attn.in_proj_(qkv,z)
 blk.*.ssm_conv1d           tiled+taps  layers.*.linear_attn.conv1d
 blk.*.ssm_a                tiled+log   layers.*.linear_attn.A_log

@@ -16,7 +16,6 @@ from . import llama, qwen3
 from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -111,5 +110,5 @@ FAMILY = Family(
         "moe_intermediate_size": 7, "num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": True,
     },
     ignored="max_window_layers layer_types",
-    in_gguf=InGguf(in_gguf(NAMES), _IN_GGUF, "qwen3moe"),
+    in_gguf=InGguf("", _IN_GGUF, "qwen3moe"),
 )  # fmt: skip

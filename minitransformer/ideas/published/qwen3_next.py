@@ -14,7 +14,6 @@ from ..after.routing import SharedExperts
 from . import qwen3_5, qwen3_moe
 from .decoder import Rng
 from .family import WRITERS, Family, InGguf, classes
-from .names import in_gguf
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,10 @@ layers.*.mlp.shared_expert_gate    T                stack.layers.*.feed_forward.
 """
 # Values are in the order of a folder.
 _ORDERED = qwen3_5.OF_BOTH_IN_GGUF.replace("tiled+", "").replace("tiled", "=").replace("columns", "=")
-GGUF = in_gguf(NAMES, f"""{_ORDERED}
+GGUF = f"""{_ORDERED}
 blk.*.ssm_(in,ba)               =    layers.*.linear_attn.in_proj_(qkvz,ba)
 blk.*.ffn_gate_inp_shexp        row  layers.*.mlp.shared_expert_gate
-""")  # fmt: skip
+"""
 IN_GGUF = f"""{qwen3_5.MEMORY_IN_GGUF}
 num_experts                      size  expert_count
 num_experts_per_tok              size  expert_used_count

@@ -64,5 +64,5 @@ FAMILY = Family(
     adds="as Llama; every fourth layer without positions",
     small=llama.SMALL | {"no_rope_layers": [1, 0]},
     ignored="sliding_window max_window_layers no_rope_layer_interval",
-    in_gguf=InGguf(llama.PAIRED_GGUF, llama.BIASES_IN_GGUF),
+    in_gguf=InGguf(llama.PAIRED, llama.BIASES_IN_GGUF),
 )  # fmt: skip

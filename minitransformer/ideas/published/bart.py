@@ -246,39 +246,38 @@ _SMALL = {
 }  # fmt: skip
 
 
-def _family(
-    model_type: str, words: str, particular: dict[str, Any], adds: str, readers: Any = None, **more: Any
-) -> Family:
-    body = words.replace("ForConditionalGeneration", "Model").replace("MTModel", "Model")
-    return Family(
-        model_type,
-        "model",
-        BartConfig,
-        {body: BODY, words: WORDS} | (readers or {}),
-        FIELDS,
-        only={"add_bias_logits": False, "do_blenderbot_90_layernorm": False},
-        more_ours=lambda fields, found, head, stored: _ours(fields, found, head, stored, particular),
-        of_head={CLASSES: BartReaderConfig, ANSWERS: BartReaderConfig},
-        adds=adds,
-        small=_SMALL,
-        heads=twice_read.LAST_MAP,
-        ignored="is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
-        **{"more_theirs": _theirs, "names": names} | more,
-    )
+def _of(particular: Found) -> dict[str, Any]:
+    """What the families have in common, and what reads the fields of one. particular: what all its models share."""
+    return {
+        "only": {"add_bias_logits": False, "do_blenderbot_90_layernorm": False},
+        "more_ours": lambda fields, found, head, stored: _ours(fields, found, head, stored, particular),
+        "more_theirs": _theirs,
+        "of_head": {CLASSES: BartReaderConfig, ANSWERS: BartReaderConfig},
+        "small": _SMALL,
+        "heads": twice_read.LAST_MAP,
+        "ignored": "is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
+    }
 
 
-_BIASED = "a bias of the logits"
-_READERS = {"ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS}
-_WORDS = "ForConditionalGeneration"
+_ENDS = {"Model": BODY, "ForConditionalGeneration": WORDS}
+_READERS = _ENDS | {"ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS}
 FAMILIES = (
-    _family(
-        "bart",
-        f"Bart{_WORDS}",
-        _OF_BART,
-        f"learned positions, a norm after the embedding, {_BIASED}",
-        classes("Bart", _READERS),
+    Family(
+        "bart", "model", BartConfig, classes("Bart", _READERS), FIELDS, names, **_of(_OF_BART),
+        adds="learned positions, a norm after the embedding, a bias of the logits",
     ),
-    _family("mbart", f"MBart{_WORDS}", _OF_MBART, f"as BART; pre-norm order, {_BIASED}", classes("MBart", _READERS)),
-    _family("pegasus", f"Pegasus{_WORDS}", _OF_PEGASUS, f"pre-norm order, {_BIASED}", computed=_positions),
-    _family("marian", "MarianMTModel", _OF_MARIAN, _BIASED, more_theirs=_marian_theirs, names=marian_names),
-)
+    Family(
+        "mbart", "model", BartConfig, classes("MBart", _READERS), FIELDS, names, **_of(_OF_MBART),
+        adds="as BART; pre-norm order, a bias of the logits",
+    ),
+    Family(
+        "pegasus", "model", BartConfig, classes("Pegasus", _ENDS), FIELDS, names, **_of(_OF_PEGASUS),
+        adds="pre-norm order, a bias of the logits",
+        computed=_positions,
+    ),
+    Family(
+        "marian", "model", BartConfig, classes("Marian", {"Model": BODY, "MTModel": WORDS}), FIELDS, marian_names,
+        **_of(_OF_MARIAN) | {"more_theirs": _marian_theirs},
+        adds="a bias of the logits",
+    ),
+)  # fmt: skip

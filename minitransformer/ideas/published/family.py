@@ -25,16 +25,8 @@ from .weight_files import Tensor
 
 Found: TypeAlias = dict[str, Any]  # fields by their names
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
-Pretrained = (
-    TextEncoder
-    | MaskedLanguageModel
-    | Classifier
-    | Headed
-    | LanguageModel
-    | Transformer
-    | ImageEncoder
-    | ImageTextModel
-)
+_ReadsTexts = TextEncoder | MaskedLanguageModel | Classifier | Headed | LanguageModel | Transformer
+Pretrained = _ReadsTexts | ImageEncoder | ImageTextModel
 # The tensors of a file by their names, without the prefix of the body.
 Stored: TypeAlias = Mapping[str, Tensor | Place | Stack]
 

@@ -1,7 +1,7 @@
 """Models in a GGUF file: the metadata as a config.json, and the tensors with the names that a folder has.
 
-Which tensor is which stands in the family's file, as a table: the name in the file, a mark, the name in a folder,
-written as in names.py. The marks:
+Which tensor is which follows from its names in a folder (names.in_gguf). Where a family differs, a table of its own has
+the name in the file, a mark, and the name in a folder, written as in names.py. The marks:
 
     =       stored unchanged
     halves  the rows of each head are in another order, see below

@@ -61,8 +61,6 @@ FAMILY = Family(
     adds="as Llama; constant factors on token vectors, scores, updates and logits",
     small=SMALL,
     in_gguf=InGguf(
-        llama.PAIRED,
-        llama.BIASES_IN_GGUF + FACTORS_IN_GGUF,
-        ignored="rope.scaling.finetuned",  # how it was trained
+        llama.PAIRED, llama.BIASES_IN_GGUF + FACTORS_IN_GGUF, ignored="rope.scaling.finetuned"  # how it was trained
     ),
 )  # fmt: skip

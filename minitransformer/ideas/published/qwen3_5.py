@@ -185,12 +185,8 @@ FAMILY = Family(
     for_training=lambda config: "mtp.*",
     whole=Whole("qwen3_5", "Qwen3_5ForConditionalGeneration", "model.visual.* visual.*"),
     in_gguf=InGguf(
-        GGUF,
-        MEMORY_IN_GGUF,
-        "qwen35",
-        memory_in_gguf("qwen35"),
+        GGUF, MEMORY_IN_GGUF, "qwen35", memory_in_gguf("qwen35"), changes=_CHANGES,
         ignored="rope.dimension_sections",  # a text has the same position along all axes of an image
-        changes=_CHANGES,
     ),
     ignored="full_attention_interval mtp_*",
 )  # fmt: skip

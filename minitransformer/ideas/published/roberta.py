@@ -6,7 +6,7 @@ id + 1 of the position table. CamemBERT (Martin et al. 2020) and XLM-R (Conneau 
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 from . import bert
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, Stored, classes
@@ -52,12 +52,9 @@ _ROBERTA = Family(
     small=bert.SMALL,
     heads={CLASSES: "classifier.out_proj"},
 )  # fmt: skip
+_OTHERS: Found = {"adds": "as RoBERTa; other languages"}
 FAMILIES = (
     _ROBERTA,
-    *(
-        dataclasses.replace(
-            _ROBERTA, model_type=name, architectures=classes(stem, ENCODERS), adds="as RoBERTa; other languages"
-        )
-        for name, stem in (("camembert", "Camembert"), ("xlm-roberta", "XLMRoberta"))
-    ),
+    replace(_ROBERTA, model_type="camembert", architectures=classes("Camembert", ENCODERS), **_OTHERS),
+    replace(_ROBERTA, model_type="xlm-roberta", architectures=classes("XLMRoberta", ENCODERS), **_OTHERS),
 )

@@ -13,25 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...core import ops
+from ...core import layers, ops
 from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.float16 import sum_over
-from ...core.layers import (
-    Cost,
-    Decoder,
-    DecoderLayer,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    InputEmbedding,
-    LayerNorm,
-    Module,
-    Parameter,
-)
 from ...core.models.transformer import Transformer, TransformerParts
 from . import twice_read
-from .family import BODY, CLASSES, WORDS, Family, Stored, classes
-from .fields import Fields, written
+from .decoder import Rng
+from .family import BODY, CLASSES, WORDS, Family, Found, Stored, classes
+from .fields import Fields
 from .heads import ANSWERS
 from .position_tables import HalvesPositions, OffsetPositions, in_halves
 
@@ -81,33 +70,34 @@ class BartConfig:
     logit_bias: bool = False
     recompute: bool = False
 
-    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+    def build(self, rng: Rng | None = None) -> Transformer:
         """The model of these sizes, untrained."""
         return Transformer(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The parts of BART."""
         d, pre = self.d_model, self.norm_order == "pre"
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
-        source_tokens = Embedding(self.source_vocabulary, d, rng=rng)
-        target_tokens = source_tokens if self.share_embeddings else Embedding(self.target_vocabulary, d, rng=rng)
+        source_tokens = layers.Embedding(self.source_vocabulary, d, rng=rng)
+        target_tokens = source_tokens if self.share_embeddings else layers.Embedding(self.target_vocabulary, d, rng=rng)
 
-        def embed(tokens: Embedding) -> InputEmbedding:
-            scale, norm = math.sqrt(d) if self.scale_embedding else 1.0, LayerNorm(d) if self.embedding_norm else None
+        def embed(tokens: layers.Embedding) -> layers.InputEmbedding:
+            scale = math.sqrt(d) if self.scale_embedding else 1.0
+            norm = layers.LayerNorm(d) if self.embedding_norm else None
             if self.positions == "halves":
-                return InputEmbedding(tokens, HalvesPositions(d), scale, self.dropout, norm=norm)
+                return layers.InputEmbedding(tokens, HalvesPositions(d), scale, self.dropout, norm=norm)
             learned = OffsetPositions(self.n_positions, d, self.position_offset, rng)
-            return InputEmbedding(tokens, learned, scale, self.dropout, norm=norm)
+            return layers.InputEmbedding(tokens, learned, scale, self.dropout, norm=norm)
 
         embed_source, embed_target = embed(source_tokens), embed(target_tokens)
-        encoder = [EncoderLayer(*sizes, rng=rng) for _ in range(self.n_encoder_layers)]
-        decoder = [DecoderLayer(*sizes, rng=rng) for _ in range(self.n_decoder_layers)]
-        table = target_tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng)
+        encoder = [layers.EncoderLayer(*sizes, rng=rng) for _ in range(self.n_encoder_layers)]
+        decoder = [layers.DecoderLayer(*sizes, rng=rng) for _ in range(self.n_decoder_layers)]
+        table = target_tokens if self.tie_output else layers.Embedding(self.target_vocabulary, d, rng=rng)
         return TransformerParts(
             embed_source=embed_source,
             embed_target=embed_target,
-            encoder=Encoder.of(encoder, LayerNorm(d) if pre else None, self.recompute),
-            decoder=Decoder.of(decoder, LayerNorm(d) if pre else None, self.recompute),
+            encoder=layers.Encoder.of(encoder, layers.LayerNorm(d) if pre else None, self.recompute),
+            decoder=layers.Decoder.of(decoder, layers.LayerNorm(d) if pre else None, self.recompute),
             output=BiasedOutput(table, self.target_vocabulary) if self.logit_bias else table,
         )
 
@@ -120,12 +110,12 @@ class BartReaderConfig(twice_read.ReadByBoth, BartConfig):
     end: int | None = None  # which token decides a class; None: the last one
 
 
-class BiasedOutput(Module):
+class BiasedOutput(layers.Module):
     """logits = x tableᵀ + logit_bias. x: (..., width); logits: (..., vocabulary); logit_bias: (vocabulary,), zeros."""
 
-    def __init__(self, tokens: Embedding, vocabulary: int) -> None:
+    def __init__(self, tokens: layers.Embedding, vocabulary: int) -> None:
         self.tokens = tokens
-        self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
+        self.logit_bias = layers.Parameter(np.zeros(vocabulary, np.float32))
 
     def unembed(self, x: Array) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dx."""
@@ -140,33 +130,33 @@ class BiasedOutput(Module):
 
         return logits, backward
 
-    def unembed_cost(self, batch: int, length: int) -> Cost:
+    def unembed_cost(self, batch: int, length: int) -> layers.Cost:
         """That of the table."""
         return self.tokens.unembed_cost(batch, length)
 
 
-def _ours(fields: Fields, head: str, stored: Stored, particular: dict[str, Any]) -> BartConfig:
+def _ours(fields: Fields, found: Found, head: str, stored: Stored, particular: Found) -> Found:
     fields.same("encoder_attention_heads", "decoder_attention_heads")
     fields.same("encoder_ffn_dim", "decoder_ffn_dim")
-    fields.only(normalize_before=particular.get("norm_order") == "pre", add_bias_logits=False)
-    fields.only(do_blenderbot_90_layernorm=False)
-    fields.only(normalize_embedding=particular.get("embedding_norm", False))
-    found = fields.read(FIELDS)
-    fields.only(num_hidden_layers=found["n_encoder_layers"])
+    fields.only(
+        normalize_before=particular.get("norm_order") == "pre",
+        normalize_embedding=particular.get("embedding_norm", False),
+        num_hidden_layers=found["n_encoder_layers"],
+    )
     if particular["positions"] == "halves":
         _check_positions(stored, found["d_model"])
-    kind: Any = BartConfig
+    own: Found = {}
     if head in (CLASSES, ANSWERS):
-        kind, found["start"] = BartReaderConfig, fields.get("decoder_start_token_id", 2) or 0
+        own["start"] = fields.get("decoder_start_token_id", 2) or 0
         if particular is _OF_MBART:  # its texts end with the name of their language
-            found["start"], found["end"] = None, fields.count("eos_token_id", 2)
-    return kind(
-        **found,
+            own = {"start": None, "end": fields.count("eos_token_id", 2)}
+    return {
+        **own,
         **particular,
-        target_vocabulary=fields.size("decoder_vocab_size", found["source_vocabulary"]),
-        share_embeddings=fields.flag("share_encoder_decoder_embeddings", True) and found["tie_output"],
-        logit_bias="final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
-    )
+        "target_vocabulary": fields.size("decoder_vocab_size", found["source_vocabulary"]),
+        "share_embeddings": fields.flag("share_encoder_decoder_embeddings", True) and found["tie_output"],
+        "logit_bias": "final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
+    }
 
 
 def _check_positions(stored: Stored, width: int) -> None:
@@ -182,10 +172,9 @@ def _check_positions(stored: Stored, width: int) -> None:
                 raise ValueError(f"{name} does not hold sines and cosines; only BART can have learned positions")
 
 
-def _theirs(config: BartConfig) -> dict[str, Any]:
+def _theirs(config: BartConfig) -> Found:
     end = getattr(config, "end", None)
     return {
-        **written(config, FIELDS),
         "decoder_attention_heads": config.n_heads,
         "decoder_ffn_dim": config.d_ff,
         "is_encoder_decoder": True,
@@ -196,57 +185,42 @@ def _theirs(config: BartConfig) -> dict[str, Any]:
     }
 
 
-def _marian_theirs(config: BartConfig) -> dict[str, Any]:
-    return {
-        **_theirs(config),
-        "decoder_vocab_size": config.target_vocabulary,
-        "share_encoder_decoder_embeddings": config.share_embeddings,
-    }
+def _marian_theirs(config: BartConfig) -> Found:
+    shared = {"share_encoder_decoder_embeddings": config.share_embeddings}
+    return {**_theirs(config), "decoder_vocab_size": config.target_vocabulary, **shared}
 
 
 SHARED = """
-shared                                 =  target_tokens
-encoder.embed_tokens                   ~  target_tokens
-decoder.embed_tokens                   ~  target_tokens
+shared                          =  target_tokens
+(encoder,decoder).embed_tokens  ~  target_tokens
 """
 APART = """
-shared                                 -
-encoder.embed_tokens                   =  embed_source.tokens
-decoder.embed_tokens                   =  target_tokens
+shared                -
+encoder.embed_tokens  =  embed_source.tokens
+decoder.embed_tokens  =  target_tokens
 """
-# The lines for the encoder or the decoder, and for what reads the memory, which Whisper has too. SIDE: its name.
-SIDE = """
-SIDE.layers.*.self_attn.q_proj      T  SIDE.layers.*.self_attention.sublayer.query
-SIDE.layers.*.self_attn.k_proj      T  SIDE.layers.*.self_attention.sublayer.key
-SIDE.layers.*.self_attn.v_proj      T  SIDE.layers.*.self_attention.sublayer.value
-SIDE.layers.*.self_attn.out_proj    T  SIDE.layers.*.self_attention.sublayer.output
-SIDE.layers.*.self_attn_layer_norm  =  SIDE.layers.*.self_attention.norm
-SIDE.layers.*.fc1                   T  SIDE.layers.*.feed_forward.sublayer.inner
-SIDE.layers.*.fc2                   T  SIDE.layers.*.feed_forward.sublayer.output
-SIDE.layers.*.final_layer_norm      =  SIDE.layers.*.feed_forward.norm
-SIDE.layer_norm                     =  SIDE.final_norm
+# The lines for both sides, and for what reads the memory, which Whisper has too.
+SIDES = """
+SIDE.layers.*.self_attn.(q,k,v,out)_proj  T  SIDE.layers.*.self_attention.sublayer.(query,key,value,output)
+SIDE.layers.*.self_attn_layer_norm        =  SIDE.layers.*.self_attention.norm
+SIDE.layers.*.(fc1,fc2)                   T  SIDE.layers.*.feed_forward.sublayer.(inner,output)
+SIDE.layers.*.final_layer_norm            =  SIDE.layers.*.feed_forward.norm
+SIDE.layer_norm                           =  SIDE.final_norm
 """
-READING = """
-decoder.layers.*.encoder_attn.q_proj   T  decoder.layers.*.cross_attention.sublayer.query
-decoder.layers.*.encoder_attn.k_proj   T  decoder.layers.*.cross_attention.sublayer.key
-decoder.layers.*.encoder_attn.v_proj   T  decoder.layers.*.cross_attention.sublayer.value
-decoder.layers.*.encoder_attn.out_proj T  decoder.layers.*.cross_attention.sublayer.output
-decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.norm
-"""
+READING = SIDES.replace("SIDE", "(encoder,decoder)") + """
+decoder.layers.*.encoder_attn.(q,k,v,out)_proj  T  decoder.layers.*.cross_attention.sublayer.(query,key,value,output)
+decoder.layers.*.encoder_attn_layer_norm        =  decoder.layers.*.cross_attention.norm
+"""  # fmt: skip
 LAYERS = f"""
-SIDE.embed_positions                =  embed_OF.positions
-SIDE.layernorm_embedding            =  embed_OF.norm
-{SIDE}
-SIDE.embed_positions                -
-"""
-MEMORY = f"""
+(encoder,decoder).embed_positions      =  embed_(source,target).positions
+(encoder,decoder).layernorm_embedding  =  embed_(source,target).norm
 {READING}
-/lm_head                               =  output
-/lm_head                               =  output.tokens
+(encoder,decoder).embed_positions      -
+/lm_head                               =  (output,output.tokens)
 /lm_head                               ~  target_tokens
 /final_logits_bias                     row  output.logit_bias
 /final_logits_bias                     -
-"""
+{twice_read.NAMES}"""
 
 
 def _positions(config: BartConfig) -> dict[str, Array]:
@@ -262,9 +236,7 @@ def names(config: BartConfig) -> str:
 
 def marian_names(config: BartConfig) -> str:
     """The table of names of a Marian."""
-    tables = SHARED if config.share_embeddings else APART
-    encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
-    return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY + twice_read.NAMES
+    return (SHARED if config.share_embeddings else APART) + LAYERS
 
 
 _SMALL = {
@@ -274,36 +246,38 @@ _SMALL = {
 }  # fmt: skip
 
 
-def _family(
-    model_type: str, words: str, particular: dict[str, Any], adds: str, readers: Any = None, **more: Any
-) -> Family:
-    body = words.replace("ForConditionalGeneration", "Model").replace("MTModel", "Model")
-    return Family(
-        model_type,
-        "model",
-        {body: BODY, words: WORDS} | (readers or {}),
-        lambda fields, head, stored: _ours(fields, head, stored, particular),
-        recipe=BartConfig,
-        adds=adds,
-        small=_SMALL,
-        heads=twice_read.LAST_MAP,
-        ignored="is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
-        **{"theirs": _theirs, "names": names} | more,
-    )
+def _of(particular: Found) -> dict[str, Any]:
+    """What the families have in common, and what reads the fields of one. particular: what all its models share."""
+    return {
+        "only": {"add_bias_logits": False, "do_blenderbot_90_layernorm": False},
+        "more_ours": lambda fields, found, head, stored: _ours(fields, found, head, stored, particular),
+        "more_theirs": _theirs,
+        "of_head": {CLASSES: BartReaderConfig, ANSWERS: BartReaderConfig},
+        "small": _SMALL,
+        "heads": twice_read.LAST_MAP,
+        "ignored": "is_decoder static_position_embeddings extra_pos_embeddings add_final_layer_norm",
+    }
 
 
-_BIASED = "a bias of the logits"
-_READERS = {"ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS}
-_WORDS = "ForConditionalGeneration"
+_ENDS = {"Model": BODY, "ForConditionalGeneration": WORDS}
+_READERS = _ENDS | {"ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS}
 FAMILIES = (
-    _family(
-        "bart",
-        f"Bart{_WORDS}",
-        _OF_BART,
-        f"learned positions, a norm after the embedding, {_BIASED}",
-        classes("Bart", _READERS),
+    Family(
+        "bart", "model", BartConfig, classes("Bart", _READERS), FIELDS, names, **_of(_OF_BART),
+        adds="learned positions, a norm after the embedding, a bias of the logits",
     ),
-    _family("mbart", f"MBart{_WORDS}", _OF_MBART, f"as BART; pre-norm order, {_BIASED}", classes("MBart", _READERS)),
-    _family("pegasus", f"Pegasus{_WORDS}", _OF_PEGASUS, f"pre-norm order, {_BIASED}", computed=_positions),
-    _family("marian", "MarianMTModel", _OF_MARIAN, _BIASED, theirs=_marian_theirs, names=marian_names),
-)
+    Family(
+        "mbart", "model", BartConfig, classes("MBart", _READERS), FIELDS, names, **_of(_OF_MBART),
+        adds="as BART; pre-norm order, a bias of the logits",
+    ),
+    Family(
+        "pegasus", "model", BartConfig, classes("Pegasus", _ENDS), FIELDS, names, **_of(_OF_PEGASUS),
+        adds="pre-norm order, a bias of the logits",
+        computed=_positions,
+    ),
+    Family(
+        "marian", "model", BartConfig, classes("Marian", {"Model": BODY, "MTModel": WORDS}), FIELDS, marian_names,
+        **_of(_OF_MARIAN) | {"more_theirs": _marian_theirs},
+        adds="a bias of the logits",
+    ),
+)  # fmt: skip

@@ -5,20 +5,13 @@ Section 3: the encoder of 2017 alone, which looks both ways, with GELU, learned 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from .family import ENCODERS, MASKED, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .family import ENCODERS, MASKED, Family, Found, InGguf, Stored, classes
+from .fields import GENERAL, Fields, small
+from .names import in_gguf
 from .text_encoder import TextEncoderConfig
 
-FIELDS = """
-vocab_size                      size        vocabulary
+FIELDS = f"""{GENERAL}
 max_position_embeddings         size        max_length
-hidden_size                     size        d_model
-num_attention_heads             size        n_heads
-intermediate_size               size        d_ff
-num_hidden_layers               size        n_layers
 hidden_dropout_prob             rate        dropout
 attention_probs_dropout_prob    rate        attention_dropout
 hidden_act                      activation  activation           "gelu"
@@ -30,49 +23,37 @@ PRETRAINED = {"ForPreTraining": MASKED}  # with a second head, which is not read
 ONE_SIDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
-    """The config of BERT's config.json."""
-    fields.only(**ONE_SIDED)
-    return TextEncoderConfig(**fields.read(FIELDS), pooler="tanh" if "pooler.dense.weight" in stored else None)
-
-
-def theirs(config: TextEncoderConfig) -> dict[str, Any]:
-    """BERT's config.json."""
-    return written(config, FIELDS)
+def pooler(fields: Fields, found: Found, head: str, stored: Stored) -> Found:
+    """f of the pooler, if the file has one."""
+    return {"pooler": "tanh" if "pooler.dense.weight" in stored else None}
 
 
 NAMES = """
-embeddings.word_embeddings                     =  embed.tokens
-embeddings.position_embeddings                 =  embed.positions
-embeddings.token_type_embeddings               =  embed.types
-embeddings.LayerNorm                           =  embed.norm
-encoder.layer.*.attention.self.query           T  encoder.layers.*.self_attention.sublayer.query
-encoder.layer.*.attention.self.key             T  encoder.layers.*.self_attention.sublayer.key
-encoder.layer.*.attention.self.value           T  encoder.layers.*.self_attention.sublayer.value
-encoder.layer.*.attention.output.dense         T  encoder.layers.*.self_attention.sublayer.output
-encoder.layer.*.attention.output.LayerNorm     =  encoder.layers.*.self_attention.norm
-encoder.layer.*.intermediate.dense             T  encoder.layers.*.feed_forward.sublayer.inner
-encoder.layer.*.output.dense                   T  encoder.layers.*.feed_forward.sublayer.output
-encoder.layer.*.output.LayerNorm               =  encoder.layers.*.feed_forward.norm
-embeddings.position_ids                        -
+embeddings.(word_embeddings,position_embeddings,token_type_embeddings,LayerNorm)  =  embed.(tokens,positions,types,norm)
+encoder.layer.*.attention.self.(query,key,value)  T  encoder.layers.*.self_attention.sublayer.(query,key,value)
+encoder.layer.*.attention.output.dense            T  encoder.layers.*.self_attention.sublayer.output
+encoder.layer.*.attention.output.LayerNorm        =  encoder.layers.*.self_attention.norm
+encoder.layer.*.(intermediate,output).dense       T  encoder.layers.*.feed_forward.sublayer.(inner,output)
+encoder.layer.*.output.LayerNorm                  =  encoder.layers.*.feed_forward.norm
+embeddings.position_ids                           -
 """
 POOLER = """
 pooler.dense                                   T  pool.dense
 """
 MASKED_NAMES = """
-/HEAD.transform.dense                          T  dense
-/HEAD.transform.LayerNorm                      =  norm
-/cls.seq_relationship                          -
+/HEAD.transform.dense      T  dense
+/HEAD.transform.LayerNorm  =  norm
+/cls.seq_relationship      -
 """
 TIED = """
-/HEAD.bias                                     =  logit_bias
-/HEAD.decoder.bias                             ~  logit_bias
-/HEAD.decoder                                  ~  embed.tokens
+/HEAD.bias          =  logit_bias
+/HEAD.decoder.bias  ~  logit_bias
+/HEAD.decoder       ~  embed.tokens
 """
 UNTIED = """
-/HEAD.decoder                                  =  output
-/HEAD.decoder.bias                             =  logit_bias
-/HEAD.bias                                     +  logit_bias
+/HEAD.decoder       =  output
+/HEAD.decoder.bias  =  logit_bias
+/HEAD.bias          +  logit_bias
 """
 
 
@@ -88,37 +69,24 @@ def names(config: TextEncoderConfig) -> str:
 
 # llama.cpp, convert_hf_to_gguf.py, BertModel: a body alone, without the pooler. A RoBERTa's file has no rows before
 # position 0.
-GGUF = """
-token_embd                =  embeddings.word_embeddings
-position_embd             =  embeddings.position_embeddings
-token_types               =  embeddings.token_type_embeddings
-token_embd_norm           =  embeddings.LayerNorm
-blk.*.attn_q              =  encoder.layer.*.attention.self.query
-blk.*.attn_k              =  encoder.layer.*.attention.self.key
-blk.*.attn_v              =  encoder.layer.*.attention.self.value
-blk.*.attn_output         =  encoder.layer.*.attention.output.dense
-blk.*.attn_output_norm    =  encoder.layer.*.attention.output.LayerNorm
-blk.*.ffn_up              =  encoder.layer.*.intermediate.dense
-blk.*.ffn_down            =  encoder.layer.*.output.dense
-blk.*.layer_output_norm   =  encoder.layer.*.output.LayerNorm
-"""
+GGUF = in_gguf(NAMES, """
+blk.*.attn_output_norm   =  encoder.layer.*.attention.output.LayerNorm
+blk.*.layer_output_norm  =  encoder.layer.*.output.LayerNorm
+""")  # fmt: skip
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """How many types of tokens there are."""
     fields.only(**{"bert.attention.causal": False})
     return {"architectures": ["BertModel"], "type_vocab_size": stored["token_types.weight"].shape[0]}
 
 
-SMALL = {
-    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 2,
-    "max_position_embeddings": 16, "pad_token_id": 1,
-}  # fmt: skip
+SMALL = small(FIELDS, max_position_embeddings=16, pad_token_id=1)
 FAMILY = Family(
-    "bert", "bert", classes("Bert", ENCODERS | PRETRAINED), ours, theirs, names,
-    recipe=TextEncoderConfig,
+    "bert", "bert", TextEncoderConfig, classes("Bert", ENCODERS | PRETRAINED), FIELDS, names,
+    only=ONE_SIDED, more_ours=pooler,
     adds="learned positions, token types and a pooler",
     small=SMALL,
-    in_gguf=InGguf(GGUF, in_gguf, fields=general(FIELDS)),
+    in_gguf=InGguf(GGUF, more=_in_gguf),
     ignored="pooler_type pooler_*_size pooler_num_* pooler_size_per_head directionality",
 )  # fmt: skip

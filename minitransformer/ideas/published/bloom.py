@@ -6,15 +6,13 @@ A GPT-2 whose only positions are linear biases of the scores (ALiBi), with one m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from ...core.layers import LayerNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
-from .family import READERS, WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .decoder import Rng
+from .family import READERS, WRITERS, Family, InGguf, classes
+from .fields import Fields, small
 from .heads import TOKENS
 
 
@@ -22,7 +20,7 @@ from .heads import TOKENS
 class BloomConfig(AlibiLanguageModelConfig):
     """Sizes of a BLOOM. d_ff is 4 · d_model in every published one."""
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of BLOOM: a GPT-2 with linear biases, and a norm in place of the embedding's dropout."""
         parts = super().parts(rng)
         parts.embed.norm, parts.embed.dropout = LayerNorm(self.d_model, self.norm_eps), 0.0
@@ -43,67 +41,36 @@ tie_word_embeddings    flag        tie_output           true
 _OTHER_NAMES = {"hidden_size": "n_embed", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers"}
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> BloomConfig:
-    """The config of BLOOM's config.json."""
-    fields.only(apply_residual_connection_post_layernorm=False)
+def as_today(fields: Fields) -> Fields:
+    """The fields under one of their two names."""
     for name, other in _OTHER_NAMES.items():
         if (value := fields.get(other)) is not None:
             fields = fields.otherwise(**{name: value})
             fields.same(name, other)
-    found = fields.read(FIELDS, head)
-    return BloomConfig(**found, d_ff=4 * found["d_model"])
-
-
-def theirs(config: BloomConfig) -> dict[str, Any]:
-    """BLOOM's config.json."""
-    return written(config, FIELDS)
+    return fields
 
 
 NAMES = """
-word_embeddings                        =  tokens
-word_embeddings_layernorm              =  embed.norm
-h.*.input_layernorm                    =  stack.layers.*.self_attention.norm
-h.*.self_attention.query_key_value     THEADS  stack.layers.*.self_attention.sublayer.query|key|value
-h.*.self_attention.dense               T  stack.layers.*.self_attention.sublayer.output
-h.*.post_attention_layernorm           =  stack.layers.*.feed_forward.norm
-h.*.mlp.dense_h_to_4h                  T  stack.layers.*.feed_forward.sublayer.inner
-h.*.mlp.dense_4h_to_h                  T  stack.layers.*.feed_forward.sublayer.output
-ln_f                                   =  stack.final_norm
-/lm_head                               =  output
-/lm_head                               ~  tokens
+word_embeddings                     =       tokens
+word_embeddings_layernorm           =       embed.norm
+h.*.(input,post_attention)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
+h.*.self_attention.query_key_value  T:n_heads stack.layers.*.self_attention.sublayer.query|key|value
+h.*.self_attention.dense            T       stack.layers.*.self_attention.sublayer.output
+h.*.mlp.dense_(h_to_4h,4h_to_h)     T       stack.layers.*.feed_forward.sublayer.(inner,output)
+ln_f                                =       stack.final_norm
+/lm_head                            =       output
+/lm_head                            ~       tokens
 """
-
-
-def names(config: BloomConfig) -> str:
-    """The table of names: queries, keys and values lie head by head in one matrix."""
-    return NAMES.replace("HEADS", str(config.n_heads))
-
-
 # llama.cpp, convert_hf_to_gguf.py, BloomModel.
-GGUF = """
-token_embd         =      word_embeddings
-token_embd_norm    =      word_embeddings_layernorm
-output_norm        =      ln_f
-output             =      /lm_head
-blk.*.attn_norm    =      h.*.input_layernorm
-blk.*.attn_qkv     heads  h.*.self_attention.query_key_value
-blk.*.attn_output  =      h.*.self_attention.dense
-blk.*.ffn_norm     =      h.*.post_attention_layernorm
-blk.*.ffn_up       =      h.*.mlp.dense_h_to_4h
-blk.*.ffn_down     =      h.*.mlp.dense_4h_to_h
-"""
+GGUF = "blk.*.attn_qkv heads h.*.self_attention.query_key_value"
 _OTHERS_IN_GGUF = "n_inner = intermediate_size\nnum_attention_heads = num_attention_heads"  # the second for `heads`
-
-
 FAMILY = Family(
-    "bloom", "transformer", classes("Bloom", WRITERS | READERS), ours, theirs, names,
-    recipe=BloomConfig,
+    "bloom", "transformer", BloomConfig, classes("Bloom", WRITERS | READERS), FIELDS, NAMES,
+    only={"apply_residual_connection_post_layernorm": False}, as_today=as_today,
+    more_ours=lambda fields, found, head, stored: {"d_ff": 4 * found["d_model"]},
     adds="as GPT-2; linear biases of the scores (ALiBi), a norm after the embedding",
-    small={
-        "vocab_size": 13, "hidden_size": 12, "n_head": 3, "n_layer": 2, "seq_length": 32, "bos_token_id": None,
-        "eos_token_id": None,
-    },
+    small=small(FIELDS, bos_token_id=None, eos_token_id=None),
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, fields=general(FIELDS) + _OTHERS_IN_GGUF),
+    in_gguf=InGguf(GGUF, fields=_OTHERS_IN_GGUF),
     ignored="pretraining_tp slow_but_exact offset_alibi skip_bias_add* *_fusion attention_softmax_in_fp32 n_inner",
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,7 @@ layer_of_every_rank("BackwardPositions", lambda: BackwardPositions(50.0), (..., 
 layer_of_every_rank("HalvesPositions", lambda: HalvesPositions(4), (..., 3, 4))
 
 
-def _enter(name: str, build: Callable[[Random], Setup]) -> None:
-    case("model", name, build)
+_enter = partial(case, "model")
 
 
 def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Random], Setup]:
@@ -97,10 +97,6 @@ for _name, _recipe in RECIPES.items():
         _enter(f"LanguageModel as {_name} has it", language_model(_small))
         _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_small)))
         _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_small)))
-    elif issubclass(_recipe, models.LanguageModelConfig):
-        _enter(f"LanguageModel as {_name} has it", language_model(_recipe))
-        _enter(f"LanguageModel as {_name} has it, with a cache", with_cache(small(_recipe)))
-        _enter(f"LanguageModel as {_name} has it, padded on the left", padded(small(_recipe)))
 _enter(
     "Transformer with relative positions and scaled logits", transformer(T5Config, buckets=6, d_head=3, recompute=True)
 )
@@ -125,18 +121,14 @@ _enter(
 )
 
 
-def _of_family(name: str, what: str) -> None:
-    """The masked-language model of a family, on a text with padding on the right."""
-
-    def build(r: Random) -> Setup:
-        model = ordinary(FAMILIES[name].build(*FAMILIES[name].example(), r), r)
-        ids, wanted = np.array([[1, 5, 5, 2, 6], [1, 4, 0, 0, 0]]), np.array([[-100, 3, 5, 2, 1], [6, 6, -100, 2, 3]])
-        return call(r, model.loss, ids, wanted, ids != 0, module=model)
-
-    _enter(f"MaskedLanguageModel as {name} has it, {what}", build)
+def _within_windows(r: Random) -> Setup:
+    """The masked-language model of a family with windows, on a text with padding on the right."""
+    model = ordinary(FAMILIES["modernbert"].build(*FAMILIES["modernbert"].example(), r), r)
+    ids, wanted = np.array([[1, 5, 5, 2, 6], [1, 4, 0, 0, 0]]), np.array([[-100, 3, 5, 2, 1], [6, 6, -100, 2, 3]])
+    return call(r, model.loss, ids, wanted, ids != 0, module=model)
 
 
-_of_family("modernbert", "within windows")
+_enter("MaskedLanguageModel as modernbert has it, within windows", _within_windows)
 
 
 def _with_head(what: str, name: str, head: str, **changes: Any) -> None:

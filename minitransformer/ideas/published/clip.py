@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .family import BODY, Family, Stored
+from .family import BODY, Family, Found
 from .fields import ACTIVATIONS, Fields, their_activation, written
 from .image_text import ImageTextConfig
 
@@ -37,13 +37,13 @@ _KNOWN = ACTIVATIONS | {"quick_gelu": "quick_gelu"}
 _HIGHEST = 2  # what older files have as eos_token_id; it means the token with the largest id
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> ImageTextConfig:
-    """The config of CLIP's config.json, which holds one for the texts and one for the pictures."""
+def _ours(fields: Fields, *_: Any) -> Found:
+    """The config.json holds one for the texts and one for the pictures."""
     text, image = (_inner(fields, name) for name in ("text_config", "vision_config"))
     end = 49407 if text.get("eos_token_id") is None else text.get("eos_token_id")
     if type(end) is not int or end < 0:
         raise ValueError(f"text_config: eos_token_id must be the id of the token that ends a text, got {str(end)[:60]}")
-    found = ImageTextConfig(
+    found = dict(
         **text.read(TEXT),
         **image.read(IMAGE),
         end=None if end == _HIGHEST else end,
@@ -64,8 +64,7 @@ def _inner(fields: Fields, name: str) -> Fields:
     return Fields(inner)
 
 
-def theirs(config: ImageTextConfig) -> dict[str, Any]:
-    """CLIP's config.json."""
+def _theirs(config: ImageTextConfig) -> Found:
 
     def named(activation: str) -> str:
         return activation if activation == "quick_gelu" else their_activation(activation)
@@ -81,18 +80,6 @@ def theirs(config: ImageTextConfig) -> dict[str, Any]:
     }
 
 
-SIDE = """
-SIDE.encoder.layers.*.self_attn.q_proj    T  OURS.encoder.layers.*.self_attention.sublayer.query
-SIDE.encoder.layers.*.self_attn.k_proj    T  OURS.encoder.layers.*.self_attention.sublayer.key
-SIDE.encoder.layers.*.self_attn.v_proj    T  OURS.encoder.layers.*.self_attention.sublayer.value
-SIDE.encoder.layers.*.self_attn.out_proj  T  OURS.encoder.layers.*.self_attention.sublayer.output
-SIDE.encoder.layers.*.layer_norm1         =  OURS.encoder.layers.*.self_attention.norm
-SIDE.encoder.layers.*.mlp.fc1             T  OURS.encoder.layers.*.feed_forward.sublayer.inner
-SIDE.encoder.layers.*.mlp.fc2             T  OURS.encoder.layers.*.feed_forward.sublayer.output
-SIDE.encoder.layers.*.layer_norm2         =  OURS.encoder.layers.*.feed_forward.norm
-SIDE.embeddings.position_embedding        =  OURS.embed.positions
-SIDE.embeddings.position_ids              -
-"""
 NAMES = """
 text_model.embeddings.token_embedding     =  texts.embed.tokens
 text_model.final_layer_norm               =  texts.encoder.final_norm
@@ -103,13 +90,16 @@ vision_model.pre_layrnorm                 =  images.embed.norm
 vision_model.post_layernorm               =  images.norm
 visual_projection                         T  images.projection
 logit_scale                               =  log_scale
-"""
-NAMES += SIDE.replace("SIDE", "text_model").replace("OURS", "texts")
-NAMES += SIDE.replace("SIDE", "vision_model").replace("OURS", "images")
+SIDE.embeddings.position_embedding        =  OUR.embed.positions
+SIDE.embeddings.position_ids              -
+SIDE.encoder.layers.*.self_attn.(q,k,v,out)_proj T OUR.encoder.layers.*.self_attention.sublayer.(query,key,value,output)
+SIDE.encoder.layers.*.mlp.(fc1,fc2)       T  OUR.encoder.layers.*.feed_forward.sublayer.(inner,output)
+SIDE.encoder.layers.*.(layer_norm1,layer_norm2)  =  OUR.encoder.layers.*.(self_attention,feed_forward).norm
+""".replace("SIDE", "(text_model,vision_model)").replace("OUR", "(texts,images)")
 
 FAMILY = Family(
-    "clip", "", {"CLIPModel": BODY}, ours, theirs, NAMES,
-    recipe=ImageTextConfig,
+    "clip", "", ImageTextConfig, {"CLIPModel": BODY}, "", NAMES,
+    more_ours=_ours, more_theirs=_theirs,
     adds="two encoders, of pictures and of texts, and a contrastive loss; a quick GELU",
     small={
         "text_config": {

@@ -14,24 +14,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...core.layers import (
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    InputEmbedding,
-    Module,
-    Residual,
-    RMSNorm,
-)
+from ...core import layers
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.grouped import grouped
 from ..after.mixer_layer import MixerLayer
 from ..after.window import Window
+
+Rng: TypeAlias = np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -59,18 +53,18 @@ class DecoderSizes:
             if isinstance(value := getattr(self, each.name), list):  # a folder has no tuples
                 object.__setattr__(self, each.name, tuple(value))
 
-    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+    def build(self, rng: Rng | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
         return LanguageModel(self, rng)
 
 
 def decoder(
     sizes: Any,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     mix: Callable[[int], Any] | None = None,
     turn: Callable[[int], Any] | None = None,
-    other: Callable[[int], Module | None] | None = None,
+    other: Callable[[int], layers.Module | None] | None = None,
     ff_bias: bool | None = None,
     around_maps: Callable[[Any], Any] | None = None,
     **parts: Any,
@@ -88,26 +82,26 @@ def decoder(
     mix, turn = mix or sizes.mix, turn or sizes.turn
     network = d, sizes.d_ff, sizes.activation, sizes.bias if ff_bias is None else ff_bias, rng
 
-    def attention(i: int) -> Module:
+    def attention(i: int) -> layers.Module:
         instead = other(i) if other else None
         return instead or grouped(d, *heads, sizes.qkv_bias, sizes.bias, rng, mix(i), turn(i), around_maps)
 
-    usual = {"norm": lambda: RMSNorm(d, sizes.norm_eps), "feed_forward": lambda i: GatedFeedForward(*network)}
+    usual = {"norm": lambda: layers.RMSNorm(d, sizes.norm_eps), "feed_forward": lambda i: GatedFeedForward(*network)}
     return decoder_of(sizes, rng, attention=attention, **(usual | parts))
 
 
 def decoder_of(
     sizes: Any,
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     norm: Callable[[], Any],
-    attention: Callable[[int], Module],
-    feed_forward: Callable[[int], Module] | None = None,
-    residual: Callable[[Any], Residual] | None = None,
+    attention: Callable[[int], layers.Module],
+    feed_forward: Callable[[int], layers.Module] | None = None,
+    residual: Callable[[Any], layers.Residual] | None = None,
     scale: float = 1.0,
-    output: Callable[[Embedding], Any] | None = None,
+    output: Callable[[layers.Embedding], Any] | None = None,
     embedding_norm: Any = None,
-    layer: Any = EncoderLayer,
+    layer: Any = layers.EncoderLayer,
 ) -> LanguageModelParts:
     """The parts of a decoder, with any sub-layers.
 
@@ -116,18 +110,18 @@ def decoder_of(
     token vectors; layer: what is made of attention and feed-forward network.
     """
     d = sizes.d_model
-    tokens = Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
-    usual = residual or (lambda sublayer: Residual(sublayer, norm(), "pre", sizes.dropout))
+    tokens = layers.Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
+    usual = residual or (lambda sublayer: layers.Residual(sublayer, norm(), "pre", sizes.dropout))
     kind, parts = (MixerLayer, [attention]) if feed_forward is None else (layer, [attention, feed_forward])
 
-    def wrapped(part: Module) -> Residual:
-        return part if isinstance(part, Residual) else usual(part)
+    def wrapped(part: layers.Module) -> layers.Residual:
+        return part if isinstance(part, layers.Residual) else usual(part)
 
-    layers = [kind.of(*(wrapped(part(i)) for part in parts)) for i in range(sizes.n_layers)]
-    table = tokens if sizes.tie_output else Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
+    stack = [kind.of(*(wrapped(part(i)) for part in parts)) for i in range(sizes.n_layers)]
+    table = tokens if sizes.tie_output else layers.Embedding(sizes.vocabulary, d, std=0.02, rng=rng)
     return LanguageModelParts(
-        embed=InputEmbedding(tokens, None, scale, sizes.dropout, norm=embedding_norm),
-        stack=Encoder.of(layers, norm(), sizes.recompute),
+        embed=layers.InputEmbedding(tokens, None, scale, sizes.dropout, norm=embedding_norm),
+        stack=layers.Encoder.of(stack, norm(), sizes.recompute),
         output=table if output is None else output(table),
     )
 

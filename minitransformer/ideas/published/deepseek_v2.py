@@ -11,8 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import Module, RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
@@ -22,11 +20,9 @@ from ..after.rotary import RotaryPositions
 from ..after.routing import SharedExperts, SoftmaxRouting
 from ..after.scaled_angles import ScaledRotary
 from ..after.scaled_angles.angles import sharper
-from . import llama
-from .decoder import DecoderSizes, decoder_of
-from .deepseek import NAMES, in_groups, sizes, written_sizes
-from .deepseek_gguf import GGUF, in_gguf, joined
-from .family import WRITERS, Family, InGguf, Stored, classes
+from . import deepseek, llama
+from .decoder import DecoderSizes, Rng, decoder_of
+from .family import WRITERS, Family, Found, classes
 from .fields import Fields
 
 
@@ -70,14 +66,14 @@ class DeepseekV2Config(DecoderSizes):
         factor = sharper((self.scaled_angles or {}).get("factor", 1.0), self.sharpness)
         return factor**2 / math.sqrt(self.d_head + self.d_rotary)
 
-    def attention(self, i: int, rng: np.random.Generator) -> Module:
+    def attention(self, i: int, rng: Rng) -> Module:
         """What mixes the positions in layer i, from 0 on."""
         widths = self.d_head, self.d_latent, self.d_rotary
         mix = ScaledDotProduct(self.scale(), self.attention_dropout)
         options: dict[str, Any] = {"d_value": self.d_value, "d_query": self.d_query, "bias": self.bias}
         return LatentAttention(self.d_model, self.n_heads, *widths, rng=rng, mix=mix, turn=self.turn(), **options)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of DeepSeek-V2."""
 
         def network(width: int) -> GatedFeedForward:
@@ -99,21 +95,14 @@ class DeepseekV2Config(DecoderSizes):
         )
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV2Config:
-    """The config of DeepSeek-V2's config.json. Its norm_topk_prob has no effect in the library transformers."""
-    fields = fields.otherwise(q_lora_rank=1536, norm_topk_prob=False)
-    fields.only(norm_topk_prob=False, scoring_func="softmax", seq_aux=True)
-    found = sizes(fields, head)
+def _ours(fields: Fields, found: Found, *_: Any) -> Found:
     grouped = fields.choice("topk_method", {"greedy": False, "group_limited_greedy": True}, "greedy")
     fields.asked |= {"n_group", "topk_group"}  # they change nothing where all groups take part
-    groups: dict[str, Any] = in_groups(fields, found["n_experts"], found["k"], 1) if grouped else {}
-    return DeepseekV2Config(**found, **groups, mlp_bias=fields.flag("mlp_bias", False))
+    return deepseek.in_groups(fields, found["n_experts"], found["k"], 1) if grouped else {}
 
 
-def theirs(config: DeepseekV2Config) -> dict[str, Any]:
-    """DeepSeek-V2's config.json."""
-    method = "greedy" if config.n_groups == 1 else "group_limited_greedy"
-    return {**written_sizes(config), "topk_method": method, "mlp_bias": config.mlp_bias}
+def _theirs(config: DeepseekV2Config) -> Found:
+    return {"topk_method": "greedy" if config.n_groups == 1 else "group_limited_greedy"}
 
 
 SMALL = {
@@ -124,10 +113,13 @@ SMALL = {
     "num_attention_heads": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
 }  # fmt: skip
 FAMILY = Family(
-    "deepseek_v2", "model", classes("DeepseekV2", WRITERS), ours, theirs, NAMES,
-    recipe=DeepseekV2Config,
+    "deepseek_v2", "model", DeepseekV2Config, classes("DeepseekV2", WRITERS),
+    "mlp_bias flag mlp_bias false", deepseek.NAMES,
+    base=deepseek.BASE, usual={"q_lora_rank": 1536, "norm_topk_prob": False},
+    only={"norm_topk_prob": False, "scoring_func": "softmax", "seq_aux": True},  # the first has no effect there
+    more_ours=_ours, more_theirs=_theirs,
     adds="keys and values from a latent vector, shared experts beside those that are chosen",
     small=SMALL | {"topk_method": "group_limited_greedy"},
     ignored="aux_loss_alpha",
-    in_gguf=InGguf(GGUF, in_gguf, "deepseek2", joined=joined),
+    in_gguf=deepseek.IN_GGUF,
 )  # fmt: skip

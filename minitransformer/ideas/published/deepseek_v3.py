@@ -7,13 +7,12 @@ serve training, and are not read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..after.routing import SigmoidRouting
-from . import deepseek, deepseek_gguf, deepseek_v2
-from .family import WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields
+from . import deepseek, deepseek_v2
+from .family import WRITERS, Family, Stored, classes
 
 
 @dataclass(frozen=True)
@@ -48,41 +47,30 @@ class DeepseekV3Config(deepseek_v2.DeepseekV2Config):
         return super().turn(self.interleaved)
 
 
-_DEFAULTS: dict[str, Any] = {
-    "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1,
-    "routed_scaling_factor": 2.5, "first_k_dense_replace": 3, "n_group": 8, "topk_group": 4, "q_lora_rank": 1536,
-    "max_position_embeddings": 4096,
-}  # fmt: skip
-
-
-def ours(fields: Fields, head: str, stored: Stored) -> DeepseekV3Config:
-    """The config of DeepSeek-V3's config.json."""
-    fields = fields.otherwise(**_DEFAULTS)
-    fields.only(topk_method="noaux_tc", scoring_func="sigmoid", seq_aux=True)
-    found = deepseek.sizes(fields, head)
-    found |= deepseek.in_groups(fields, found["n_experts"], found["k"], 2)
-    found |= {"gates_sum": fields.flag("norm_topk_prob", True), "interleaved": fields.flag("rope_interleave", True)}
-    return DeepseekV3Config(**found)
-
-
-def theirs(config: DeepseekV3Config) -> dict[str, Any]:
-    """DeepSeek-V3's config.json."""
-    how = {"norm_topk_prob": config.gates_sum, "rope_interleave": config.interleaved}
-    return {**deepseek.written_sizes(config), **how, "num_nextn_predict_layers": 0}
+FIELDS = """
+norm_topk_prob   flag  gates_sum    true
+rope_interleave  flag  interleaved  true
+"""
 
 
 def _is_v3(metadata: Mapping[str, Any], stored: Stored) -> bool:
-    return metadata.get("deepseek2.expert_gating_func") == deepseek_gguf.SIGMOID
+    return metadata.get("deepseek2.expert_gating_func") == deepseek.SIGMOID
 
 
 FAMILY = Family(
-    "deepseek_v3", "model", classes("DeepseekV3", WRITERS), ours, theirs, deepseek.NAMES,
-    recipe=DeepseekV3Config,
+    "deepseek_v3", "model", DeepseekV3Config, classes("DeepseekV3", WRITERS), FIELDS, deepseek.NAMES,
+    base=deepseek.BASE,
+    usual={
+        "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1,
+        "routed_scaling_factor": 2.5, "first_k_dense_replace": 3, "n_group": 8, "topk_group": 4, "q_lora_rank": 1536,
+        "max_position_embeddings": 4096,
+    },
+    only={"topk_method": "noaux_tc", "scoring_func": "sigmoid", "seq_aux": True},
+    more_ours=lambda fields, found, head, stored: deepseek.in_groups(fields, found["n_experts"], found["k"], 2),
+    more_theirs=lambda config: {"num_nextn_predict_layers": 0},
     adds="as DeepSeek-V2; gates of sigmoids, and a bias that only chooses",
     small=deepseek_v2.SMALL | {"num_key_value_heads": 2},
     ignored="num_nextn_predict_layers num_mtp_layers ep_size moe_layer_freq aux_loss_alpha",
     for_training=lambda config: f"layers.{config.n_layers}.*",
-    in_gguf=InGguf(
-        deepseek_gguf.GGUF, deepseek_gguf.in_gguf, "deepseek2", when=_is_v3, joined=deepseek_gguf.joined
-    ),
+    in_gguf=replace(deepseek.IN_GGUF, when=_is_v3),
 )  # fmt: skip

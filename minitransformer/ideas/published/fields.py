@@ -4,7 +4,7 @@ A field that nobody asks for is refused: it might change what the model computes
 
 A table states each field once, for reading and for writing: its name in config.json, its kind, and our name. An
 optional field also has a default: a JSON value, or the name of the field of ours whose value it takes. The kinds are
-methods of Fields.
+methods of Fields. A later line replaces an earlier one for the same field of ours: see GENERAL, which others change.
 
     hidden_size            size        d_model
     hidden_act             activation  activation    "gelu"
@@ -16,7 +16,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 _LARGEST = 1 << 40  # the largest size; before any allocation, the sizes are compared with the file
@@ -34,6 +34,19 @@ num_return_sequences diversity_penalty repetition_penalty length_penalty tempera
 """.split()
 
 
+GENERAL = """
+vocab_size               size        vocabulary
+hidden_size              size        d_model
+num_attention_heads      size        n_heads
+intermediate_size        size        d_ff
+num_hidden_layers        size        n_layers
+max_position_embeddings  size        max_length         2048
+attention_dropout        rate        attention_dropout
+hidden_act               activation  activation         "silu"
+tie_word_embeddings      flag        tie_output         false
+"""
+
+
 class Fields:
     """The fields of a config.json. A missing field, a wrong type or a value out of range raises ValueError.
 
@@ -47,6 +60,10 @@ class Fields:
     def otherwise(self, **defaults: Any) -> Fields:
         """These fields, with defaults for missing ones."""
         return Fields({**defaults, **self.document}, self.asked)
+
+    def instead(self, **changes: Any) -> Fields:
+        """These fields, some with other values."""
+        return Fields({**self.document, **changes}, self.asked)
 
     def get(self, name: str, default: Any = None) -> Any:
         """A field as it stands there."""
@@ -70,12 +87,30 @@ class Fields:
                 "changes nothing, delete it from the file"
             )
 
-    def read(self, table: str, head: str = "") -> dict[str, Any]:
-        """{our name: value} for all fields in a table: see above. A body alone has no output, so it counts as tied."""
+    def read(self, table: str) -> dict[str, Any]:
+        """{our name: value} for all fields in a table: see above."""
         found: dict[str, Any] = {}
         for theirs, kind, ours, default in _rows(table):
             found[ours] = getattr(self, kind)(theirs, found[default] if default in found else json.loads(default))
-        return found | {"tie_output": True} if head == "body" else found
+        return found
+
+    def of_gguf(self, table: str, kind: str, stored: Iterable[str]) -> dict[str, Any]:
+        """Fields of config.json, as a family's table says how they lie in a .gguf file. kind: its name in the file.
+
+        A line is the name of the field; a method of Fields, such as size; the name in the metadata after `kind`; and
+        perhaps a default. Or the value itself: `norm_topk_prob = true`. Or a tensor that shows by being there that a
+        flag is true: `attention_bias there blk.0.attn_q.bias`, where * stands for anything.
+        """
+        found: dict[str, Any] = {}
+        for line in filter(str.strip, table.splitlines()):
+            name, how, place, *default = line.split()
+            if how == "there":
+                found[name] = bool(fnmatch.filter(stored, place))
+            elif how == "=":
+                found[name] = json.loads(place)
+            else:
+                found[name] = getattr(self, how)(f"{kind}.{place}", *map(json.loads, default))
+        return found
 
     def size(self, name: str, default: int | None = None) -> int:
         """An integer of at least 1."""
@@ -85,9 +120,13 @@ class Fields:
         """An integer of at least 0."""
         return 0 if self.get(name, default) == 0 else self.size(name, default)
 
-    def size_or_none(self, name: str) -> int | None:
-        """An integer of at least 1, or None where the field is null or missing."""
-        return None if self.get(name) is None else self.size(name)
+    def size_or_none(self, name: str, default: int | None = None) -> int | None:
+        """An integer of at least 1, or None where the field is null."""
+        return None if self.get(name, default) is None else self.size(name, default)
+
+    def positive_or_none(self, name: str, default: float | None = None) -> float | None:
+        """A number above 0, or None where the field is null."""
+        return None if self.get(name, default) is None else self.positive(name, default)
 
     def rate(self, name: str, default: float | None = None) -> float:
         """A dropout rate: at least 0 and below 1; 0 where the field is missing."""
@@ -175,6 +214,17 @@ def written(config: Any, table: str) -> dict[str, Any]:
     }
 
 
+_SMALL = {
+    "vocabulary": 13, "source_vocabulary": 13, "target_vocabulary": 13, "max_length": 32, "d_model": 12, "n_heads": 3,
+    "d_ff": 8, "n_layers": 2, "n_encoder_layers": 2, "n_decoder_layers": 2,
+}  # fmt: skip
+
+
+def small(table: str, **more: Any) -> dict[str, Any]:
+    """The fields of a small model: of a table those that say how large it is; more: further ones, or other values."""
+    return {theirs: _SMALL[ours] for theirs, _, ours, _ in _rows(table) if ours in _SMALL} | more
+
+
 _GENERAL = {
     "d_model": "hidden_size", "n_heads": "num_attention_heads", "n_key_heads": "num_key_value_heads",
     "d_head": "head_dim", "d_ff": "intermediate_size", "n_layers": "num_hidden_layers",
@@ -182,12 +232,14 @@ _GENERAL = {
 }  # fmt: skip
 
 
-def general(table: str) -> str:
-    """What Llama's config.json has of a table of fields, each as `its name  =  Llama's name`; see InGguf."""
-    return "".join(f"{theirs} = {_GENERAL[ours]}\n" for theirs, _, ours, _ in _rows(table) if ours in _GENERAL)
+def general(table: str) -> dict[str, str]:
+    """{Llama's name: the name of a table of fields}, for those that Llama's config.json has; see InGguf."""
+    return {_GENERAL[ours]: theirs for theirs, _, ours, _ in _rows(table) if ours in _GENERAL}
 
 
 def _rows(table: str) -> Iterator[tuple[str, str, str, str]]:
-    for line in table.strip().splitlines():
+    found = {}
+    for line in filter(str.strip, table.splitlines()):
         theirs, kind, ours, *default = line.split()
-        yield theirs, kind, ours, default[0] if default else "null"
+        found[ours] = theirs, kind, ours, default[0] if default else "null"
+    yield from found.values()

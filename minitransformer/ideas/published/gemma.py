@@ -6,17 +6,13 @@ tokens.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...core.models.language_model import LanguageModelParts
 from ..after.sandwich import OffsetRMSNorm
 from . import llama
-from .decoder import decoder
-from .family import WRITERS, Family, InGguf, Stored, classes
+from .decoder import Rng
+from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
 
 
@@ -27,35 +23,29 @@ class GemmaConfig(llama.LlamaConfig):
     activation: str = "gelu_tanh"
     tie_output: bool = True
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The parts of Gemma."""
-        return decoder(
-            self,
-            rng,
-            norm=lambda: OffsetRMSNorm(self.d_model, self.norm_eps),
-            ff_bias=False,
-            scale=self.d_model**0.5,
-        )
+    def differs(self, rng: Rng) -> Found:
+        """What differs from Llama; see `decoder`."""
+        return {
+            "norm": lambda: OffsetRMSNorm(self.d_model, self.norm_eps),
+            "ff_bias": False,
+            "scale": self.d_model**0.5,
+        }
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> GemmaConfig:
-    """The config of Gemma's config.json. "gelu" there has always meant the one with tanh."""
-    fields = fields.otherwise(head_dim=256, tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh")
-    fields.only(use_bidirectional_attention=False)
-    if fields.get("hidden_act") == "gelu":
-        fields = Fields({**fields.document, "hidden_act": "gelu_pytorch_tanh"}, fields.asked)
-    return GemmaConfig(**llama.sizes(fields, head), bias=fields.flag("attention_bias", False))
+def _with_tanh(fields: Fields, *_: Any) -> Found:
+    """ "gelu" in a Gemma's config.json has always meant the one with tanh."""
+    return {"activation": "gelu_tanh"} if fields.get("hidden_act") == "gelu" else {}
 
 
-def theirs(config: GemmaConfig) -> dict[str, Any]:
-    """Gemma's config.json."""
-    return {**llama.written_sizes(config), "attention_bias": config.bias}
-
-
-GGUF = re.sub("norm +=", "norm  plus1", llama.GGUF)
+GGUF = """
+output_norm            plus1  norm
+blk.*.(attn,ffn)_norm  plus1  layers.*.(input,post_attention)_layernorm
+blk.*.attn_(q,k)_norm  plus1  layers.*.self_attn.(q,k)_norm
+"""
 FAMILY = Family(
-    "gemma", "model", classes("Gemma", WRITERS), ours, theirs, llama.NAMES,
-    recipe=GemmaConfig,
+    "gemma", "model", GemmaConfig, classes("Gemma", WRITERS), llama.BIAS, llama.NAMES, base=llama.BASE,
+    usual={"head_dim": 256, "tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"},
+    only={"use_bidirectional_attention": False}, more_ours=_with_tanh,
     adds="as Llama; token vectors times √D, norms that multiply by 1 + γ, GELU in the gated feed-forward networks",
     small=llama.SMALL | {"hidden_size": 16, "num_attention_heads": 4},  # its root is exact; others round to float32
     ignored="hidden_activation",

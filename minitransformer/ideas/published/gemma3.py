@@ -6,21 +6,17 @@ angles of a smaller base.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import ScaledDotProduct
-from ...core.models.language_model import LanguageModelParts
 from ..after.qk_norm import qk_norm
 from ..after.rotary import rotary_turn
 from ..after.sandwich import OffsetRMSNorm
 from . import gemma2, llama
-from .decoder import decoder, within
-from .family import Family, InGguf, Stored, Whole
-from .fields import Fields, written
+from .decoder import Rng, within
+from .family import BODY, WORDS, Family, Found, InGguf, Whole
+from .fields import Fields
 from .layer_kinds import FULL, SLIDING, base_of, full_every, of_kind, written_kinds
 
 
@@ -54,65 +50,34 @@ class Gemma3Config(llama.LlamaConfig):
         plain = ScaledDotProduct(self.query_scalar**-0.5, self.attention_dropout)
         return plain if self.is_full(i) else within(self.window, plain)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The parts of Gemma 3."""
-        return decoder(self, rng, **gemma2.around(self))
+    def differs(self, rng: Rng) -> Found:
+        """What differs from Llama; see `decoder`."""
+        return gemma2.around(self)
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> Gemma3Config:
-    """The config of Gemma 3's config.json. A cap of the scores stands in some files and is not used."""
-    fields = fields.otherwise(**gemma2.DEFAULTS)
-    fields.only(use_bidirectional_attention=False)
-    sizes = llama.sizes(of_kind(fields, FULL, 1e6), head)
-    own = fields.read(gemma2.FIELDS) | {"full_every": full_every(fields, sizes["n_layers"], 6)}
-    own["local_base"] = base_of(fields, SLIDING, sizes["d_head"], 1e4)
-    cap = fields.get("final_logit_softcapping")
-    own["logit_cap"] = None if cap is None else fields.positive("final_logit_softcapping")
-    return Gemma3Config(**(sizes | own))
+def _ours(fields: Fields, found: Found, *_: Any) -> Found:
+    """A cap of the scores stands in some files and is not used."""
+    local_base = base_of(fields, SLIDING, found["d_head"], 1e4)
+    return {"full_every": full_every(fields, found["n_layers"], 6), "local_base": local_base}
 
 
-def theirs(config: Gemma3Config) -> dict[str, Any]:
-    """Gemma 3's config.json."""
-    sizes = written_kinds(config, llama.written_sizes(config))
-    del sizes["hidden_act"]
-    return {**sizes, **written(config, gemma2.FIELDS), "final_logit_softcapping": config.logit_cap}
-
-
-NAMES = (
-    gemma2.NAMES
-    + """
-layers.*.self_attn.q_norm              =  stack.layers.*.self_attention.sublayer.sublayer.turn_query.norm
-layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer.sublayer.turn_key.norm
+_IN_GGUF = """
+sliding_window           size      attention.sliding_window
+rope_local_base_freq     positive  rope.freq_base_swa        10000.0
+final_logit_softcapping  get       final_logit_softcapping
 """
-)
-
-GGUF = (
-    gemma2.GGUF
-    + """
-blk.*.attn_q_norm          plus1  layers.*.self_attn.q_norm
-blk.*.attn_k_norm          plus1  layers.*.self_attn.k_norm
-"""
-)
-
-
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The window, the cap, and what the scores are divided by: llama.cpp knows the model of 27B by its 62 layers."""
-    by_model = config["hidden_size"] // config["num_attention_heads"]
-    return {
-        "sliding_window": fields.size("gemma3.attention.sliding_window"),
-        "rope_local_base_freq": fields.positive("gemma3.rope.freq_base_swa", 10000.0),
-        "final_logit_softcapping": fields.get("gemma3.final_logit_softcapping"),
-        "query_pre_attn_scalar": by_model if config["num_hidden_layers"] == 62 else config["head_dim"],
-    }
-
-
 _TURNS = {
     FULL: {"rope_type": "linear", "rope_theta": 500.0, "factor": 8.0},
     SLIDING: {"rope_type": "default", "rope_theta": 50.0},
 }
 FAMILY = Family(
-    "gemma3_text", "model", {"Gemma3TextModel": "body", "Gemma3ForCausalLM": "words"}, ours, theirs, NAMES,
-    recipe=Gemma3Config,
+    "gemma3_text", "model", Gemma3Config, {"Gemma3TextModel": BODY, "Gemma3ForCausalLM": WORDS},
+    f"{gemma2.FIELDS}{gemma2.CAP}", gemma2.NAMES,
+    base=(
+        lambda fields: llama.sizes(of_kind(fields, FULL, 1e6)),
+        lambda config: gemma2.without_act(written_kinds(config, llama.written_sizes(config))),
+    ),
+    usual=gemma2.USUAL, only={"use_bidirectional_attention": False}, more_ours=_ours,
     adds="as Gemma 2 without capped scores; norms of queries and keys, other rotary angles in layers with windows",
     small=llama.SMALL | {  # a width whose root is exact, since others round it to float32
         "hidden_size": 16, "num_attention_heads": 4, "sliding_window": 3, "query_pre_attn_scalar": 5,
@@ -124,5 +89,5 @@ FAMILY = Family(
         "*vision_tower.* *multi_modal_projector.*",
         {"vocab_size": 262208, "num_attention_heads": 8, "max_position_embeddings": 131072},
     ),
-    in_gguf=InGguf(GGUF, in_gguf, "gemma3"),
+    in_gguf=InGguf(gemma2.GGUF, _IN_GGUF, "gemma3", gemma2.scalar_in_gguf(62)),
 )  # fmt: skip

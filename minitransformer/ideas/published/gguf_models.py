@@ -1,7 +1,7 @@
 """Models in a GGUF file: the metadata as a config.json, and the tensors with the names that a folder has.
 
-Which tensor is which stands in the family's file, as a table: the name in the file, a mark, the name in a folder,
-written as in names.py. The marks:
+Which tensor is which follows from its names in a folder (names.in_gguf). Where a family differs, a table of its own has
+the name in the file, a mark, and the name in a folder, written as in names.py. The marks:
 
     =       stored unchanged
     halves  the rows of each head are in another order, see below
@@ -38,9 +38,9 @@ import numpy as np
 from .angles import part_of
 from .families import FAMILIES, Family
 from .family import Change
-from .fields import Fields
+from .fields import Fields, general
 from .gguf import Changed, File, Packed
-from .names import lines
+from .names import in_gguf, lines
 from .unknown import UNKNOWN, missing
 from .weight_files import Tensor
 
@@ -116,7 +116,7 @@ def document(file: File) -> dict[str, Any]:
     if fields.document.get(f"{kind}.expert_count") == 0:
         fields.asked |= {f"{kind}.expert_count", f"{kind}.expert_used_count"}
     assert family.in_gguf is not None
-    own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
+    own = _own_names(family)
     config: dict[str, Any] = {
         theirs: fields.size(f"{kind}.{name}") for name, _, theirs in lines(_FIELDS) if not own or theirs in own
     }
@@ -140,28 +140,43 @@ def document(file: File) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
     config |= _angles(fields, str(kind), file.tensors, width)
-    more = family.in_gguf.more(fields, file.tensors, config)
+    more = fields.of_gguf(family.in_gguf.table, str(kind), file.tensors)
+    more |= family.in_gguf.more(fields, file.tensors, config)
     if own:
         config = {own.get(name, name): value for name, value in config.items() if name in own or name in _ALWAYS}
     config |= more
     if "v_head_dim" not in config and fields.size(f"{kind}.attention.value_length", width) != width:
         raise ValueError(f"{kind}.attention.value_length must be the width {width} of a head")
-    fields.nothing_else(_IGNORED, "the metadata")
+    ignored = [f"{kind}.{name}" for name in family.in_gguf.ignored.split()]
+    fields.nothing_else(" ".join([_IGNORED, *ignored]), "the metadata")
     return config
+
+
+def _lines(family: Family) -> Iterator[tuple[str, str, str]]:
+    """The lines of a family's table of names: the name in the file, the mark, the name in a folder."""
+    assert family.in_gguf is not None
+    own = family.in_gguf.names
+    return lines(own if callable(family.names) else in_gguf(family.names, own))
+
+
+def _own_names(family: Family) -> dict[str, str]:
+    """{a general name of a field: the family's}, where that has a table of its own for all fields."""
+    assert family.in_gguf is not None
+    return general(family.fields) | {name: theirs for theirs, _, name in lines(family.in_gguf.fields)}
 
 
 def in_words_of(file: File, config: Mapping[str, Any], message: str) -> str:
     """A message about a folder's config.json and its tensors, with the names that a file has."""
     kind, family = file.metadata["general.architecture"], FAMILIES[config["model_type"]]
     assert family.in_gguf is not None
-    own = {general: theirs for theirs, _, general in lines(family.in_gguf.fields)}
+    own = _own_names(family)
     names = {
         **{own.get(theirs, theirs): f"{kind}.{name}" for name, _, theirs in lines(_FIELDS)},
         "partial_rotary_factor": f"{kind}.rope.dimension_count over the width of a head,",
         "head_dim": "the width of a head",
         "config": "metadata",
     }
-    for theirs, _, ours in lines(family.in_gguf.names):
+    for theirs, _, ours in _lines(family):
         whole = theirs.endswith((".weight", ".bias"))
         places = (re.escape(ours.lstrip("/")).replace(r"\*", r"(\d+)"), theirs.replace("*", r"\1"))
         at = rf"(?<![\w.])(?:{re.escape(family.prefix)}\.)?{places[0]}" + ("" if whole else r"(?=\.(weight|bias))")
@@ -248,7 +263,7 @@ def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of a file under the names of a folder. config: its config.json. Unknown names stay as they are."""
     family = FAMILIES[config["model_type"]]
     assert family.in_gguf is not None
-    of_folder = {theirs: (mark, ours) for theirs, mark, ours in lines(family.in_gguf.names)}
+    of_folder = {theirs: (mark, ours) for theirs, mark, ours in _lines(family)}
     changes = {**_CHANGES, **family.in_gguf.changes}
     found: dict[str, Tensor] = {}
     extra = any(name.endswith(".nextn_predict_layers") for name in file.metadata)

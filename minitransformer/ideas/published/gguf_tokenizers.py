@@ -174,9 +174,7 @@ def _words(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
         if not (name.startswith("[") and name.endswith("]")):
             names[i] = name[1:] if name.startswith("▁") else f"##{name}"
     ids, kinds = _ids_and_kinds(found, names)
-    unknown = found.get("tokenizer.ggml.unknown_token_id")
-    if type(unknown) is not int or not 0 <= unknown < len(names):
-        raise ValueError("tokenizer.ggml.unknown_token_id must be the id of a token")
+    unknown = _unknown(found, names)
     model = library.Tokenizer(library.models.WordPiece(vocab=ids, unk_token=names[unknown]))
     model.normalizer = library.normalizers.BertNormalizer(lowercase=True)
     model.pre_tokenizer, model.decoder = library.pre_tokenizers.BertPreTokenizer(), library.decoders.WordPiece()
@@ -189,9 +187,7 @@ def _likeliest(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
     A file may hold SentencePiece's own table of what stands for which characters.
     """
     _, kinds = _ids_and_kinds(found, names)
-    unknown = found.get("tokenizer.ggml.unknown_token_id")
-    if type(unknown) is not int or not 0 <= unknown < len(names):
-        raise ValueError("tokenizer.ggml.unknown_token_id must be the id of a token")
+    unknown = _unknown(found, names)
     pieces = list(zip(names, _scores(found, names), strict=True))
     model = library.Tokenizer(library.models.Unigram(pieces, unknown, False))
     change, table = library.normalizers, found.get("tokenizer.ggml.precompiled_charsmap")
@@ -219,6 +215,13 @@ def _with_whole_tokens(model: Any, names: list[str], kinds: list[int], library: 
         chosen = [name for name, each in zip(names, kinds, strict=True) if each == number]
         model.add_tokens([library.AddedToken(name, normalized=not special, special=special) for name in chosen])
     return model
+
+
+def _unknown(found: Mapping[str, Any], names: list[str]) -> int:
+    unknown = found.get("tokenizer.ggml.unknown_token_id")
+    if type(unknown) is not int or not 0 <= unknown < len(names):
+        raise ValueError("tokenizer.ggml.unknown_token_id must be the id of a token")
+    return unknown
 
 
 def _ids_and_kinds(found: Mapping[str, Any], names: list[str]) -> tuple[dict[str, int], list[int]]:

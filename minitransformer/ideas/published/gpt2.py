@@ -5,11 +5,9 @@ A causal stack alone; norms before the sub-layers, and one more after the last; 
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...core.models.language_model import LanguageModelConfig
-from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, classes
+from .fields import small
 from .heads import TOKENS
 
 FIELDS = """
@@ -24,59 +22,32 @@ activation_function    activation  activation           "gelu_new"
 layer_norm_epsilon     positive    norm_eps             1e-5
 tie_word_embeddings    flag        tie_output           true
 """
-
-
-def ours(fields: Fields, head: str, stored: Stored) -> LanguageModelConfig:
-    """The config of GPT-2's config.json."""
-    fields.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    found = fields.read(FIELDS, head)
-    return LanguageModelConfig(**found, d_ff=fields.size("n_inner", 4 * found["d_model"]))
-
-
-def theirs(config: LanguageModelConfig) -> dict[str, Any]:
-    """GPT-2's config.json."""
-    return {**written(config, FIELDS), "n_inner": config.d_ff, "embd_pdrop": config.dropout}
-
-
 NAMES = """
 wte                =  tokens
 wpe                =  embed.positions
-h.*.ln_1           =  stack.layers.*.self_attention.norm
+h.*.(ln_1,ln_2)    =  stack.layers.*.(self_attention,feed_forward).norm
 h.*.attn.c_attn    =  stack.layers.*.self_attention.sublayer.query|key|value
 h.*.attn.c_proj    =  stack.layers.*.self_attention.sublayer.output
-h.*.ln_2           =  stack.layers.*.feed_forward.norm
-h.*.mlp.c_fc       =  stack.layers.*.feed_forward.sublayer.inner
-h.*.mlp.c_proj     =  stack.layers.*.feed_forward.sublayer.output
+h.*.mlp.(c_fc,c_proj)  =  stack.layers.*.feed_forward.sublayer.(inner,output)
 ln_f               =  stack.final_norm
-h.*.attn.bias      -
-h.*.attn.masked_bias  -
+h.*.attn.(bias,masked_bias)  -
 /lm_head           =  output
 /lm_head           ~  tokens
 """
-
 # llama.cpp, convert_hf_to_gguf.py, GPT2Model: its maps are stored (out, in), as those of other families.
 GGUF = """
-token_embd         =  wte
-position_embd      =  wpe
-output_norm        =  ln_f
-output             =  /lm_head
-blk.*.attn_norm    =  h.*.ln_1
-blk.*.attn_qkv     T  h.*.attn.c_attn
-blk.*.attn_output  T  h.*.attn.c_proj
-blk.*.ffn_norm     =  h.*.ln_2
-blk.*.ffn_up       T  h.*.mlp.c_fc
-blk.*.ffn_down     T  h.*.mlp.c_proj
+blk.*.attn_(qkv,output)  T  h.*.attn.(c_attn,c_proj)
+blk.*.ffn_(up,down)      T  h.*.mlp.(c_fc,c_proj)
 """
 _ENDS = {"Model": BODY, "LMHeadModel": WORDS, "ForSequenceClassification": CLASSES, **READERS}
 FAMILY = Family(
-    "gpt2", "transformer", classes("GPT2", _ENDS), ours, theirs, NAMES,
-    recipe=LanguageModelConfig,
+    "gpt2", "transformer", LanguageModelConfig, classes("GPT2", _ENDS), FIELDS, NAMES,
+    only={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
+    more_ours=lambda fields, found, head, stored: {"d_ff": fields.size("n_inner", 4 * found["d_model"])},
+    more_theirs=lambda config: {"n_inner": config.d_ff, "embd_pdrop": config.dropout},
     adds="pre-norm order, a causal stack alone",
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, fields=general(FIELDS) + "n_inner = intermediate_size"),
-    small={
-        "vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
-        "eos_token_id": None,
-    },
+    in_gguf=InGguf(GGUF, fields="n_inner = intermediate_size"),
+    small=small(FIELDS, bos_token_id=None, eos_token_id=None),
     ignored="n_ctx n_special predict_special_tokens summary_* reorder_and_upcast_attn",
 )  # fmt: skip

@@ -6,11 +6,8 @@ A GPT-2 with rotary positions in a quarter of each head, and attention and feed-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
 
 from ...core.layers import EncoderLayer, FeedForward, LayerNorm, Module, ScaledDotProduct
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
@@ -18,9 +15,9 @@ from ..after.grouped import grouped
 from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles
-from .decoder import decoder_of
-from .family import READERS, WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .decoder import Rng, decoder_of
+from .family import READERS, WRITERS, Family, Found, InGguf, classes
+from .fields import GENERAL, Fields, small
 from .heads import TOKENS
 
 
@@ -44,7 +41,7 @@ class GptNeoxConfig(LanguageModelConfig):
         """The width of a head."""
         return self.d_model // self.n_heads
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of GPT-NeoX."""
         h, turn = self.n_heads, scaled_turn(self.rotary_base, None, self.d_rotary)
 
@@ -69,33 +66,23 @@ class GptNeoxConfig(LanguageModelConfig):
         return ScaledDotProduct(dropout=self.attention_dropout)
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
-max_position_embeddings    size        max_length           2048
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
-intermediate_size          size        d_ff
-num_hidden_layers          size        n_layers
+FIELDS = f"""{GENERAL}
 hidden_dropout             rate        dropout
-attention_dropout          rate        attention_dropout
-hidden_act                 activation  activation           "gelu"
-layer_norm_eps             positive    norm_eps             1e-5
-attention_bias             flag        bias                 true
-use_parallel_residual      flag        parallel             true
-tie_word_embeddings        flag        tie_output           false
+hidden_act                 activation  activation    "gelu"
+layer_norm_eps             positive    norm_eps      1e-5
+attention_bias             flag        bias          true
+use_parallel_residual      flag        parallel      true
 """
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> GptNeoxConfig:
-    """The config of GPT-NeoX's config.json."""
-    fields.only(is_decoder=False)
-    found = fields.read(FIELDS, head)
+def _turns(fields: Fields, found: Found, *_: Any) -> Found:
+    """How much of a head turns, and the base."""
     named = fields.positive("rotary_emb_base", 10000.0), fields.positive("rotary_pct", 0.25)
     turns = Fields({"rope_theta": named[0], "partial_rotary_factor": named[1], **fields.document}, fields.asked)
-    return GptNeoxConfig(**found, **unscaled(turns, found["d_model"] // max(1, found["n_heads"])))
+    return unscaled(turns, found["d_model"] // max(1, found["n_heads"]))
 
 
-def unscaled(fields: Fields, width: int) -> dict[str, Any]:
+def unscaled(fields: Fields, width: int) -> Found:
     """The fields `rotary_base` and `d_rotary`. Scaled angles are refused."""
     found = angles.read(fields, width, partial=True)
     if (scaled := found.pop("scaled_angles")) is not None:
@@ -105,66 +92,35 @@ def unscaled(fields: Fields, width: int) -> dict[str, Any]:
     return found
 
 
-def theirs(config: GptNeoxConfig) -> dict[str, Any]:
-    """GPT-NeoX's config.json."""
-    return {
-        **written(config, FIELDS),
-        **angles.written(config),
-        "rotary_emb_base": config.rotary_base,
-        "rotary_pct": (config.d_rotary or config.d_head) / config.d_head,
-    }
+def _written_turns(config: GptNeoxConfig) -> Found:
+    rotated = (config.d_rotary or config.d_head) / config.d_head
+    return {**angles.written(config), "rotary_emb_base": config.rotary_base, "rotary_pct": rotated}
 
 
 NAMES = """
-embed_in                               =  tokens
-layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
-layers.*.attention.query_key_value     THEADS  stack.layers.*.self_attention.sublayer.query|key|value
-layers.*.attention.dense               T  stack.layers.*.self_attention.sublayer.output
-layers.*.post_attention_layernorm      =  stack.layers.*.feed_forward.norm
-layers.*.mlp.dense_h_to_4h             T  stack.layers.*.feed_forward.sublayer.inner
-layers.*.mlp.dense_4h_to_h             T  stack.layers.*.feed_forward.sublayer.output
-final_layer_norm                       =  stack.final_norm
-layers.*.attention.bias                -
-layers.*.attention.masked_bias         -
-layers.*.attention.rotary_emb.inv_freq -
-/embed_out                             =  output
-/embed_out                             ~  tokens
+embed_in                              =       tokens
+layers.*.(input,post_attention)_layernorm  =  stack.layers.*.(self_attention,feed_forward).norm
+layers.*.attention.query_key_value    T:n_heads stack.layers.*.self_attention.sublayer.query|key|value
+layers.*.attention.dense              T       stack.layers.*.self_attention.sublayer.output
+layers.*.mlp.dense_(h_to_4h,4h_to_h)  T       stack.layers.*.feed_forward.sublayer.(inner,output)
+final_layer_norm                      =       stack.final_norm
+layers.*.attention.bias               -
+layers.*.attention.masked_bias        -
+layers.*.attention.rotary_emb.inv_freq  -
+/embed_out                            =       output
+/embed_out                            ~       tokens
 """
-
-
-def names(config: GptNeoxConfig) -> str:
-    """The table of names: queries, keys and values lie head by head in one matrix."""
-    return NAMES.replace("HEADS", str(config.n_heads))
-
 
 # llama.cpp, convert_hf_to_gguf.py, GPTNeoXModel.
-GGUF = """
-token_embd         =      embed_in
-output_norm        =      final_layer_norm
-output             =      /embed_out
-blk.*.attn_norm    =      layers.*.input_layernorm
-blk.*.attn_qkv     heads  layers.*.attention.query_key_value
-blk.*.attn_output  =      layers.*.attention.dense
-blk.*.ffn_norm     =      layers.*.post_attention_layernorm
-blk.*.ffn_up       =      layers.*.mlp.dense_h_to_4h
-blk.*.ffn_down     =      layers.*.mlp.dense_4h_to_h
-"""
+GGUF = "blk.*.attn_qkv heads layers.*.attention.query_key_value"
 TURNED = "rope_theta = rope_theta\npartial_rotary_factor = partial_rotary_factor"
-
-
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether attention and feed-forward network stand side by side."""
-    return {"use_parallel_residual": fields.flag("gptneox.use_parallel_residual", True)}
-
-
 FAMILY = Family(
-    "gpt_neox", "gpt_neox", classes("GPTNeoX", WRITERS | READERS), ours, theirs, names,
-    recipe=GptNeoxConfig,
+    "gpt_neox", "gpt_neox", GptNeoxConfig, classes("GPTNeoX", WRITERS | READERS), FIELDS, NAMES,
+    only={"is_decoder": False}, more_ours=_turns, more_theirs=_written_turns,
     adds="as GPT-2; rotary positions in a part of each head, attention and feed-forward network side by side",
     heads={TOKENS: "classifier"},
-    in_gguf=InGguf(GGUF, in_gguf, "gptneox", fields=general(FIELDS) + TURNED),
-    small={
-        "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 10, "num_hidden_layers": 2,
-        "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None, "rotary_pct": 0.5,
-    },
+    in_gguf=InGguf(GGUF, "use_parallel_residual flag use_parallel_residual true", "gptneox", fields=TURNED),
+    small=small(
+        FIELDS, hidden_size=24, intermediate_size=10, rotary_pct=0.5, bos_token_id=None, eos_token_id=None
+    ),
 )  # fmt: skip

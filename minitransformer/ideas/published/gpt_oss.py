@@ -5,19 +5,17 @@ A learned sink in each head, a window in layers 1, 3, 5, ..., experts in place o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core.models.language_model import LanguageModelParts
 from ..after.clamped_experts import ClampedExperts
 from ..after.sink import Sink
 from . import llama
-from .decoder import decoder, within
-from .family import WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .decoder import Rng, within
+from .family import WRITERS, Family, Found, InGguf, classes
+from .fields import Fields
 from .gguf import Changed, Packed
 from .heads import TOKENS
 from .layer_kinds import kinds
@@ -39,25 +37,15 @@ class GptOssConfig(llama.LlamaConfig):
     gate_alpha: float = 1.702
     gate_limit: float = 7.0
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The parts of gpt-oss."""
+    def differs(self, rng: Rng) -> Found:
+        """What differs from Llama; see `decoder`."""
         experts = self.n_experts, self.k, self.gate_alpha, self.gate_limit
-        return decoder(
-            self,
-            rng,
-            mix=lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
-            feed_forward=lambda i: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
-        )
+        return {
+            "mix": lambda i: Sink(self.n_heads) if i % 2 else within(self.window, Sink(self.n_heads)),
+            "feed_forward": lambda i: ClampedExperts(self.d_model, self.d_ff, *experts, rng),
+        }
 
 
-_DEFAULTS: dict[str, Any] = {  # for missing fields; null is refused
-    "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "rope_theta": 150000.0, "rms_norm_eps": 1e-5,
-    "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
-    "rope_parameters": {
-        "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
-        "original_max_position_embeddings": 4096,
-    },
-}  # fmt: skip
 FIELDS = """
 attention_bias         flag      bias           true
 sliding_window         size      window
@@ -68,69 +56,58 @@ swiglu_limit           positive  gate_limit
 """
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
-    """The config of gpt-oss's config.json. Packed experts are refused."""
-    fields = fields.otherwise(**_DEFAULTS)
-    packed = fields.get("quantization_config")
-    if packed is not None:
+def _ours(fields: Fields, found: Found, *_: Any) -> Found:
+    fields.only(layer_types=kinds(found["n_layers"], 2))
+    return {}
+
+
+def _unpacked(fields: Fields) -> Fields:
+    """Refuse packed experts."""
+    if (packed := fields.get("quantization_config")) is not None:
         kind = packed.get("quant_method") if isinstance(packed, dict) else packed
         raise ValueError(
             "what is missing here for this gpt-oss: experts whose numbers are packed (quantization_config, "
             f"{str(kind)[:40]})"
         )
-    sizes = llama.sizes(fields, head)
-    fields.only(layer_types=kinds(sizes["n_layers"], 2))
-    return GptOssConfig(**sizes, **fields.read(FIELDS))
+    return fields
 
 
-def theirs(config: GptOssConfig) -> dict[str, Any]:
-    """gpt-oss's config.json."""
-    return {**llama.written_sizes(config), **written(config, FIELDS)}
-
-
-NAMES = (
-    llama.NAMES
-    + """
-layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.sink
-layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.inner.sink
-layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.inner.inner.sink
-layers.*.mlp.router                    T  stack.layers.*.feed_forward.sublayer.router
-layers.*.mlp.experts.gate_up_proj      =  stack.layers.*.feed_forward.sublayer.into
-layers.*.mlp.experts.gate_up_proj_bias =  stack.layers.*.feed_forward.sublayer.into_bias
-layers.*.mlp.experts.down_proj         =  stack.layers.*.feed_forward.sublayer.out
-layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.out_bias
+NAMES = f"""{llama.NAMES}
+layers.*.self_attn.sinks                   =  stack.layers.*.self_attention.sublayer.mix.sink
+layers.*.self_attn.sinks                   =  stack.layers.*.self_attention.sublayer.mix.inner.sink
+layers.*.self_attn.sinks                   =  stack.layers.*.self_attention.sublayer.mix.inner.inner.sink
+layers.*.mlp.router                        T  stack.layers.*.feed_forward.sublayer.router
+layers.*.mlp.experts.gate_up_proj(,_bias)  =  stack.layers.*.feed_forward.sublayer.into(,_bias)
+layers.*.mlp.experts.down_proj(,_bias)     =  stack.layers.*.feed_forward.sublayer.out(,_bias)
 """
-)
 
 # llama.cpp, convert_hf_to_gguf.py, GptOssModel: gates and inner maps of the experts, which alternate in a folder, are
 # two tensors, and each expert's maps are stored (out, in).
-GGUF = (
-    llama.GGUF.partition("blk.*.ffn_norm")[0]
-    + """
-blk.*.attn_sinks.weight      =  layers.*.self_attn.sinks
-blk.*.post_attention_norm    =  layers.*.post_attention_layernorm
-blk.*.ffn_gate_inp           =  layers.*.mlp.router
-blk.*.ffn_gate_exps.weight   =  layers.*.mlp.experts.gate_proj
-blk.*.ffn_gate_exps.bias     =  layers.*.mlp.experts.gate_proj_bias
-blk.*.ffn_up_exps.weight     =  layers.*.mlp.experts.up_proj
-blk.*.ffn_up_exps.bias       =  layers.*.mlp.experts.up_proj_bias
-blk.*.ffn_down_exps.weight   T  layers.*.mlp.experts.down_proj
-blk.*.ffn_down_exps.bias     =  layers.*.mlp.experts.down_proj_bias
+GGUF = """
+blk.*.post_attention_norm          =  layers.*.post_attention_layernorm
+blk.*.attn_sinks.weight            =  layers.*.self_attn.sinks
+blk.*.ffn_gate_exps.(weight,bias)  =  layers.*.mlp.experts.gate_proj(,_bias)
+blk.*.ffn_up_exps.(weight,bias)    =  layers.*.mlp.experts.up_proj(,_bias)
+blk.*.ffn_down_exps.weight         T  layers.*.mlp.experts.down_proj
+blk.*.ffn_down_exps.bias           =  layers.*.mlp.experts.down_proj_bias
 """
-)
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The window and the experts. That the ends of YaRN's ramp are not rounded stands in no file."""
+_IN_GGUF = """
+num_local_experts    size  expert_count
+num_experts_per_tok  size  expert_used_count
+sliding_window       size  attention.sliding_window
+"""
+
+
+def _in_gguf(fields: Fields, stored: Any, config: Found) -> Found:
+    """That the ends of YaRN's ramp are not rounded stands in no file."""
     fields.only(**{"gpt-oss.expert_feed_forward_length": config["intermediate_size"]})
-    found = {"num_local_experts": fields.size("gpt-oss.expert_count")}
-    found |= {"num_experts_per_tok": fields.size("gpt-oss.expert_used_count")}
-    found |= {"sliding_window": fields.size("gpt-oss.attention.sliding_window")}
     angles = config.get("rope_scaling")
-    return found | {"rope_scaling": angles | {"truncate": False} if angles else {"rope_type": "default"}}
+    return {"rope_scaling": angles | {"truncate": False} if angles else {"rope_type": "default"}}
 
 
-def joined(found: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+def joined(found: dict[str, Tensor], config: Found) -> dict[str, Tensor]:
     """Gate and inner map of each expert alternate in one tensor."""
 
     def join(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
@@ -148,10 +125,19 @@ def joined(found: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Ten
 
 
 FAMILY = Family(
-    "gpt_oss", "model", classes("GptOss", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
-    recipe=GptOssConfig,
+    "gpt_oss", "model", GptOssConfig, classes("GptOss", WRITERS | {"ForTokenClassification": TOKENS}), FIELDS, NAMES,
+    as_today=_unpacked, base=llama.BASE,
+    usual={  # of missing fields; null is refused
+        "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "rope_theta": 150000.0, "rms_norm_eps": 1e-5,
+        "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+        "rope_parameters": {
+            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
+    },
+    more_ours=_ours,
     adds="a sink in each head, a window in every second layer, experts; no packed experts",
-    in_gguf=InGguf(GGUF, in_gguf, "gpt-oss", joined=joined),
+    in_gguf=InGguf(GGUF, _IN_GGUF, "gpt-oss", _in_gguf, joined=joined),
     ignored="experts_per_token initial_context_length",
     small=llama.SMALL | {"sliding_window": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "swiglu_limit": 1.5},
 )  # fmt: skip

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...core.arrays.backend import Array, Pullback, array_module
 from ...core.layers import Cost, Embedding, Encoder, InputEmbedding, Linear, Module
 from ...core.layers.feed_forward import FeedForward, kept_by
@@ -30,6 +28,7 @@ from ...core.models.classifier import Classifier, ClassifierParts
 from ...core.models.earlier import PACKAGE, recipe_of
 from ...core.models.encoder_only import EncoderOnly, EncoderOnlyParts
 from ...core.models.language_model import positions_of
+from .decoder import Rng
 
 TOKENS, ANSWERS, REPLACED = "tokens", "answers", "replaced"
 
@@ -41,9 +40,7 @@ class FirstOfAll(Module):
         """Which token of each text is taken, (B,)."""
         return array_module(hidden).zeros(len(hidden), dtype=int)
 
-    def __call__(
-        self, hidden: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, hidden: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (pooled, backward); backward(dpooled) returns dhidden."""
         xp = array_module(hidden)
         at = xp.arange(len(hidden)), self.place(hidden, mask)
@@ -103,9 +100,7 @@ class Pooled(Module):
     def __init__(self, pool: Module, prediction: Prediction) -> None:
         self.pool, self.prediction = pool, prediction
 
-    def __call__(
-        self, hidden: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, hidden: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (pooled, backward); backward(dpooled) returns dhidden."""
         one, pool_backward = self.pool(hidden, mask, rng)
         pooled, prediction_backward = self.prediction(one)
@@ -187,12 +182,12 @@ class HeadConfig:
             raise AttributeError(name)
         return getattr(self.body, name)
 
-    def build(self, rng: np.random.Generator | None = None) -> EncoderOnly:
+    def build(self, rng: Rng | None = None) -> EncoderOnly:
         """The model of these sizes, untrained."""
         kind: Any = HEADS.get(self.head) or getattr(self.body, "classifier", Classifier)
         return kind(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+    def parts(self, rng: Rng) -> EncoderOnlyParts:
         """The parts: those of the body, what some bodies have before a head, and the head."""
         found, make = self.body.parts(rng), getattr(self.body, "before_head", lambda head, rng: None)
         parts, before = vars(read_as_a_whole(found)), make(self.head, rng)
@@ -213,13 +208,13 @@ def _width(output: Any) -> int:
 class Headed(EncoderOnly):
     """From ids to logits of each token. Each class below has its own loss."""
 
-    def __init__(self, config: HeadConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: HeadConfig, rng: Rng | None = None) -> None:
         parts = parts_of(type(self).__name__, config, HeadConfig, HeadParts, rng)
         super().__init__(config, parts)
         self.prediction, self.head = parts.prediction, parts.head
 
     def __call__(
-        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); logits: (B, T, n_classes). backward(dlogits) returns None."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)

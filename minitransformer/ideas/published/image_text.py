@@ -16,25 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from ...core import layers
 from ...core.arrays.backend import Array, Pullback, array_module, to_device, to_numpy
-from ...core.layers import (
-    Cost,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    InputEmbedding,
-    LayerNorm,
-    LearnedPositions,
-    Linear,
-    Module,
-    Parameter,
-)
 from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
 from ...core.models.checks import check_batch, check_config, padding_keys
 from ..after.contrastive import contrastive_loss, scaled_cosines
 from ..after.patches import PatchEmbedding
 from ..after.quick_gelu import quick_gelu
+from .decoder import Rng
 from .pre_norm import pre_norm
 
 _OPS: dict[str, Any] = {"quick_gelu": quick_gelu}  # by their names in a config; the others are the core's
@@ -67,27 +57,25 @@ class ImageTextConfig:
     d_shared: int = 512  # of the space in which pictures and texts meet
     log_scale: float = math.log(1 / 0.07)  # at the start
 
-    def build(self, rng: np.random.Generator | None = None) -> ImageTextModel:
+    def build(self, rng: Rng | None = None) -> ImageTextModel:
         """The model of these sizes, untrained."""
         return ImageTextModel(self, rng)
 
 
-class _TextSide(Module):
+class _TextSide(layers.Module):
     """ids: (B, T) to vectors (B, d_shared)."""
 
-    def __init__(self, c: ImageTextConfig, rng: np.random.Generator) -> None:
+    def __init__(self, c: ImageTextConfig, rng: Rng) -> None:
         activation = _OPS.get(c.activation, c.activation)
         sizes = (c.d_model, c.n_heads, c.d_ff, activation, c.norm_eps)
-        layer = pre_norm(EncoderLayer, *sizes, attention_dropout=c.attention_dropout, rng=rng)
-        tokens = Embedding(c.vocabulary, c.d_model, std=0.02, rng=rng)
-        self.embed = InputEmbedding(tokens, LearnedPositions(c.max_length, c.d_model, rng=rng))
-        self.encoder = Encoder.of([layer() for _ in range(c.n_layers)], LayerNorm(c.d_model, c.norm_eps))
-        self.projection = Linear(c.d_model, c.d_shared, False, rng)
+        layer = pre_norm(layers.EncoderLayer, *sizes, attention_dropout=c.attention_dropout, rng=rng)
+        tokens = layers.Embedding(c.vocabulary, c.d_model, std=0.02, rng=rng)
+        self.embed = layers.InputEmbedding(tokens, layers.LearnedPositions(c.max_length, c.d_model, rng=rng))
+        self.encoder = layers.Encoder.of([layer() for _ in range(c.n_layers)], layers.LayerNorm(c.d_model, c.norm_eps))
+        self.projection = layers.Linear(c.d_model, c.d_shared, False, rng)
         self.end = c.end
 
-    def __call__(
-        self, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, ids: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (vectors, backward); backward(dvectors) returns None."""
         check_batch("ImageTextModel", "ids", ids)
         visible = padding_keys("ImageTextModel", "mask", mask, ids.shape)
@@ -117,20 +105,20 @@ class _TextSide(Module):
         return ends.argmax(axis=-1)  # the first of them
 
 
-class _ImageSide(Module):
+class _ImageSide(layers.Module):
     """pixels: (B, C, H, W) to vectors (B, d_shared)."""
 
-    def __init__(self, c: ImageTextConfig, rng: np.random.Generator) -> None:
+    def __init__(self, c: ImageTextConfig, rng: Rng) -> None:
         activation, d = _OPS.get(c.image_activation, c.image_activation), c.image_d_model
         sizes = (d, c.image_n_heads, c.image_d_ff, activation, c.image_norm_eps)
-        layer = pre_norm(EncoderLayer, *sizes, attention_dropout=c.image_attention_dropout, rng=rng)
-        image, patch, norm = (c.image_size,) * 2, (c.patch_size,) * 2, LayerNorm(d, c.image_norm_eps)
+        layer = pre_norm(layers.EncoderLayer, *sizes, attention_dropout=c.image_attention_dropout, rng=rng)
+        image, patch, norm = (c.image_size,) * 2, (c.patch_size,) * 2, layers.LayerNorm(d, c.image_norm_eps)
         self.embed = PatchEmbedding(image, patch, c.channels, d, bias=False, norm=norm, rng=rng)
-        self.encoder = Encoder.of([layer() for _ in range(c.n_image_layers)])
-        self.norm = LayerNorm(d, c.image_norm_eps)
-        self.projection = Linear(d, c.d_shared, False, rng)
+        self.encoder = layers.Encoder.of([layer() for _ in range(c.n_image_layers)])
+        self.norm = layers.LayerNorm(d, c.image_norm_eps)
+        self.projection = layers.Linear(d, c.d_shared, False, rng)
 
-    def __call__(self, pixels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, pixels: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (vectors, backward); backward(dvectors) returns dpixels."""
         embedded, embed_backward = self.embed(pixels, rng)
         hidden, encoder_backward = self.encoder(embedded, rng=rng)
@@ -150,7 +138,7 @@ class _ImageSide(Module):
         return vectors, backward
 
 
-class ImageTextModel(Module):
+class ImageTextModel(layers.Module):
     """Which text fits which picture. pixels: (B, C, H, W); ids: (N, T); logits: (B, N).
 
     mask: boolean (N, T), True where a token is real. `images(pixels)` and `texts(ids, mask)` make the vectors alone.
@@ -160,27 +148,27 @@ class ImageTextModel(Module):
     does = "compares pictures with texts"
     reads = "pictures and texts"
 
-    def __init__(self, config: ImageTextConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: ImageTextConfig, rng: Rng | None = None) -> None:
         check_config("ImageTextModel", config, ImageTextConfig)
         rng = generator(rng)
         self.config = config
         self.images, self.texts = _ImageSide(config, rng), _TextSide(config, rng)
-        self.log_scale = Parameter(np.array(config.log_scale, np.float32))
+        self.log_scale = layers.Parameter(np.array(config.log_scale, np.float32))
 
     def __call__(
-        self, pixels: Array, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
+        self, pixels: Array, ids: Array, mask: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dpixels."""
         return self._compared(scaled_cosines, pixels, ids, mask, rng)
 
     def loss(
-        self, pixels: Array, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
+        self, pixels: Array, ids: Array, mask: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """The contrastive loss of pairs: text i belongs to picture i. backward(dloss=1.0) returns dpixels."""
         return self._compared(contrastive_loss, pixels, ids, mask, rng)
 
     def _compared(
-        self, how: Any, pixels: Array, ids: Array, mask: Array | None, rng: np.random.Generator | None
+        self, how: Any, pixels: Array, ids: Array, mask: Array | None, rng: Rng | None
     ) -> tuple[Array, Pullback]:
         x, images_backward = self.images(pixels, rng)
         z, texts_backward = self.texts(ids, mask, rng)
@@ -202,14 +190,14 @@ class ImageTextModel(Module):
         yield "images.embed", (batch, n, wide), image.embed.cost(batch, n)
         yield from image.encoder.costs("images.encoder", batch, n)
         yield "images.norm", (batch, wide), image.norm.cost(batch, 1)
-        yield "images.projection", (batch, d), image.projection.cost(batch, 1) + Cost(kept=batch * wide)
+        yield "images.projection", (batch, d), image.projection.cost(batch, 1) + layers.Cost(kept=batch * wide)
         yield "texts.embed", (batch, length, narrow), self.texts.embed.cost(batch, length)
         yield from self.texts.encoder.costs("texts.encoder", batch, length)
-        yield "texts.projection", (batch, d), self.texts.projection.cost(batch, 1) + Cost(kept=batch * narrow)
-        products = Cost(flops=2 * batch * batch * d, kept=2 * batch * d + 2 * batch + 4 * batch * batch)
+        yield "texts.projection", (batch, d), self.texts.projection.cost(batch, 1) + layers.Cost(kept=batch * narrow)
+        products = layers.Cost(flops=2 * batch * batch * d, kept=2 * batch * d + 2 * batch + 4 * batch * batch)
         yield "log_scale", (), products
 
-    def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
+    def drawn(self, rng: Rng) -> Callable[[], tuple[Array, Pullback]]:
         """A function that computes the loss of two random pairs, in float64."""
         c = self.config
         pixels = to_device(rng.normal(size=(2, c.channels, c.image_size, c.image_size)), self.device)

@@ -21,6 +21,7 @@ from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
 from ...core.models.checks import check_config
 from ..after.patches import PatchEmbedding
+from .decoder import Rng
 from .pre_norm import pre_norm
 from .text_encoder import FirstToken
 
@@ -46,7 +47,7 @@ class ImageEncoderConfig:
     pooled: bool = True  # there is a pooled vector
     n_classes: int | None = None  # of a classifier
 
-    def build(self, rng: np.random.Generator | None = None) -> ImageEncoder | ImageClassifier:
+    def build(self, rng: Rng | None = None) -> ImageEncoder | ImageClassifier:
         """The model of these sizes, untrained."""
         return ImageEncoder(self, rng) if self.n_classes is None else ImageClassifier(self, rng)
 
@@ -61,7 +62,7 @@ class ImageEncoder(Module):
     does = "describes pictures"
     reads = "pictures"
 
-    def __init__(self, config: ImageEncoderConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: ImageEncoderConfig, rng: Rng | None = None) -> None:
         check_config(type(self).__name__, config, ImageEncoderConfig)
         rng, d, biases = generator(rng), config.d_model, (config.bias,) * 3
         sizes = (d, config.n_heads, config.d_ff, config.activation, config.norm_eps)
@@ -78,7 +79,7 @@ class ImageEncoder(Module):
         """How many vectors a picture becomes."""
         return 1 + self.embed.n_patches
 
-    def hidden(self, pixels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def hidden(self, pixels: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (hidden, backward); backward(dhidden) returns dpixels."""
         embedded, embed_backward = self.embed(pixels, rng)
         hidden, encoder_backward = self.encoder(embedded, rng=rng)
@@ -116,12 +117,12 @@ class ImageEncoder(Module):
         if self.pool is not None:
             yield "pool", (batch, d), self.pool.cost(batch, length) + Cost(kept=batch * d)  # the output of tanh
 
-    def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
+    def drawn(self, rng: Rng) -> Callable[[], tuple[Array, Pullback]]:
         """A function that reads two random pictures, in float64."""
         pixels = self._pictures(rng)
         return lambda: self(pixels) if self.pool is None else self.with_pooled(pixels)
 
-    def _pictures(self, rng: np.random.Generator) -> Array:
+    def _pictures(self, rng: Rng) -> Array:
         return to_device(rng.normal(size=(2, self.config.channels, *self.embed.image)), self.device)
 
 
@@ -130,12 +131,12 @@ class ImageClassifier(ImageEncoder):
 
     does = "names what a picture shows"
 
-    def __init__(self, config: ImageEncoderConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: ImageEncoderConfig, rng: Rng | None = None) -> None:
         rng = generator(rng)
         super().__init__(config, rng)
         self.head = Linear(config.d_model, config.n_classes or 0, rng=rng)
 
-    def __call__(self, pixels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, pixels: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dpixels."""
         hidden, hidden_backward = self.hidden(pixels, rng)
         shape, first = hidden.shape, hidden[:, 0]
@@ -150,7 +151,7 @@ class ImageClassifier(ImageEncoder):
 
         return logits, backward
 
-    def loss(self, pixels: Array, labels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def loss(self, pixels: Array, labels: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Cross-entropy of the classes. labels: (B,) integers. backward(dloss=1.0) returns dpixels."""
         logits, model_backward = self(pixels, rng)
         loss, loss_backward = self.ops.cross_entropy(logits, labels)
@@ -169,7 +170,7 @@ class ImageClassifier(ImageEncoder):
         yield "head", (batch, classes), self.head.cost(batch, 1) + Cost(kept=batch * length * d)
         yield "loss", (), Cost(kept=2 * batch * classes)
 
-    def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
+    def drawn(self, rng: Rng) -> Callable[[], tuple[Array, Pullback]]:
         """A function that computes the loss of two random pictures, in float64."""
         pixels, labels = self._pictures(rng), to_device(np.array([0, self.config.n_classes - 1]), self.device)
         return lambda: self.loss(pixels, labels)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+import numpy as np
+
 from . import angles
 from .fields import Fields
 
@@ -46,6 +48,12 @@ def full_layers(fields: Fields, n_layers: int, other: str, usual: Container[int]
     return tuple(i for i, kind in enumerate(found) if kind == FULL)
 
 
+def kinds_in_gguf(fields: Fields, kind: str, n_layers: int, other: str) -> list[str]:
+    """layer_types of a .gguf file, in which a layer without heads of keys is of the other kind. kind: of the file."""
+    heads = fields.get(f"{kind}.attention.head_count_kv")
+    return [FULL if n else other for n in np.broadcast_to(heads, n_layers)]
+
+
 def two_kinds(n_layers: int, other: str, full: Container[int]) -> list[str]:
     """layer_types: the layers in `full` attend."""
     return [FULL if i in full else other for i in range(n_layers)]
@@ -57,14 +65,14 @@ def of_kind(fields: Fields, kind: str, base: float, old: str | None = None) -> F
     base: for a missing one. old: the field of the base in older files, if that is not Llama's or Gemma's.
     """
     found, theta = fields.get("rope_parameters"), fields.get(old or _BASES[kind])
-    document = {**fields.document, "rope_theta": base if theta is None else theta}
+    document: dict[str, Any] = {"rope_theta": base if theta is None else theta}
     if kind == SLIDING:
         document["rope_scaling"] = None
     if found is not None:
         if not isinstance(found, dict) or not found.keys() <= {FULL, SLIDING}:
             raise ValueError(f"rope_parameters must have an object for {FULL} and one for {SLIDING}, and nothing else")
         document["rope_parameters"] = found.get(kind)
-    return Fields(document, fields.asked)
+    return fields.instead(**document)
 
 
 def base_of(fields: Fields, kind: str, width: int, base: float, old: str | None = None) -> float:

@@ -6,18 +6,15 @@ however long the text is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...core.layers import Module, RMSNorm
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.mamba2 import Mamba2
-from .decoder import decoder_of
-from .family import BODY, WORDS, Family, InGguf, Stored
-from .fields import Fields, general, written
+from .decoder import Rng, decoder_of
+from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
+from .fields import Fields
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,18 @@ class Mamba2Config:
     tie_output: bool = False
     recompute: bool = False
 
-    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+    def build(self, rng: Rng | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
         return LanguageModel(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of Mamba-2."""
         return decoder_of(
             self, rng, norm=lambda: RMSNorm(self.d_model, self.norm_eps), attention=lambda i: mixer(self, rng)
         )  # fmt: skip
 
 
-def mixer(config: Any, rng: np.random.Generator) -> Module:
+def mixer(config: Any, rng: Rng) -> Module:
     """A state space of these sizes."""
     width, rest = divmod(config.expand * config.d_model, config.n_states)
     if rest:
@@ -84,43 +81,27 @@ tie_word_embeddings      flag        tie_output  false
 _ENDLESS = float("inf"), {"__float__": "Infinity"}  # as JSON has it, and as the library writes it
 
 
-def check_steps(fields: Fields) -> None:
+def with_any_step(fields: Fields) -> Fields:
     """Require that a step may have any length."""
     if fields.get("time_step_limit") not in (None, *([0.0, endless] for endless in _ENDLESS)):
         raise ValueError("time_step_limit must be from 0 to infinity: steps are not clipped here")
+    return fields
 
 
-def head_width(fields: Fields, name: str, found: dict[str, Any]) -> None:
+def head_width(fields: Fields, name: str, found: Found) -> Found:
     """Require the width that a head has with these sizes."""
     fields.only(**{name: found["expand"] * found["d_model"] // found["n_states"]})
-
-
-def ours(fields: Fields, head: str, stored: Stored) -> Mamba2Config:
-    """The config of Mamba-2's config.json."""
-    check_steps(fields)
-    found = fields.read(FIELDS, head)
-    head_width(fields.otherwise(head_dim=64), "head_dim", found)
-    return Mamba2Config(**found)
-
-
-def theirs(config: Mamba2Config) -> dict[str, Any]:
-    """Mamba-2's config.json."""
-    return {**written(config, FIELDS), "head_dim": config.expand * config.d_model // config.n_states}
+    return {}
 
 
 MIXER = """
-layers.*.mixer.in_proj        T     stack.layers.*.self_attention.sublayer.gate|inner|write|read|step
-layers.*.mixer.conv1d.weight  taps  stack.layers.*.self_attention.sublayer.convolution.weight
-layers.*.mixer.conv1d.bias    =     stack.layers.*.self_attention.sublayer.convolution.bias
-layers.*.mixer.A_log          =     stack.layers.*.self_attention.sublayer.log_rate
-layers.*.mixer.dt_bias        =     stack.layers.*.self_attention.sublayer.shift
-layers.*.mixer.D              =     stack.layers.*.self_attention.sublayer.skip
-layers.*.mixer.norm           =     stack.layers.*.self_attention.sublayer.norm
-layers.*.mixer.out_proj       T     stack.layers.*.self_attention.sublayer.last
+layers.*.mixer.in_proj                 T     stack.layers.*.self_attention.sublayer.gate|inner|write|read|step
+layers.*.mixer.conv1d.weight           taps  stack.layers.*.self_attention.sublayer.convolution.weight
+layers.*.mixer.conv1d.bias             =     stack.layers.*.self_attention.sublayer.convolution.bias
+layers.*.mixer.(A_log,dt_bias,D,norm)  =     stack.layers.*.self_attention.sublayer.(log_rate,shift,skip,norm)
+layers.*.mixer.out_proj                T     stack.layers.*.self_attention.sublayer.last
 """
-NAMES = (
-    MIXER
-    + """
+NAMES = f"""{MIXER}
 embeddings     =   tokens
 embedding      |=  tokens
 layers.*.norm  =   stack.layers.*.self_attention.norm
@@ -128,7 +109,6 @@ norm_f         =   stack.final_norm
 /lm_head       =   output
 /lm_head       ~   tokens
 """
-)
 # llama.cpp, convert_hf_to_gguf.py, Mamba2Model.
 MIXER_IN_GGUF = """
 blk.*.ssm_in             =         layers.*.mixer.in_proj
@@ -140,40 +120,36 @@ blk.*.ssm_dt.bias        =         layers.*.mixer.dt_bias
 blk.*.ssm_norm           flat      layers.*.mixer.norm
 blk.*.ssm_out            =         layers.*.mixer.out_proj
 """
-GGUF = (
-    MIXER_IN_GGUF
-    + """
-token_embd               =         embeddings
-output_norm              =         norm_f
-output                   =         /lm_head
-blk.*.attn_norm          =         layers.*.norm
+
+
+STATES_IN_GGUF = """
+num_heads      size   ssm.time_step_rank
+state_size     size   ssm.state_size
+n_groups       size   ssm.group_count
+conv_kernel    size   ssm.conv_kernel
+use_conv_bias  there  *ssm_conv1d.bias
+use_bias       there  *ssm_in.bias
 """
-)
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes of the states. Nothing attends: a file says 0 for what there is not."""
+def _in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
+    """The width of the states. Nothing attends: a file says 0 for what there is not."""
     fields.only(**{"mamba2.attention.head_count": 0, "mamba2.feed_forward_length": 0})
-    sizes = {
-        "num_heads": "time_step_rank", "state_size": "state_size", "n_groups": "group_count",
-        "conv_kernel": "conv_kernel", "expand": "inner_size",
-    }  # fmt: skip
-    found: dict[str, Any] = {name: fields.size(f"mamba2.ssm.{theirs}") for name, theirs in sizes.items()}
-    found["head_dim"] = found["expand"] // found["num_heads"]
-    found["expand"] //= config["hidden_size"]
-    found["use_conv_bias"] = any(name.endswith("ssm_conv1d.bias") for name in stored)
-    return found | {"use_bias": any(name.endswith("ssm_in.bias") for name in stored)}
+    width = fields.size("mamba2.ssm.inner_size")
+    return {"expand": width // config["hidden_size"], "head_dim": width // fields.size("mamba2.ssm.time_step_rank")}
 
 
 FAMILY = Family(
-    "mamba2", "backbone", {"Mamba2Model": BODY, "Mamba2ForCausalLM": WORDS}, ours, theirs, NAMES,
-    recipe=Mamba2Config,
+    "mamba2", "backbone", Mamba2Config, classes("Mamba2", WRITERS_ALONE), FIELDS, NAMES,
+    as_today=with_any_step, usual={"head_dim": 64},
+    more_ours=lambda fields, found, *_: head_width(fields, "head_dim", found),
+    more_theirs=lambda config: {"head_dim": config.expand * config.d_model // config.n_states},
     adds="state spaces in place of attention, no feed-forward networks",
     small={
         "vocab_size": 13, "hidden_size": 12, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 6, "state_size": 5,
         "n_groups": 2, "conv_kernel": 3, "layer_norm_epsilon": 1e-2, "max_position_embeddings": 32,
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
     },
-    in_gguf=InGguf(GGUF, in_gguf, fields=general(FIELDS)),
+    in_gguf=InGguf(MIXER_IN_GGUF, STATES_IN_GGUF, more=_in_gguf),
     ignored="chunk_size residual_in_fp32 rescale_prenorm_residual time_step_*",
 )  # fmt: skip

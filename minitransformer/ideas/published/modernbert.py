@@ -6,31 +6,19 @@ text; the others see a window on both sides, and have another rotary base.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...core.layers import (
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    InputEmbedding,
-    LayerNorm,
-    Linear,
-    MultiHeadAttention,
-    Residual,
-    ScaledDotProduct,
-)
+from ...core import layers
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ..after.both_sides.layer import near
 from ..after.gated import GatedFeedForward
 from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from . import angles
-from .family import BODY, CLASSES, ENCODERS, MASKED, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .decoder import Rng
+from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, InGguf, classes
+from .fields import GENERAL, Fields, small, their_activation
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction
 from .layer_kinds import FULL, SLIDING, base_of, full_every, kinds
 from .text_encoder import EncoderSizes, MaskedLanguageModel, TextEncoder
@@ -62,32 +50,34 @@ class ModernBertConfig(EncoderSizes):
     rotary_base: float = 160000.0
     local_base: float = 10000.0
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+    def parts(self, rng: Rng) -> EncoderOnlyParts:
         """The parts of ModernBERT."""
         d, h = self.d_model, self.n_heads
 
-        def layer(i: int) -> EncoderLayer:
+        def layer(i: int) -> layers.EncoderLayer:
             local = i % self.every
-            mix = near(self.window // 2 if local else None, ScaledDotProduct(dropout=self.attention_dropout))
+            mix = near(self.window // 2 if local else None, layers.ScaledDotProduct(dropout=self.attention_dropout))
             turn = rotary_turn(self.local_base if local else self.rotary_base)
-            attention = MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
+            attention = layers.MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.ff_bias, rng)
-            norms: Any = self.norm() if i else NoNorm(d), self.norm()  # the embedding has a norm already
-            return EncoderLayer.of(Residual(attention, norms[0], "pre"), Residual(feed_forward, norms[1], "pre"))
+            first = self.norm() if i else NoNorm(d)  # the embedding has a norm already
+            parts = layers.Residual(attention, first, "pre"), layers.Residual(feed_forward, self.norm(), "pre")
+            return layers.EncoderLayer.of(*parts)
 
-        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
-        embed = InputEmbedding(tokens, None, dropout=self.dropout, norm=self.norm())
-        return EncoderOnlyParts(embed, Encoder.of([layer(i) for i in range(self.n_layers)], self.norm()), MeanPool())
+        tokens = layers.Embedding(self.vocabulary, d, std=0.02, rng=rng)
+        embed = layers.InputEmbedding(tokens, None, dropout=self.dropout, norm=self.norm())
+        stack = layers.Encoder.of([layer(i) for i in range(self.n_layers)], self.norm())
+        return EncoderOnlyParts(embed, stack, MeanPool())
 
     def norm(self) -> Any:
         """A norm of vectors of width d_model."""
-        return (LayerNorm if self.norm_bias else LayerNormWithoutBias)(self.d_model, self.norm_eps)
+        return (layers.LayerNorm if self.norm_bias else LayerNormWithoutBias)(self.d_model, self.norm_eps)
 
-    def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, Any]:
+    def prediction(self, width: int, rng: Rng) -> tuple[layers.Linear, Any]:
         """The map and the norm before the logits of a masked-language model."""
-        return Linear(self.d_model, width, self.head_bias, rng), self.norm()
+        return layers.Linear(self.d_model, width, self.head_bias, rng), self.norm()
 
-    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | Pooled:
+    def before_head(self, head: str, rng: Rng) -> Prediction | Pooled:
         """What stands between the body and any other head, in a classifier together with its pool."""
         dense, norm = self.prediction(self.d_model, rng)
         prediction = Prediction(dense, self.activation, norm)
@@ -95,15 +85,9 @@ class ModernBertConfig(EncoderSizes):
         return Pooled(pool, prediction) if head == CLASSES else prediction
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
+FIELDS = f"""{GENERAL}
 max_position_embeddings    size        max_length           8192
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
-intermediate_size          size        d_ff
-num_hidden_layers          size        n_layers
 embedding_dropout          rate        dropout
-attention_dropout          rate        attention_dropout
 hidden_activation          activation  activation           "gelu"
 norm_eps                   positive    norm_eps             1e-5
 attention_bias             flag        bias                 false
@@ -116,91 +100,77 @@ tie_word_embeddings        flag        tie_output           true
 """
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> ModernBertConfig:
-    """The config of ModernBERT's config.json. Older files have the two bases in fields of their own."""
-    fields.only(position_embedding_type="absolute")
-    found = fields.read(FIELDS)
+def _ours(fields: Fields, found: Found, head: str, *_: Any) -> Found:
+    """Older files have the two bases in fields of their own."""
     if head != BODY and fields.activation("classifier_activation", "gelu") != found["activation"]:
         raise ValueError("classifier_activation must be that of the layers, hidden_activation")
     if (width := found["d_model"] // found["n_heads"]) % 2:
         raise ValueError(f"a head must have an even width, since rotary positions turn pairs of numbers; got {width}")
     if head == MASKED:
         fields.only(decoder_bias=True)
-    found["every"] = full_every(fields, found["n_layers"], 3, "global_attn_every_n_layers", first=0)
-    found["rotary_base"] = base_of(fields, FULL, width, 160000.0, "global_rope_theta")
-    found["local_base"] = base_of(fields, SLIDING, width, 10000.0, "local_rope_theta")
-    found["pooling"] = fields.choice("classifier_pooling", {"cls": "cls", "mean": "mean"}, "cls")
-    return ModernBertConfig(**found)
+    return {
+        "every": full_every(fields, found["n_layers"], 3, "global_attn_every_n_layers", first=0),
+        "rotary_base": base_of(fields, FULL, width, 160000.0, "global_rope_theta"),
+        "local_base": base_of(fields, SLIDING, width, 10000.0, "local_rope_theta"),
+        "pooling": fields.choice("classifier_pooling", {"cls": "cls", "mean": "mean"}, "cls"),
+    }
 
 
-def theirs(config: ModernBertConfig) -> dict[str, Any]:
-    """ModernBERT's config.json."""
-    fields = written(config, FIELDS)
+def _theirs(config: ModernBertConfig) -> Found:
     bases = {FULL: angles.one(config.rotary_base, None), SLIDING: angles.one(config.local_base, None)}
     return {
-        **fields, "classifier_activation": fields["hidden_activation"], "classifier_pooling": config.pooling,
+        "classifier_activation": their_activation(config.activation), "classifier_pooling": config.pooling,
         "rope_parameters": bases, "layer_types": kinds(config.n_layers, config.every, first=0),
     }  # fmt: skip
 
 
 NAMES = """
-embeddings.tok_embeddings              =  embed.tokens
-embeddings.norm                        =  embed.norm
-layers.*.attn_norm                     =  encoder.layers.*.self_attention.norm
-layers.*.attn.Wqkv                     T  encoder.layers.*.self_attention.sublayer.query|key|value
-layers.*.attn.Wo                       T  encoder.layers.*.self_attention.sublayer.output
-layers.*.mlp_norm                      =  encoder.layers.*.feed_forward.norm
-layers.*.mlp.Wi                        T  encoder.layers.*.feed_forward.sublayer.gate|inner
-layers.*.mlp.Wo                        T  encoder.layers.*.feed_forward.sublayer.output
-final_norm                             =  encoder.final_norm
-/head.dense                            T  dense
-/head.norm                             =  norm
-/head.dense                            T  prediction.dense
-/head.norm                             =  prediction.norm
-/head.dense                            T  pool.prediction.dense
-/head.norm                             =  pool.prediction.norm
-/decoder                               =  output
-/decoder                               ~  embed.tokens
-/decoder.bias                          =  logit_bias
+embeddings.(tok_embeddings,norm)  =  embed.(tokens,norm)
+layers.*.(attn,mlp)_norm          =  encoder.layers.*.(self_attention,feed_forward).norm
+layers.*.attn.Wqkv                T  encoder.layers.*.self_attention.sublayer.query|key|value
+layers.*.attn.Wo                  T  encoder.layers.*.self_attention.sublayer.output
+layers.*.mlp.Wi                   T  encoder.layers.*.feed_forward.sublayer.gate|inner
+layers.*.mlp.Wo                   T  encoder.layers.*.feed_forward.sublayer.output
+final_norm                        =  encoder.final_norm
+/head.dense                       T  dense
+/head.norm                        =  norm
+/head.dense                       T  prediction.dense
+/head.norm                        =  prediction.norm
+/head.dense                       T  pool.prediction.dense
+/head.norm                        =  pool.prediction.norm
+/decoder                          =  output
+/decoder                          ~  embed.tokens
+/decoder.bias                     =  logit_bias
 """
 
 # llama.cpp, convert_hf_to_gguf.py, ModernBertModel: a body alone.
-GGUF = """
-token_embd         =  embeddings.tok_embeddings
-token_embd_norm    =  embeddings.norm
-output_norm        =  final_norm
-blk.*.attn_norm    =  layers.*.attn_norm
-blk.*.attn_qkv     =  layers.*.attn.Wqkv
-blk.*.attn_output  =  layers.*.attn.Wo
-blk.*.ffn_norm     =  layers.*.mlp_norm
-blk.*.ffn_up       =  layers.*.mlp.Wi
-blk.*.ffn_down     =  layers.*.mlp.Wo
+_IN_GGUF = """
+architectures               =         ["ModernBertModel"]
+attention_bias              there     blk.0.attn_qkv.bias
+mlp_bias                    there     blk.0.ffn_up.bias
+norm_bias                   there     blk.0.ffn_norm.bias
+local_rope_theta            positive  rope.freq_base_swa                10000.0
+local_attention             size      attention.sliding_window
+global_attn_every_n_layers  size      attention.sliding_window_pattern  3
 """
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The windows and their base; the tensors show which biases there are."""
+def _in_gguf(fields: Fields, stored: Any, config: Found) -> Found:
+    """Nothing more. No layer is causal."""
     fields.only(**{"modern-bert.attention.causal": False})
-    biases = {"attention_bias": "attn_qkv", "mlp_bias": "ffn_up", "norm_bias": "ffn_norm"}
-    return {field: f"blk.0.{name}.bias" in stored for field, name in biases.items()} | {
-        "architectures": ["ModernBertModel"],
-        "local_rope_theta": fields.positive("modern-bert.rope.freq_base_swa", 10000.0),
-        "local_attention": fields.size("modern-bert.attention.sliding_window"),
-        "global_attn_every_n_layers": fields.size("modern-bert.attention.sliding_window_pattern", 3),
-    }
+    return {}
 
 
 FAMILY = Family(
-    "modernbert", "model", classes("ModernBert", ENCODERS), ours, theirs, NAMES,
-    recipe=ModernBertConfig,
+    "modernbert", "model", ModernBertConfig, classes("ModernBert", ENCODERS), FIELDS, NAMES,
+    only={"position_embedding_type": "absolute"}, more_ours=_ours, more_theirs=_theirs,
     adds="rotary positions of two bases, a window on both sides in most layers, gated feed-forward networks",
-    small={
-        "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 3,
-        "max_position_embeddings": 16, "pad_token_id": 1, "local_attention": 5, "global_attn_every_n_layers": 2,
-        "bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None,
-    },
+    small=small(
+        FIELDS, num_hidden_layers=3, max_position_embeddings=16, pad_token_id=1, local_attention=5,
+        global_attn_every_n_layers=2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None,
+    ),
     heads={ANSWERS: "classifier"},
-    in_gguf=InGguf(GGUF, in_gguf, "modern-bert", fields=general(FIELDS) + "global_rope_theta = rope_theta"),
+    in_gguf=InGguf("", _IN_GGUF, "modern-bert", _in_gguf, "global_rope_theta = rope_theta"),
     ignored="initializer_cutoff_factor deterministic_flash_attn sparse_pred* reference_compile layer_norm_eps repad_* "
     "classifier_activation decoder_bias",
 )  # fmt: skip

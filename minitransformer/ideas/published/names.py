@@ -4,7 +4,8 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
 
     =     stored unchanged
     T     a Linear's weight, stored as (out, in), or a convolution's: all axes in reverse order
-    T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value
+    T8    the same of several side by side, head by head: of each of 8 heads its query, its key and its value; in a
+          family's table T:n_heads, as the config says how many
     taps  a short convolution's (K, D), stored as (D, 1, K)
     row   stored with an axis of length 1 in front, such as a vector as a matrix of one row
     1x1   stored with two such axes
@@ -12,6 +13,9 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
     -     not used here: a buffer that can be computed, or a head that is not read
     +     not used in their model either, which has it nevertheless: written as a copy of ours, and not read
     |= |T another spelling: read where the file has it, in place of the lines above for the same tensors
+
+Lists in parentheses make one line of several: `attn.(q,k)_proj T (query,key)` is `attn.q_proj T query` and `attn.k_proj
+T key`. Of a name with two lists, the last runs first; a side without a list is the same in all of the lines.
 
 A name with / before it lies outside the body: in a model with a head, the prefix of the body does not precede it.
 query|key|value on our side means that one of their tensors holds the three side by side. Where our name has one * more
@@ -23,6 +27,7 @@ later line replaces an earlier one for the same parameter, so a family's table c
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -149,7 +154,52 @@ def lines(table: str, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """The lines of a table: theirs, mark, ours. prefix: of the body."""
     for line in filter(str.strip, table.splitlines()):
         theirs, mark, *ours = line.split()
-        yield theirs[1:] if theirs[0] == "/" else prefix + theirs, mark, ours[0] if ours else ""
+        both = _spelled_out(theirs), _spelled_out(ours[0] if ours else "")
+        n = max(map(len, both))
+        for name, our_name in zip(*(names if len(names) == n else names * n for names in both), strict=False):
+            yield name[1:] if name[0] == "/" else prefix + name, mark, our_name
+
+
+# llama.cpp, gguf-py/gguf/constants.py: what each tensor of a .gguf file is in our models. Left out are the stack in
+# front, and what a sub-layer or a map stands inside of.
+_IN_GGUF = """
+token_embd                      =  (tokens,embed.tokens)
+token_embd_norm                 =  embed.norm
+position_embd                   =  embed.positions
+token_types                     =  embed.types
+output_norm                     =  final_norm
+output                          =  (output,output.tokens)
+blk.*.(attn,ffn)_norm           =  layers.*.(self_attention,feed_forward).norm
+blk.*.attn_(q,k,v,output)       =  layers.*.self_attention.sublayer.(query,key,value,output)
+blk.*.attn_qkv                  =  layers.*.self_attention.sublayer.query|key|value
+blk.*.attn_(q,k)_norm           =  layers.*.self_attention.sublayer.turn_(query,key).norm
+blk.*.attn_(q,k)_norm           =  layers.*.self_attention.sublayer.(query,key).norm
+blk.*.ffn_(gate,up,down)        =  layers.*.feed_forward.sublayer.(gate,inner,output)
+blk.*.ffn_up                    =  layers.*.feed_forward.sublayer.gate|inner
+blk.*.ffn_gate_inp              =  layers.*.feed_forward.sublayer.router
+blk.*.ffn_(gate,up,down)_exps   =  layers.*.feed_forward.sublayer.experts.*.(gate,inner,output)
+blk.*.ffn_(gate,up,down)_shexp  =  layers.*.feed_forward.sublayer.shared.(gate,inner,output)
+"""
+
+
+def in_gguf(names: str, own: str = "") -> str:
+    """The table of names in a .gguf file, see gguf_models.py. names: those of a folder.
+
+    own: lines of the family's own. What has a name there does not have the general one.
+    """
+    of_folder = {}
+    for theirs, mark, ours in lines(names, "body "):
+        plain = re.sub(r"^(stack|encoder)\.|\.sublayer(?=\.sublayer|$)|\.routed", "", ours)
+        if mark[0] not in "|~-+":
+            of_folder[plain] = theirs.removeprefix("body ") if theirs.startswith("body ") else f"/{theirs}"
+    taken = {ours for _, _, ours in lines(own)}
+    general = [(theirs, of_folder[ours]) for theirs, _, ours in lines(_IN_GGUF) if ours in of_folder]
+    return "".join(f"{theirs} = {name}\n" for theirs, name in general if name not in taken) + own
+
+
+def _spelled_out(name: str) -> list[str]:
+    """The names that a name with lists in it stands for."""
+    return ["".join(parts) for parts in itertools.product(*(part.split(",") for part in re.split(r"[()]", name)))]
 
 
 def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, str]]) -> Layout:

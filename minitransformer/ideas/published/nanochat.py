@@ -9,19 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.arrays.backend import Array, Pullback, array_module
 from ...core.layers import FeedForward
-from ...core.models.language_model import LanguageModelParts
 from ..after.plain_norm import PlainRMSNorm
 from ..after.qk_norm import qk_norm
 from ..after.rotary import RotaryPositions, rotary
 from ..after.softcap import CappedOutput
 from ..after.squared_relu import squared_relu
 from . import llama
-from .decoder import decoder
-from .family import BODY, WORDS, Family, Stored
+from .decoder import Rng
+from .family import WRITERS_ALONE, Family, Found, classes
 from .fields import Fields
 
 
@@ -44,52 +41,37 @@ class NanochatConfig(llama.LlamaConfig):
     activation: str = "relu"
     logit_cap: float | None = 15.0
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The parts of nanochat. Raises ValueError for another activation, and for scaled angles."""
+    def differs(self, rng: Rng) -> Found:
+        """What differs from Llama; see `decoder`. Raises ValueError for another activation, and for scaled angles."""
         if self.activation != "relu" or self.scaled_angles is not None or self.d_rotary is not None:
             raise ValueError("a nanochat has activation 'relu', and neither scaled_angles nor d_rotary")
         then = (BackwardPositions(self.rotary_base),) * 2
-        return decoder(
-            self,
-            rng,
-            norm=lambda: PlainRMSNorm(self.d_model, self.norm_eps),
-            turn=lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=PlainRMSNorm),
-            feed_forward=lambda i: FeedForward(self.d_model, self.d_ff, squared_relu, False, rng),
-            embedding_norm=PlainRMSNorm(self.d_model, self.norm_eps),
-            output=lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
-        )
+        return {
+            "norm": lambda: PlainRMSNorm(self.d_model, self.norm_eps),
+            "turn": lambda i: qk_norm(self.d_head or 1, self.norm_eps, then=then, kind=PlainRMSNorm),
+            "feed_forward": lambda i: FeedForward(self.d_model, self.d_ff, squared_relu, False, rng),
+            "embedding_norm": PlainRMSNorm(self.d_model, self.norm_eps),
+            "output": lambda table: table if self.logit_cap is None else CappedOutput(table, self.logit_cap),
+        }
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> NanochatConfig:
-    """The config of nanochat's config.json."""
-    fields.only(hidden_act="relu2")
-    cap = fields.get("final_logit_softcapping", 15.0)
-    sizes = llama.sizes(Fields({**fields.document, "hidden_act": "relu"}, fields.asked), head)
-    if sizes["scaled_angles"] is not None:
+def _unscaled(fields: Fields, found: Found, *_: Any) -> Found:
+    if found["scaled_angles"] is not None:
         raise ValueError("rope_parameters must be of type 'default': a nanochat has no scaled angles")
-    sizes["logit_cap"] = None if cap is None else fields.positive("final_logit_softcapping", 15.0)
-    return NanochatConfig(**sizes, bias=fields.flag("attention_bias", False))
+    return {}
 
 
-def theirs(config: NanochatConfig) -> dict[str, Any]:
-    """nanochat's config.json."""
-    own = {"hidden_act": "relu2", "final_logit_softcapping": config.logit_cap, "attention_bias": config.bias}
-    return {**llama.written_sizes(config), **own}
-
-
-NAMES = (
-    llama.NAMES
-    + """
-layers.*.mlp.fc1                       T  stack.layers.*.feed_forward.sublayer.inner
-layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.output
-/lm_head                               =  output.tokens
+FIELDS = """
+final_logit_softcapping  positive_or_none  logit_cap  15.0
+attention_bias           flag              bias       false
 """
-)
-
-
+NAMES = f"""{llama.NAMES}
+layers.*.mlp.(fc1,fc2)  T  stack.layers.*.feed_forward.sublayer.(inner,output)
+"""
 FAMILY = Family(
-    "nanochat", "model", {"NanoChatModel": BODY, "NanoChatForCausalLM": WORDS}, ours, theirs, NAMES,
-    recipe=NanochatConfig,
+    "nanochat", "model", NanochatConfig, classes("NanoChat", WRITERS_ALONE), FIELDS, NAMES,
+    only={"hidden_act": "relu2"}, as_today=lambda fields: fields.instead(hidden_act="relu"), base=llama.BASE,
+    more_ours=_unscaled, more_theirs=lambda config: {"hidden_act": "relu2"},
     adds="norms without a gain, of token vectors, queries and keys, too; the square of a ReLU; capped logits",
     small=llama.SMALL | {"final_logit_softcapping": 2.5},
 )  # fmt: skip

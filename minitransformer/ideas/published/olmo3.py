@@ -5,7 +5,6 @@ For long texts YaRN scales the angles of the fourth, which sees everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from ...core.layers import ScaledDotProduct
 from ..after.rotary import rotary_turn
 from . import llama, olmo2
 from .decoder import within
-from .family import WRITERS, Family, InGguf, Stored, classes
+from .family import WRITERS, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import FULL, SLIDING, base_of, full_every, of_kind, written_kinds
 
@@ -44,27 +43,14 @@ class Olmo3Config(olmo2.Olmo2Config):
         return plain if self.is_full(i) else within(self.window, plain)
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> Olmo3Config:
-    """The config of OLMo 3's config.json."""
-    fields = fields.otherwise(rms_norm_eps=1e-5, sliding_window=4096)
-    sizes = llama.sizes(of_kind(fields, FULL, 5e5), head)
-    own: dict[str, Any] = {
-        "window": fields.size("sliding_window"),
-        "full_every": full_every(fields, sizes["n_layers"], 4),
-    }
-    own["local_base"] = base_of(fields, SLIDING, sizes["d_head"], 5e5)
-    return Olmo3Config(**sizes, **own, bias=fields.flag("attention_bias", False))
+def _ours(fields: Fields, found: Found, *_: Any) -> Found:
+    local_base = base_of(fields, SLIDING, found["d_head"], 5e5)
+    return {"full_every": full_every(fields, found["n_layers"], 4), "local_base": local_base}
 
 
-def theirs(config: Olmo3Config) -> dict[str, Any]:
-    """OLMo 3's config.json."""
-    own = {"sliding_window": config.window, "attention_bias": config.bias}
-    return {**written_kinds(config, llama.written_sizes(config)), **own}
-
-
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """The windows. llama.cpp scales the angles of full layers alone, too."""
-    found: dict[str, Any] = {
+    found: Found = {
         "sliding_window": fields.size(_WINDOW),
         "rope_local_base_freq": fields.positive("olmo2.rope.freq_base_swa", config["rope_theta"]),
     }
@@ -79,9 +65,13 @@ _WINDOW = "olmo2.attention.sliding_window"
 _YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 8}
 _TURNS = {FULL: _YARN, SLIDING: {"rope_type": "default", "rope_theta": 50.0}}
 FAMILY = Family(
-    "olmo3", "model", classes("Olmo3", WRITERS), ours, theirs, olmo2.NAMES,
-    recipe=Olmo3Config,
+    "olmo3", "model", Olmo3Config, classes("Olmo3", WRITERS), f"sliding_window size window\n{llama.BIAS}", olmo2.NAMES,
+    base=(
+        lambda fields: llama.sizes(of_kind(fields, FULL, 5e5)),
+        lambda config: written_kinds(config, llama.written_sizes(config)),
+    ),
+    usual={"rms_norm_eps": 1e-5, "sliding_window": 4096}, more_ours=_ours,
     adds="as OLMo 2; a window in three of four layers, YaRN's angles in the fourth",
     small=llama.SMALL | {"sliding_window": 3, "layer_types": [SLIDING, FULL], "rope_parameters": _TURNS},
-    in_gguf=InGguf(olmo2.GGUF, in_gguf, "olmo2", when=lambda metadata, stored: bool(metadata.get(_WINDOW))),
+    in_gguf=InGguf(olmo2.GGUF, "", "olmo2", in_gguf, when=lambda metadata, stored: bool(metadata.get(_WINDOW))),
 )  # fmt: skip

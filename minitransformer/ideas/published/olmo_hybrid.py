@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import Module, RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
@@ -18,8 +16,8 @@ from ..after.gated_delta_net import GatedDeltaNet
 from ..after.grouped import grouped
 from ..after.sandwich import Normed, NormedUpdate
 from . import llama, olmo2, qwen3_5
-from .decoder import decoder_of
-from .family import BODY, WORDS, Family, Stored
+from .decoder import Rng, decoder_of
+from .family import WRITERS_ALONE, Family, Found, classes
 from .fields import Fields
 from .layer_kinds import full_layers
 
@@ -34,7 +32,7 @@ class OlmoHybridConfig(qwen3_5.Qwen35Config):
     turned: bool = False
     doubled: bool = True
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of OLMo Hybrid."""
 
         def norm(width: int = self.d_model) -> RMSNorm:
@@ -65,49 +63,44 @@ class OlmoHybridConfig(qwen3_5.Qwen35Config):
         )
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> OlmoHybridConfig:
-    """The config of OLMo Hybrid's config.json. Without positions, the base of the angles is null there."""
+def _sizes(fields: Fields) -> Found:
+    """Those of a Llama. Without positions, the base of the angles is null."""
     angles = fields.get("rope_parameters")
     turned = not (isinstance(angles, dict) and angles.get("rope_theta", 0.0) is None)
-    if not turned:
-        fields = Fields({**fields.document, "rope_parameters": None}, fields.asked)
-    found = llama.sizes(fields.otherwise(max_position_embeddings=65536), head)
-    keys = fields.size("linear_num_key_heads", found["n_heads"])
-    width = fields.size("linear_key_head_dim", max(1, 3 * found["d_model"] // (4 * keys)))
-    usual = {"linear_num_value_heads": found["n_heads"], "linear_num_key_heads": keys, "linear_key_head_dim": width}
-    found |= fields.otherwise(**usual, linear_value_head_dim=2 * width).read(qwen3_5.FIELDS)
-    n, doubled = found["n_layers"], fields.flag("linear_allow_neg_eigval", True)
+    return {**llama.sizes(fields if turned else fields.instead(rope_parameters=None)), "turned": turned}
+
+
+def as_today(fields: Fields) -> Fields:
+    """The fields with the sizes of memories that follow from others."""
+    keys = fields.size("linear_num_key_heads", heads := fields.size("num_attention_heads"))
+    width = fields.size("linear_key_head_dim", max(1, 3 * fields.size("hidden_size") // (4 * keys)))
+    usual = {"linear_num_value_heads": heads, "linear_num_key_heads": keys, "linear_key_head_dim": width}
+    return fields.otherwise(**usual, linear_value_head_dim=2 * width)
+
+
+def _ours(fields: Fields, found: Found, *_: Any) -> Found:
+    n = found["n_layers"]
     full = full_layers(fields, n, qwen3_5.OTHER, tuple(range(3, n, 4)) or (n - 1,))
     if not 0 < len(full) < n:
         raise ValueError("layer_types must have layers of both kinds")
-    return OlmoHybridConfig(**found, full=full, turned=turned, doubled=doubled)
+    return {"full": full}
 
 
-def theirs(config: OlmoHybridConfig) -> dict[str, Any]:
-    """OLMo Hybrid's config.json."""
-    fields = {**qwen3_5.theirs(config), "linear_allow_neg_eigval": config.doubled}
-    return fields if config.turned else fields | {"rope_theta": None, "rope_parameters": {"rope_theta": None}}
+def _theirs(config: OlmoHybridConfig) -> Found:
+    angles = {} if config.turned else {"rope_theta": None, "rope_parameters": {"rope_theta": None}}
+    return {**qwen3_5.theirs(config), **angles}
 
 
 _REMEMBER = """
-layers.*.attention_layer_norm          =     stack.layers.*.self_attention.norm
-layers.*.input_layernorm               |=    stack.layers.*.self_attention.norm
-layers.*.linear_attn.q_proj            T     stack.layers.*.self_attention.sublayer.query
-layers.*.linear_attn.k_proj            T     stack.layers.*.self_attention.sublayer.key
-layers.*.linear_attn.v_proj            T     stack.layers.*.self_attention.sublayer.value
-layers.*.linear_attn.g_proj            T     stack.layers.*.self_attention.sublayer.gate
-layers.*.linear_attn.b_proj            T     stack.layers.*.self_attention.sublayer.rate
-layers.*.linear_attn.a_proj            T     stack.layers.*.self_attention.sublayer.step
-layers.*.linear_attn.q_conv1d.weight   taps  stack.layers.*.self_attention.sublayer.convolution.query
-layers.*.linear_attn.k_conv1d.weight   taps  stack.layers.*.self_attention.sublayer.convolution.key
-layers.*.linear_attn.v_conv1d.weight   taps  stack.layers.*.self_attention.sublayer.convolution.value
-layers.*.linear_attn.conv1d.weight     |taps stack.layers.*.self_attention.sublayer.convolution.query|key|value
-layers.*.linear_attn.A_log             =     stack.layers.*.self_attention.sublayer.log_rate
-layers.*.linear_attn.dt_bias           =     stack.layers.*.self_attention.sublayer.shift
-layers.*.linear_attn.o_norm            =     stack.layers.*.self_attention.sublayer.norm
-layers.*.linear_attn.o_proj            T     stack.layers.*.self_attention.sublayer.output
-layers.*.feedforward_layer_norm        =     stack.layers.*.feed_forward.norm
-layers.*.post_attention_layernorm      |=    stack.layers.*.feed_forward.norm
+layers.*.attention_layer_norm                =      stack.layers.*.self_attention.norm
+layers.*.input_layernorm                     |=     stack.layers.*.self_attention.norm
+layers.*.linear_attn.(q,k,v,g,b,a)_proj T stack.layers.*.self_attention.sublayer.(query,key,value,gate,rate,step)
+layers.*.linear_attn.(q,k,v)_conv1d.weight   taps   stack.layers.*.self_attention.sublayer.convolution.(query,key,value)
+layers.*.linear_attn.conv1d.weight           |taps  stack.layers.*.self_attention.sublayer.convolution.query|key|value
+layers.*.linear_attn.(A_log,dt_bias,o_norm)  =      stack.layers.*.self_attention.sublayer.(log_rate,shift,norm)
+layers.*.linear_attn.o_proj                  T      stack.layers.*.self_attention.sublayer.output
+layers.*.feedforward_layer_norm              =      stack.layers.*.feed_forward.norm
+layers.*.post_attention_layernorm            |=     stack.layers.*.feed_forward.norm
 """
 _ATTEND = """
 layers.*.feedforward_layer_norm        |=    stack.layers.*.self_attention.norm
@@ -125,8 +118,10 @@ SMALL = {name: value for name, value in qwen3_5.SMALL.items() if name not in ("r
     "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 6, "linear_value_head_dim": 3,
 }  # fmt: skip
 FAMILY = Family(
-    "olmo_hybrid", "model", {"OlmoHybridModel": BODY, "OlmoHybridForCausalLM": WORDS}, ours, theirs, names,
-    recipe=OlmoHybridConfig,
+    "olmo_hybrid", "model", OlmoHybridConfig, classes("OlmoHybrid", WRITERS_ALONE),
+    f"{qwen3_5.FIELDS}linear_allow_neg_eigval flag doubled true", names,
+    as_today=as_today, base=(_sizes, llama.written_sizes), usual={"max_position_embeddings": 65536},
+    more_ours=_ours, more_theirs=_theirs,
     adds="a memory by the gated delta rule in three of four layers, which may write the opposite of what it holds",
     small=SMALL,
     ignored="linear_a_log_* linear_dt_*",

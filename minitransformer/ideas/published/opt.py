@@ -6,18 +6,16 @@ sub-layer, and a table of tokens narrower than its layers.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...core.layers import Embedding, InputEmbedding
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.narrow_table import ProjectedEmbedding, ThenProjected
-from .bart import SIDE
-from .family import WRITERS, Family, Stored, classes
-from .fields import Fields, written
+from .bart import SIDES
+from .decoder import Rng
+from .family import WRITERS, Family, Found, classes
+from .fields import GENERAL, Fields, small
 from .heads import ANSWERS
 from .position_tables import OffsetPositions
 
@@ -30,7 +28,7 @@ class OptConfig(LanguageModelConfig):
     activation: str = "relu"
     width: int | None = None
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of OPT."""
         parts, d, width = super().parts(rng), self.d_model, self.width
         tokens, output = parts.embed.tokens, parts.output
@@ -42,63 +40,42 @@ class OptConfig(LanguageModelConfig):
         return LanguageModelParts(InputEmbedding(tokens, positions), parts.stack, output)
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
-max_position_embeddings    size        max_length           2048
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
+FIELDS = f"""{GENERAL}
 ffn_dim                    size        d_ff
-num_hidden_layers          size        n_layers
 dropout                    rate        dropout
-attention_dropout          rate        attention_dropout
 activation_function        activation  activation           "relu"
 enable_bias                flag        bias                 true
 tie_word_embeddings        flag        tie_output           true
 """
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> OptConfig:
-    """The config of OPT's config.json."""
-    fields.only(layer_norm_elementwise_affine=True, _remove_final_layer_norm=False)
-    found = fields.read(FIELDS, head)
-    order = "pre" if fields.flag("do_layer_norm_before", True) else "post"
+def _ours(fields: Fields, found: Found, *_: Any) -> Found:
     width = fields.size("word_embed_proj_dim", found["d_model"])
-    return OptConfig(**found, norm_order=order, width=None if width == found["d_model"] else width)
+    order = "pre" if fields.flag("do_layer_norm_before", True) else "post"
+    return {"norm_order": order, "width": None if width == found["d_model"] else width}
 
 
-def theirs(config: OptConfig) -> dict[str, Any]:
-    """OPT's config.json."""
-    before = config.norm_order == "pre"
+def _theirs(config: OptConfig) -> Found:
     return {
-        **written(config, FIELDS),
-        "do_layer_norm_before": before,
-        "word_embed_proj_dim": config.width or config.d_model,
-    }
+        "do_layer_norm_before": config.norm_order == "pre", "word_embed_proj_dim": config.width or config.d_model
+    }  # fmt: skip
 
 
-NAMES = (
-    re.sub("^SIDE", "decoder", SIDE, flags=re.MULTILINE).replace("SIDE", "stack")
-    + """
-decoder.embed_tokens                           =  tokens
-decoder.project_in                             T  tokens.projection
-decoder.embed_positions                        =  embed.positions
-decoder.final_layer_norm                       =  stack.final_norm
-decoder.final_layer_norm                       =  stack.final_norm.norm
-decoder.project_out                            T  stack.final_norm.projection
-/lm_head                                       =  output
-/lm_head                                       ~  tokens
+NAMES = f"""{SIDES.replace("  SIDE", "  stack").replace("SIDE", "decoder")}
+decoder.embed_tokens      =  tokens
+decoder.project_in        T  tokens.projection
+decoder.embed_positions   =  embed.positions
+decoder.final_layer_norm  =  stack.final_norm
+decoder.final_layer_norm  =  stack.final_norm.norm
+decoder.project_out       T  stack.final_norm.projection
+/lm_head                  =  output
+/lm_head                  ~  tokens
 """
-)
-
-
 FAMILY = Family(
-    "opt", "model", classes("OPT", WRITERS | {"ForQuestionAnswering": ANSWERS}), ours, theirs, NAMES,
-    recipe=OptConfig,
+    "opt", "model", OptConfig, classes("OPT", WRITERS | {"ForQuestionAnswering": ANSWERS}), FIELDS, NAMES,
+    only={"layer_norm_elementwise_affine": True, "_remove_final_layer_norm": False}, more_ours=_ours,
+    more_theirs=_theirs,
     adds="as GPT-2; positions from row 2 on, in the model of 350M a narrow token table and norms after each sub-layer",
-    small={
-        "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "ffn_dim": 8, "num_hidden_layers": 2,
-        "max_position_embeddings": 32, "word_embed_proj_dim": 8, "pad_token_id": 1, "bos_token_id": None,
-        "eos_token_id": None,
-    },
+    small=small(FIELDS, word_embed_proj_dim=8, pad_token_id=1, bos_token_id=None, eos_token_id=None),
     ignored="prefix layerdrop",
 )  # fmt: skip

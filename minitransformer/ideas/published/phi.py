@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.layers import FeedForward, Module, Residual
 from ...core.models.language_model import LanguageModelParts
 from ..after.grouped import grouped
@@ -17,9 +15,9 @@ from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles, gpt_neox, llama
 from .bart import BiasedOutput
-from .decoder import decoder_of
-from .family import BODY, WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, general, written
+from .decoder import Rng, decoder_of
+from .family import BODY, WRITERS, Family, Found, InGguf, classes
+from .fields import GENERAL, Fields, small
 from .heads import TOKENS
 
 
@@ -35,7 +33,7 @@ class PhiConfig(gpt_neox.GptNeoxConfig):
         if self.n_key_heads is None:
             object.__setattr__(self, "n_key_heads", self.n_heads)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of Phi."""
         d, turn = self.d_model, scaled_turn(self.rotary_base, None, self.d_rotary)
         norms = [self.norm() for _ in range(self.n_layers)]  # one for both sub-layers
@@ -58,68 +56,33 @@ class PhiConfig(gpt_neox.GptNeoxConfig):
         )
 
 
-FIELDS = """
-vocab_size                 size        vocabulary
-max_position_embeddings    size        max_length           2048
-hidden_size                size        d_model
-num_attention_heads        size        n_heads
-num_key_value_heads        size        n_key_heads          n_heads
-intermediate_size          size        d_ff
-num_hidden_layers          size        n_layers
+FIELDS = f"""{GENERAL}
+num_key_value_heads        size        n_key_heads   n_heads
 resid_pdrop                rate        dropout
-attention_dropout          rate        attention_dropout
-hidden_act                 activation  activation           "gelu_new"
-layer_norm_eps             positive    norm_eps             1e-5
-tie_word_embeddings        flag        tie_output           false
+hidden_act                 activation  activation    "gelu_new"
+layer_norm_eps             positive    norm_eps      1e-5
 """
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> PhiConfig:
-    """The config of Phi's config.json."""
-    fields.only(qk_layernorm=False)
-    found = fields.read(FIELDS, head)
+def _ours(fields: Fields, found: Found, head: str, *_: Any) -> Found:
     width = found["d_model"] // max(1, found["n_heads"])
-    turns = gpt_neox.unscaled(fields.otherwise(partial_rotary_factor=0.5), width)
-    return PhiConfig(**found, **turns, logit_bias=head != BODY)
+    return {**gpt_neox.unscaled(fields, width), "logit_bias": head != BODY}
 
 
-def theirs(config: PhiConfig) -> dict[str, Any]:
-    """Phi's config.json."""
-    return {**written(config, FIELDS), "partial_rotary_factor": 1.0, **angles.written(config)}
-
-
-NAMES = (
-    llama.NAMES
-    + """
-layers.*.self_attn.dense               T  stack.layers.*.self_attention.sublayer.output
-layers.*.mlp.fc1                       T  stack.layers.*.feed_forward.sublayer.inner
-layers.*.mlp.fc2                       T  stack.layers.*.feed_forward.sublayer.output
-final_layernorm                        =  stack.final_norm
-/lm_head                               =  output.tokens
-/lm_head.bias                          =  output.logit_bias
+NAMES = f"""{llama.NAMES}
+layers.*.self_attn.dense  T  stack.layers.*.self_attention.sublayer.output
+layers.*.mlp.(fc1,fc2)    T  stack.layers.*.feed_forward.sublayer.(inner,output)
+final_layernorm           =  stack.final_norm
+/lm_head.bias             =  output.logit_bias
 """
-)
-
-
-GGUF = (
-    llama.GGUF
-    + """
-output_norm        =  final_layernorm
-blk.*.attn_output  =  layers.*.self_attn.dense
-blk.*.ffn_up       =  layers.*.mlp.fc1
-blk.*.ffn_down     =  layers.*.mlp.fc2
-"""
-)
-
-
 FAMILY = Family(
-    "phi", "model", classes("Phi", WRITERS | {"ForTokenClassification": TOKENS}), ours, theirs, NAMES,
-    recipe=PhiConfig,
+    "phi", "model", PhiConfig, classes("Phi", WRITERS | {"ForTokenClassification": TOKENS}), FIELDS, NAMES,
+    only={"qk_layernorm": False}, usual={"partial_rotary_factor": 0.5}, more_ours=_ours,
+    more_theirs=lambda config: {"partial_rotary_factor": 1.0, **angles.written(config)},
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
-    in_gguf=InGguf(GGUF, architecture="phi2", fields=general(FIELDS) + gpt_neox.TURNED),
-    small={
-        "vocab_size": 13, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2,
-        "intermediate_size": 10, "num_hidden_layers": 2, "max_position_embeddings": 32,
-        "bos_token_id": None, "eos_token_id": None,
-    },
+    in_gguf=InGguf(architecture="phi2", fields=gpt_neox.TURNED),
+    small=small(
+        FIELDS, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, intermediate_size=10, bos_token_id=None,
+        eos_token_id=None,
+    ),
 )  # fmt: skip

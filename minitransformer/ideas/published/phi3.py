@@ -7,11 +7,9 @@ values lie in one matrix of the file, and so do the gate and the inner map.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from . import llama
-from .family import WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields
+from .family import WRITERS, Family, InGguf, classes
 
 
 @dataclass(frozen=True)
@@ -21,50 +19,22 @@ class Phi3Config(llama.LlamaConfig):
     norm_eps: float = 1e-5
 
 
-_DEFAULTS = {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096}
-
-
-def ours(fields: Fields, head: str, stored: Stored) -> Phi3Config:
-    """The config of Phi-3's config.json."""
-    fields = fields.otherwise(**_DEFAULTS)
-    fields.only(attention_bias=False)
-    return Phi3Config(**llama.sizes(fields, head, partial=True), window=fields.size_or_none("sliding_window"))
-
-
-def theirs(config: Phi3Config) -> dict[str, Any]:
-    """Phi-3's config.json."""
-    trained = (config.scaled_angles or {}).get("trained", config.max_length)
-    sizes = {**llama.written_sizes(config), "sliding_window": config.window}
-    return {**sizes, "original_max_position_embeddings": trained}  # theirs counts more than the one inside
-
-
-NAMES = (
-    llama.NAMES
-    + """
-layers.*.self_attn.qkv_proj            T  stack.layers.*.self_attention.sublayer.query|key|value
-layers.*.mlp.gate_up_proj              T  stack.layers.*.feed_forward.sublayer.gate|inner
+NAMES = f"""{llama.NAMES}
+layers.*.self_attn.qkv_proj  T  stack.layers.*.self_attention.sublayer.query|key|value
+layers.*.mlp.gate_up_proj    T  stack.layers.*.feed_forward.sublayer.gate|inner
 """
-)
-
-GGUF = (
-    llama.GGUF
-    + """
-blk.*.attn_qkv     =  layers.*.self_attn.qkv_proj
-blk.*.ffn_up       =  layers.*.mlp.gate_up_proj
-"""
-)
-
-
-def window_in_gguf(fields: Fields, stored: Stored, config: Any) -> dict[str, Any]:
-    """The window; 0 is none."""
-    return {"sliding_window": fields.get("phi3.attention.sliding_window") or None}
-
-
 FAMILY = Family(
-    "phi3", "model", classes("Phi3", WRITERS), ours, theirs, NAMES,
-    recipe=Phi3Config,
+    "phi3", "model", Phi3Config, classes("Phi3", WRITERS), llama.WINDOW, NAMES,
+    base=(lambda fields: llama.sizes(fields, partial=True), llama.written_sizes),
+    usual={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096},
+    only={"attention_bias": False},
+    more_theirs=lambda config: {  # it counts more than the one inside
+        "original_max_position_embeddings": (config.scaled_angles or {}).get("trained", config.max_length)
+    },
     adds="as Llama; rotary angles divided by factors (LongRoPE), in a part of each head",
-    in_gguf=InGguf(GGUF, window_in_gguf),
+    in_gguf=InGguf(  # 0 is no window
+        more=lambda fields, stored, config: {"sliding_window": fields.get("phi3.attention.sliding_window") or None},
+    ),
     small={name: value for name, value in llama.SMALL.items() if name != "head_dim"} | {
         "hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 1,
         "original_max_position_embeddings": 24, "partial_rotary_factor": 0.5,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...core.arrays.backend import Array, Pullback, array_module
 from ...core.arrays.declared import declared
 from ...core.layers import LearnedPositions, SinusoidalPositions
+from .decoder import Rng
 
 
 class OffsetPositions(LearnedPositions):
     """Learned positions after `offset` rows that stay unused. table: (offset + max_length, width)."""
 
     @declared("max_length > 0; offset >= 0")
-    def __init__(self, max_length: int, width: int, offset: int, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, max_length: int, width: int, offset: int, rng: Rng | None = None) -> None:
         super().__init__(offset + max_length, width, rng=rng)
         self.offset = offset
 

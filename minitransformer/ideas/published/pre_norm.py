@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from ...core.layers import (
-    DecoderLayer,
-    EncoderLayer,
-    FeedForward,
-    LayerNorm,
-    Linear,
-    Module,
-    MultiHeadAttention,
-    Residual,
-    ScaledDotProduct,
-)
+from ...core import layers
+from .decoder import Rng
 
 
 def pre_norm(
@@ -30,21 +19,22 @@ def pre_norm(
     dropout: float = 0.0,
     attention_dropout: float = 0.0,
     biases: tuple[bool, bool, bool] = (True, True, True),
-    rng: np.random.Generator | None = None,
-) -> Callable[[], EncoderLayer | DecoderLayer]:
+    rng: Rng | None = None,
+) -> Callable[[], layers.EncoderLayer | layers.DecoderLayer]:
     """A function that makes such layers. biases: whether the maps of queries, keys and values have one."""
 
-    def residual(sublayer: Module) -> Residual:
-        return Residual(sublayer, LayerNorm(d, eps), "pre", dropout)
+    def residual(sublayer: layers.Module) -> layers.Residual:
+        return layers.Residual(sublayer, layers.LayerNorm(d, eps), "pre", dropout)
 
-    def attention() -> Residual:
+    def attention() -> layers.Residual:
         if d % n_heads:
             raise ValueError(f"a width of {d} cannot be divided into {n_heads} equal heads")
-        maps = [Linear(d, d, bias, rng) for bias in (*biases, True)]
-        return residual(MultiHeadAttention.of(n_heads, *maps, mix=ScaledDotProduct(dropout=attention_dropout)))
+        maps = [layers.Linear(d, d, bias, rng) for bias in (*biases, True)]
+        mix = layers.ScaledDotProduct(dropout=attention_dropout)
+        return residual(layers.MultiHeadAttention.of(n_heads, *maps, mix=mix))
 
-    def layer() -> EncoderLayer | DecoderLayer:
+    def layer() -> layers.EncoderLayer | layers.DecoderLayer:
         attentions = [attention() for _ in range(2 if kind.reads_memory else 1)]
-        return kind.of(*attentions, residual(FeedForward(d, d_ff, activation, rng=rng)))
+        return kind.of(*attentions, residual(layers.FeedForward(d, d_ff, activation, rng=rng)))
 
     return layer

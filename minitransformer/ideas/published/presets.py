@@ -76,23 +76,19 @@ PRESETS: dict[str, Preset] = {
     "bert-base": Preset("bert", _bert(768, 12, 12), "110M", "rounded up"),
     "bert-large": Preset("bert", _bert(1024, 16, 24), "340M", "rounded up to tens of millions"),
     "distilbert": Preset(
-        "distilbert",
-        {"vocab_size": 30522, "max_position_embeddings": 512, "dim": 768, "n_heads": 12, "hidden_dim": 3072}
-        | {"n_layers": 6, "dropout": 0.1, "attention_dropout": 0.1},
-        "66M",
-        "rounded",
+        "distilbert", {
+            "vocab_size": 30522, "max_position_embeddings": 512, "dim": 768, "n_heads": 12, "hidden_dim": 3072,
+            "n_layers": 6, "dropout": 0.1, "attention_dropout": 0.1,
+        }, "66M", "rounded",
     ),
     "roberta-base": Preset(
         "roberta",
         _bert(768, 12, 12, vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5),
-        "125M",
-        "rounded",
+        "125M", "rounded",
     ),
     "albert-base": Preset(
-        "albert",
-        _bert(768, 12, 12, vocab_size=30000, embedding_size=128),
-        "12M",
-        "rounded up; its one layer is counted once and used 12 times",
+        "albert", _bert(768, 12, 12, vocab_size=30000, embedding_size=128),
+        "12M", "rounded up; its one layer is counted once and used 12 times",
     ),
     "gpt2": _gpt2(768, 12, 12, "124M", "117M"),
     "gpt2-medium": _gpt2(1024, 16, 24, "355M", "345M"),
@@ -102,28 +98,21 @@ PRESETS: dict[str, Preset] = {
     "bart-base": Preset("bart", _bart(768, 12, 6, 50265), "140M", "rounded", WORDS),
     "bart-large": Preset("bart", _bart(1024, 16, 12, 50265), "400M", "rounded to hundreds of millions", WORDS),
     "pegasus-large": Preset(
-        "pegasus",
-        _bart(1024, 16, 16, 96103, activation_function="relu", scale_embedding=True),
-        "568M",
-        "rounded down; sines and cosines are not learned, and not counted",
-        WORDS,
+        "pegasus", _bart(1024, 16, 16, 96103, activation_function="relu", scale_embedding=True),
+        "568M", "rounded down; sines and cosines are not learned, and not counted", WORDS,
     ),
     "smollm2-135m": Preset(
-        "llama",
-        {"vocab_size": 49152, "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3}
-        | {"intermediate_size": 1536, "num_hidden_layers": 30, "max_position_embeddings": 8192}
-        | {"rms_norm_eps": 1e-5, "rope_theta": 100000.0, "tie_word_embeddings": True},
-        "135M",
-        "rounded up",
-        WORDS,
+        "llama", {
+            "vocab_size": 49152, "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3,
+            "intermediate_size": 1536, "num_hidden_layers": 30, "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "tie_word_embeddings": True,
+        }, "135M", "rounded up", WORDS,
     ),
     "gemma3-270m": Preset(
-        "gemma3_text",
-        {"vocab_size": 262144, "hidden_size": 640, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256}
-        | {"intermediate_size": 2048, "num_hidden_layers": 18, "max_position_embeddings": 32768}
-        | {"sliding_window": 512, "query_pre_attn_scalar": 256},
-        "270M",
-        "rounded up; two thirds of them are the table of its 262,144 tokens",
-        WORDS,
+        "gemma3_text", {
+            "vocab_size": 262144, "hidden_size": 640, "num_attention_heads": 4, "num_key_value_heads": 1,
+            "head_dim": 256, "intermediate_size": 2048, "num_hidden_layers": 18, "max_position_embeddings": 32768,
+            "sliding_window": 512, "query_pre_attn_scalar": 256,
+        }, "270M", "rounded up; two thirds of them are the table of its 262,144 tokens", WORDS,
     ),
-}
+}  # fmt: skip

@@ -6,7 +6,7 @@ rotates a quarter of each head, and lets its output through a gate; all norms bu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,9 @@ from ..after.output_gate import gated_attention
 from ..after.qk_norm import qk_norm
 from ..after.sandwich import OffsetRMSNorm
 from . import gemma, llama
-from .decoder import decoder_of
-from .family import BODY, WORDS, Change, Family, InGguf, Stored, Whole
-from .fields import Fields, written
+from .decoder import Rng, decoder_of
+from .family import BODY, WORDS, Change, Family, Found, InGguf, Stored, Whole
+from .fields import Fields
 from .layer_kinds import full_layers, two_kinds
 
 
@@ -46,7 +46,7 @@ class Qwen35Config(llama.LlamaConfig):
         fourth = tuple(range(3, self.n_layers, 4))
         object.__setattr__(self, "full", fourth if self.full is None else self.full)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of Qwen3.5."""
 
         def attention(i: int) -> Module:
@@ -66,7 +66,7 @@ class Qwen35Config(llama.LlamaConfig):
             feed_forward=lambda i: self.feed_forward(i, rng),
         )
 
-    def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
+    def feed_forward(self, i: int, rng: Rng) -> Module:
         """The feed-forward network of layer i."""
         return GatedFeedForward(self.d_model, self.d_ff, self.activation, bias=False, rng=rng)
 
@@ -82,78 +82,56 @@ attention_bias          flag  bias           false
 OTHER = "linear_attention"
 
 
-def sizes(fields: Fields, head: str) -> dict[str, Any]:
-    """What config.json has, under our names."""
-    fields = fields.otherwise(num_key_value_heads=4, head_dim=256, partial_rotary_factor=0.25)
-    found = {**llama.sizes(_of_text(fields), head, partial=True), **fields.read(FIELDS)}
-    every = fields.size("full_attention_interval", 4)
-    usual = range(every - 1, found["n_layers"], every)
-    return {**found, "full": full_layers(fields, found["n_layers"], OTHER, usual)}
-
-
-def _of_text(fields: Fields) -> Fields:
+def as_today(fields: Fields) -> Fields:
     """Without the share of each axis of an image in the angles: a text has the same position along all of them."""
     angles = fields.get("rope_parameters")
     if not isinstance(angles, dict):
         return fields
     kept = {name: value for name, value in angles.items() if name not in ("mrope_section", "mrope_interleaved")}
-    return Fields({**fields.document, "rope_parameters": kept}, fields.asked)
+    return fields.instead(rope_parameters=kept)
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> Qwen35Config:
-    """The config of Qwen3.5's config.json."""
-    return Qwen35Config(**sizes(fields, head))
+def ours(fields: Fields, found: Found, *_: Any) -> Found:
+    """The layers that attend."""
+    every = fields.size("full_attention_interval", 4)
+    usual = range(every - 1, found["n_layers"], every)
+    return {"full": full_layers(fields, found["n_layers"], OTHER, usual)}
 
 
-def theirs(config: Qwen35Config) -> dict[str, Any]:
-    """Qwen3.5's config.json."""
-    kinds = two_kinds(config.n_layers, OTHER, config.full or ())
-    return {**llama.written_sizes(config), **written(config, FIELDS), "layer_types": kinds}
+def theirs(config: Any) -> Found:
+    """The kinds of layers."""
+    return {"layer_types": two_kinds(config.n_layers, OTHER, config.full or ())}
 
 
-NAMES = (
-    llama.NAMES
-    + """
-layers.*.self_attn.q_proj              T     stack.layers.*.self_attention.sublayer.sublayer.query.whole
-layers.*.self_attn.k_proj              T     stack.layers.*.self_attention.sublayer.sublayer.key
-layers.*.self_attn.v_proj              T     stack.layers.*.self_attention.sublayer.sublayer.value
-layers.*.self_attn.o_proj              T     stack.layers.*.self_attention.sublayer.last
-layers.*.self_attn.q_norm              =     stack.layers.*.self_attention.sublayer.sublayer.turn_query.norm
-layers.*.self_attn.k_norm              =     stack.layers.*.self_attention.sublayer.sublayer.turn_key.norm
-layers.*.linear_attn.in_proj_qkv       T     stack.layers.*.self_attention.sublayer.query|key|value
-layers.*.linear_attn.in_proj_z         T     stack.layers.*.self_attention.sublayer.gate
-layers.*.linear_attn.in_proj_b         T     stack.layers.*.self_attention.sublayer.rate
-layers.*.linear_attn.in_proj_a         T     stack.layers.*.self_attention.sublayer.step
-layers.*.linear_attn.conv1d.weight     taps  stack.layers.*.self_attention.sublayer.convolution.query|key|value
-layers.*.linear_attn.A_log             =     stack.layers.*.self_attention.sublayer.log_rate
-layers.*.linear_attn.dt_bias           =     stack.layers.*.self_attention.sublayer.shift
-layers.*.linear_attn.norm              =     stack.layers.*.self_attention.sublayer.norm
-layers.*.linear_attn.out_proj          T     stack.layers.*.self_attention.sublayer.output
+PARTIAL: dict[str, Any] = {
+    "as_today": as_today,
+    "base": (lambda fields: llama.sizes(fields, partial=True), llama.written_sizes),
+}
+NAMES = f"""{llama.NAMES}
+layers.*.self_attn.q_proj                  T     stack.layers.*.self_attention.sublayer.sublayer.query.whole
+layers.*.self_attn.(k,v)_proj              T     stack.layers.*.self_attention.sublayer.sublayer.(key,value)
+layers.*.self_attn.o_proj                  T     stack.layers.*.self_attention.sublayer.last
+layers.*.self_attn.(q,k)_norm              =     stack.layers.*.self_attention.sublayer.sublayer.turn_(query,key).norm
+layers.*.linear_attn.in_proj_qkv           T     stack.layers.*.self_attention.sublayer.query|key|value
+layers.*.linear_attn.in_proj_(z,b,a)       T     stack.layers.*.self_attention.sublayer.(gate,rate,step)
+layers.*.linear_attn.conv1d.weight         taps  stack.layers.*.self_attention.sublayer.convolution.query|key|value
+layers.*.linear_attn.(A_log,dt_bias,norm)  =     stack.layers.*.self_attention.sublayer.(log_rate,shift,norm)
+layers.*.linear_attn.out_proj              T     stack.layers.*.self_attention.sublayer.output
 """
-)
 
-OF_BOTH_IN_GGUF = (
-    gemma.GGUF
-    + """
-blk.*.attn_q_norm          plus1  layers.*.self_attn.q_norm
-blk.*.attn_k_norm          plus1  layers.*.self_attn.k_norm
-blk.*.attn_qkv             tiled  layers.*.linear_attn.in_proj_qkv
-blk.*.attn_gate            tiled  layers.*.linear_attn.in_proj_z
-blk.*.ssm_conv1d           tiled+taps layers.*.linear_attn.conv1d
-blk.*.ssm_a                tiled+log layers.*.linear_attn.A_log
-blk.*.ssm_dt.bias          tiled  layers.*.linear_attn.dt_bias
-blk.*.ssm_norm             =      layers.*.linear_attn.norm
-blk.*.ssm_out              columns layers.*.linear_attn.out_proj
-blk.*.post_attention_norm  plus1  layers.*.post_attention_layernorm
+OF_BOTH_IN_GGUF = f"""{gemma.GGUF}
+blk.*.attn_output          =           layers.*.self_attn.o_proj
+blk.*.attn_(qkv,gate)      tiled       layers.*.linear_attn.in_proj_(qkv,z)
+blk.*.ssm_conv1d           tiled+taps  layers.*.linear_attn.conv1d
+blk.*.ssm_a                tiled+log   layers.*.linear_attn.A_log
+blk.*.ssm_dt.bias          tiled       layers.*.linear_attn.dt_bias
+blk.*.ssm_norm             =           layers.*.linear_attn.norm
+blk.*.post_attention_norm  plus1       layers.*.post_attention_layernorm
+blk.*.ssm_out              columns     layers.*.linear_attn.out_proj
 """
-)
-GGUF = (
-    OF_BOTH_IN_GGUF
-    + """
-blk.*.ssm_beta             tiled  layers.*.linear_attn.in_proj_b
-blk.*.ssm_alpha            tiled  layers.*.linear_attn.in_proj_a
+GGUF = f"""{OF_BOTH_IN_GGUF}
+blk.*.ssm_(beta,alpha)  tiled  layers.*.linear_attn.in_proj_(b,a)
 """
-)
 
 
 def _grouped(numbers: np.ndarray, config: Mapping[str, Any], name: str) -> np.ndarray:
@@ -170,24 +148,24 @@ _CHANGES: dict[str, Change] = {
 }
 
 
-def memory_in_gguf(fields: Fields, kind: str, n_layers: int) -> dict[str, Any]:
-    """The fields of a memory. kind: of the file."""
-    n_values, inner = fields.size(f"{kind}.ssm.time_step_rank"), fields.size(f"{kind}.ssm.inner_size")
-    every = fields.size(f"{kind}.full_attention_interval", 4)
-    return {
-        "linear_num_value_heads": n_values,
-        "linear_num_key_heads": fields.size(f"{kind}.ssm.group_count"),
-        "linear_key_head_dim": fields.size(f"{kind}.ssm.state_size"),
-        "linear_value_head_dim": inner // n_values,
-        "linear_conv_kernel_dim": fields.size(f"{kind}.ssm.conv_kernel"),
-        "layer_types": two_kinds(n_layers, OTHER, range(every - 1, n_layers, every)),
-    }
+MEMORY_IN_GGUF = """
+linear_num_value_heads  size  ssm.time_step_rank
+linear_num_key_heads    size  ssm.group_count
+linear_key_head_dim     size  ssm.state_size
+linear_conv_kernel_dim  size  ssm.conv_kernel
+"""
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The memory. A text has the same position along all axes of an image."""
-    fields.get("qwen35.rope.dimension_sections")
-    return memory_in_gguf(fields, "qwen35", config["num_hidden_layers"])
+def memory_in_gguf(kind: str) -> Callable[[Fields, Stored, Found], Found]:
+    """The width of a memory's values, and the kinds of layers. kind: of the file."""
+
+    def memory(fields: Fields, stored: Stored, config: Found) -> Found:
+        width = fields.size(f"{kind}.ssm.inner_size") // fields.size(f"{kind}.ssm.time_step_rank")
+        every, n_layers = fields.size(f"{kind}.full_attention_interval", 4), config["num_hidden_layers"]
+        full = range(every - 1, n_layers, every)
+        return {"linear_value_head_dim": width, "layer_types": two_kinds(n_layers, OTHER, full)}
+
+    return memory
 
 
 SMALL = llama.SMALL | {
@@ -198,12 +176,17 @@ SMALL = llama.SMALL | {
 }  # fmt: skip
 
 FAMILY = Family(
-    "qwen3_5_text", "model", {"Qwen3_5TextModel": BODY, "Qwen3_5ForCausalLM": WORDS}, ours, theirs, NAMES,
-    recipe=Qwen35Config,
+    "qwen3_5_text", "model", Qwen35Config, {"Qwen3_5TextModel": BODY, "Qwen3_5ForCausalLM": WORDS}, FIELDS, NAMES,
+    **PARTIAL,
+    usual={"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25}, more_ours=ours,
+    more_theirs=theirs,
     adds="a memory by the gated delta rule in three of four layers; attention with a gate, a quarter of it rotated",
     small=SMALL,
     for_training=lambda config: "mtp.*",
     whole=Whole("qwen3_5", "Qwen3_5ForConditionalGeneration", "model.visual.* visual.*"),
-    in_gguf=InGguf(GGUF, in_gguf, "qwen35", changes=_CHANGES),
+    in_gguf=InGguf(
+        GGUF, MEMORY_IN_GGUF, "qwen35", memory_in_gguf("qwen35"), changes=_CHANGES,
+        ignored="rope.dimension_sections",  # a text has the same position along all axes of an image
+    ),
     ignored="full_attention_interval mtp_*",
 )  # fmt: skip

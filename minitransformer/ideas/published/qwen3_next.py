@@ -6,18 +6,14 @@ memory are fused, head of keys by head of keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from ...core.layers import Module
 from ..after.output_gate import OpenedFeedForward
 from ..after.routing import SharedExperts
 from . import qwen3_5, qwen3_moe
-from .family import WRITERS, Family, InGguf, Stored, classes
-from .fields import Fields, written
+from .decoder import Rng
+from .family import WRITERS, Family, InGguf, classes
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Qwen3NextConfig(qwen3_5.Qwen35Config):
     dense: tuple[int, ...] = ()
     gates_sum_to_one: bool = True
 
-    def feed_forward(self, i: int, rng: np.random.Generator) -> Module:
+    def feed_forward(self, i: int, rng: Rng) -> Module:
         """The feed-forward network of layer i, or its experts."""
         if i in self.dense:
             return super().feed_forward(i, rng)
@@ -42,74 +38,41 @@ class Qwen3NextConfig(qwen3_5.Qwen35Config):
         return SharedExperts(shared, qwen3_moe.experts(self, self.d_expert, rng))
 
 
-FIELDS = """
+FIELDS = f"""{qwen3_5.FIELDS}
 num_experts                      size   n_experts          512
 num_experts_per_tok              size   k                  10
 moe_intermediate_size            size   d_expert           512
 shared_expert_intermediate_size  size   d_shared           512
 norm_topk_prob                   flag   gates_sum_to_one   true
 """
-
-
-def ours(fields: Fields, head: str, stored: Stored) -> Qwen3NextConfig:
-    """The config of Qwen3-Next's config.json."""
-    found = qwen3_5.sizes(fields.otherwise(num_key_value_heads=2), head)
-    return Qwen3NextConfig(**found, **fields.read(FIELDS), dense=qwen3_moe.dense_layers(fields, found["n_layers"]))
-
-
-def theirs(config: Qwen3NextConfig) -> dict[str, Any]:
-    """Qwen3-Next's config.json."""
-    fields = {**qwen3_5.theirs(config), **written(config, FIELDS)}
-    return fields | {"mlp_only_layers": list(config.dense), "decoder_sparse_step": 1}
-
-
-_EXPERTS = """
-layers.*.linear_attn.in_proj_qkvz         THEADS  stack.layers.*.self_attention.sublayer.query|key|value|gate
-layers.*.linear_attn.in_proj_ba           THEADS  stack.layers.*.self_attention.sublayer.rate|step
-layers.*.linear_attn.in_proj_qkv         |T       stack.layers.*.self_attention.sublayer.query|key|value
-layers.*.linear_attn.in_proj_z           |T       stack.layers.*.self_attention.sublayer.gate
-layers.*.mlp.shared_expert.gate_proj      T       stack.layers.*.feed_forward.sublayer.shared.gate
-layers.*.mlp.shared_expert.up_proj        T       stack.layers.*.feed_forward.sublayer.shared.inner
-layers.*.mlp.shared_expert.down_proj      T       stack.layers.*.feed_forward.sublayer.shared.output
-layers.*.mlp.shared_expert_gate           T       stack.layers.*.feed_forward.sublayer.shared.opening
+NAMES = f"""{qwen3_5.NAMES}{qwen3_moe.ROUTED.replace("sublayer.", "sublayer.routed.")}
+layers.*.linear_attn.in_proj_qkvz  T:n_memory_keys  stack.layers.*.self_attention.sublayer.query|key|value|gate
+layers.*.linear_attn.in_proj_ba    T:n_memory_keys  stack.layers.*.self_attention.sublayer.rate|step
+layers.*.linear_attn.in_proj_qkv   |T               stack.layers.*.self_attention.sublayer.query|key|value
+layers.*.linear_attn.in_proj_z     |T               stack.layers.*.self_attention.sublayer.gate
+layers.*.mlp.shared_expert.(gate,up,down)_proj  T  stack.layers.*.feed_forward.sublayer.shared.(gate,inner,output)
+layers.*.mlp.shared_expert_gate    T                stack.layers.*.feed_forward.sublayer.shared.opening
 """
-
-
-def names(config: Qwen3NextConfig) -> str:
-    """The table of names."""
-    fused = _EXPERTS.replace("HEADS", str(config.n_memory_keys))
-    return qwen3_5.NAMES + fused + qwen3_moe.ROUTED.replace("sublayer.", "sublayer.routed.")
-
-
+# Values are in the order of a folder.
 _ORDERED = qwen3_5.OF_BOTH_IN_GGUF.replace("tiled+", "").replace("tiled", "=").replace("columns", "=")
-GGUF = (
-    _ORDERED  # values are in the order of a folder
-    + qwen3_moe.ROUTED_IN_GGUF
-    + """
-blk.*.ssm_in              =    layers.*.linear_attn.in_proj_qkvz
-blk.*.ssm_ba              =    layers.*.linear_attn.in_proj_ba
-blk.*.ffn_gate_shexp      =    layers.*.mlp.shared_expert.gate_proj
-blk.*.ffn_up_shexp        =    layers.*.mlp.shared_expert.up_proj
-blk.*.ffn_down_shexp      =    layers.*.mlp.shared_expert.down_proj
-blk.*.ffn_gate_inp_shexp  row  layers.*.mlp.shared_expert_gate
+GGUF = f"""{_ORDERED}
+blk.*.ssm_(in,ba)               =    layers.*.linear_attn.in_proj_(qkvz,ba)
+blk.*.ffn_gate_inp_shexp        row  layers.*.mlp.shared_expert_gate
 """
-)
-
-
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The memory and the experts. llama.cpp lets the gates of the chosen ones sum to one."""
-    return qwen3_5.memory_in_gguf(fields, "qwen3next", config["num_hidden_layers"]) | {
-        "num_experts": fields.size("qwen3next.expert_count"),
-        "num_experts_per_tok": fields.size("qwen3next.expert_used_count"),
-        "moe_intermediate_size": fields.size("qwen3next.expert_feed_forward_length"),
-        "shared_expert_intermediate_size": fields.size("qwen3next.expert_shared_feed_forward_length"),
-        "norm_topk_prob": True,
-    }
-
-
+IN_GGUF = f"""{qwen3_5.MEMORY_IN_GGUF}
+num_experts                      size  expert_count
+num_experts_per_tok              size  expert_used_count
+moe_intermediate_size            size  expert_feed_forward_length
+shared_expert_intermediate_size  size  expert_shared_feed_forward_length
+norm_topk_prob                   =     true
+"""  # llama.cpp lets the gates of the chosen experts sum to one
 FAMILY = Family(
-    "qwen3_next", "model", classes("Qwen3Next", WRITERS), ours, theirs, names,
-    recipe=Qwen3NextConfig,
+    "qwen3_next", "model", Qwen3NextConfig, classes("Qwen3Next", WRITERS), FIELDS, NAMES, **qwen3_5.PARTIAL,
+    usual={"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25},
+    more_ours=lambda fields, found, *_: {
+        **qwen3_5.ours(fields, found), "dense": qwen3_moe.dense_layers(fields, found["n_layers"])
+    },
+    more_theirs=lambda config: {**qwen3_5.theirs(config), **qwen3_moe.written_dense(config)},
     adds="as Qwen3.5; experts, and one that all tokens share, opened by a gate",
     small=qwen3_5.SMALL | {
         "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 7, "shared_expert_intermediate_size": 5,
@@ -117,5 +80,5 @@ FAMILY = Family(
     },
     ignored="full_attention_interval mtp_*",
     for_training=lambda config: "mtp.*",
-    in_gguf=InGguf(GGUF, in_gguf, "qwen3next"),
+    in_gguf=InGguf(GGUF, IN_GGUF, "qwen3next", qwen3_5.memory_in_gguf("qwen3next")),
 )  # fmt: skip

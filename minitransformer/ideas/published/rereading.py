@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...core.arrays.backend import Array, Pullback, array_module, to_numpy
 from ...core.layers import Cache
 from ...core.models import LanguageModel
 from ..after.scaled_angles.angles import stage
+from .decoder import Rng
 
 
 class RememberingCache(Cache):
@@ -63,7 +62,7 @@ class RereadingLanguageModel(LanguageModel):
         self,
         ids: Array,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         mask: Array | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:

@@ -6,46 +6,33 @@ id + 1 of the position table. CamemBERT (Martin et al. 2020) and XLM-R (Conneau 
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from dataclasses import replace
 
 from . import bert
-from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Stored, classes
+from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, Stored, classes
 from .fields import Fields
 from .text_encoder import TextClassifierConfig, TextEncoderConfig
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
-    """The config of RoBERTa's config.json."""
+def _ours(fields: Fields, found: Found, head: str, stored: Stored) -> Found:
     padding = fields.get("pad_token_id", 1)
-    if type(padding) is not int or not 0 <= padding < fields.size("max_position_embeddings") - 1:
+    if type(padding) is not int or not 0 <= padding < found["max_length"] - 1:
         raise ValueError(f"pad_token_id must be a row of the position table, but not the last; got {padding!r}")
-    config = bert.ours(fields, head, stored)
-    if head == MASKED and config.activation != "gelu":
+    if head == MASKED and found["activation"] != "gelu":
         raise ValueError("hidden_act must be gelu, because RoBERTa's head uses it")
-    offset = padding + 1
-    return dataclasses.replace(
-        config,
-        max_length=config.max_length - offset,
-        position_offset=offset,
-        count_real=True,
-        pooler=config.pooler if head == BODY else None,
-    )
+    own: Found = {"max_length": found["max_length"] - padding - 1, "position_offset": padding + 1, "count_real": True}
+    return own | (bert.pooler(fields, found, head, stored) if head == BODY else {"pooler": None})
 
 
-def theirs(config: TextEncoderConfig) -> dict[str, Any]:
-    """RoBERTa's config.json."""
-    return {
-        **bert.theirs(config),
-        "max_position_embeddings": config.max_length + config.position_offset,
-        "pad_token_id": config.position_offset - 1,
-    }
+def _theirs(config: TextEncoderConfig) -> Found:
+    rows = config.max_length + config.position_offset
+    return {"max_position_embeddings": rows, "pad_token_id": config.position_offset - 1}
 
 
 MASKED_NAMES = """
-/HEAD.dense                                    T  dense
-/HEAD.layer_norm                               =  norm
-pooler.dense                                   -
+/HEAD.dense       T  dense
+/HEAD.layer_norm  =  norm
+pooler.dense      -
 """
 CLASSES_NAMES = """
 /classifier.dense                              T  pool.dense
@@ -59,18 +46,15 @@ def names(config: TextEncoderConfig) -> str:
 
 
 _ROBERTA = Family(
-    "roberta", "roberta", classes("Roberta", ENCODERS), ours, theirs, names,
-    recipe=TextEncoderConfig,
+    "roberta", "roberta", TextEncoderConfig, classes("Roberta", ENCODERS), bert.FIELDS, names,
+    only=bert.ONE_SIDED, more_ours=_ours, more_theirs=_theirs,
     adds="as BERT; positions that count the real tokens, from the padding's id + 1",
     small=bert.SMALL,
     heads={CLASSES: "classifier.out_proj"},
 )  # fmt: skip
+_OTHERS: Found = {"adds": "as RoBERTa; other languages"}
 FAMILIES = (
     _ROBERTA,
-    *(
-        dataclasses.replace(
-            _ROBERTA, model_type=name, architectures=classes(stem, ENCODERS), adds="as RoBERTa; other languages"
-        )
-        for name, stem in (("camembert", "Camembert"), ("xlm-roberta", "XLMRoberta"))
-    ),
+    replace(_ROBERTA, model_type="camembert", architectures=classes("Camembert", ENCODERS), **_OTHERS),
+    replace(_ROBERTA, model_type="xlm-roberta", architectures=classes("XLMRoberta", ENCODERS), **_OTHERS),
 )

@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...core.models.language_model import LanguageModelParts
 from . import llama
-from .decoder import decoder
-from .family import WRITERS, Family, InGguf, Stored, classes
+from .decoder import Rng
+from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
 
 
@@ -34,38 +31,38 @@ class SmolLM3Config(llama.LlamaConfig):
         """What turns queries and keys in layer i: nothing in every nope_every-th."""
         return super().turn(i) if (i + 1) % self.nope_every else (None, None)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
-        """The parts of SmolLM3."""
-        return decoder(self, rng, ff_bias=self.ff_bias)
+    def differs(self, rng: Rng) -> Found:
+        """What differs from Llama; see `decoder`."""
+        return {"ff_bias": self.ff_bias}
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> SmolLM3Config:
-    """The config of SmolLM3's config.json. Windows, which no published file has, are refused."""
-    fields = fields.otherwise(rope_theta=2e6, num_key_value_heads=4, tie_word_embeddings=True)
-    fields.only(use_sliding_window=False)
-    sizes, every = llama.sizes(fields, head), fields.size("no_rope_layer_interval", 4)
-    turned = fields.get("no_rope_layers")  # 1 where a layer does turn
-    if turned is not None:
-        every = turned.index(0) + 1 if isinstance(turned, list) and 0 in turned else max(4, sizes["n_layers"] + 1)
-        if turned != [int((i + 1) % every > 0) for i in range(sizes["n_layers"])]:
+def _ours(fields: Fields, found: Found, *_: Any) -> Found:
+    """Windows, which no published file has, are refused."""
+    every, n_layers = fields.size("no_rope_layer_interval", 4), found["n_layers"]
+    given = fields.get("no_rope_layers")  # 1 where a layer does turn
+    if given is not None:
+        every = given.index(0) + 1 if isinstance(given, list) and 0 in given else max(4, n_layers + 1)
+        if given != _turned(n_layers, every):
             raise ValueError("no_rope_layers must have 0 for every n-th layer, and 1 for all others")
-    llama.of_one_kind(fields, None)
-    biases: dict[str, Any] = {"bias": fields.flag("attention_bias", False), "ff_bias": fields.flag("mlp_bias", False)}
-    return SmolLM3Config(**sizes, **biases, nope_every=every)
+    llama.of_one_kind(fields, {"window": None})
+    return {"nope_every": every}
 
 
-def theirs(config: SmolLM3Config) -> dict[str, Any]:
-    """SmolLM3's config.json."""
-    turned = [int((i + 1) % config.nope_every > 0) for i in range(config.n_layers)]
-    biases = {"attention_bias": config.bias, "mlp_bias": config.ff_bias}
-    return {**llama.written_sizes(config), **biases, "no_rope_layers": turned}
+def _turned(n_layers: int, every: int) -> list[int]:
+    return [int((i + 1) % every > 0) for i in range(n_layers)]
 
 
+FIELDS = """
+attention_bias  flag  bias     false
+mlp_bias        flag  ff_bias  false
+"""
 FAMILY = Family(
-    "smollm3", "model", classes("SmolLM3", WRITERS), ours, theirs, llama.NAMES,
-    recipe=SmolLM3Config,
+    "smollm3", "model", SmolLM3Config, classes("SmolLM3", WRITERS), FIELDS, llama.NAMES, base=llama.BASE,
+    usual={"rope_theta": 2e6, "num_key_value_heads": 4, "tie_word_embeddings": True},
+    only={"use_sliding_window": False}, more_ours=_ours,
+    more_theirs=lambda config: {"no_rope_layers": _turned(config.n_layers, config.nope_every)},
     adds="as Llama; every fourth layer without positions",
     small=llama.SMALL | {"no_rope_layers": [1, 0]},
     ignored="sliding_window max_window_layers no_rope_layer_interval",
-    in_gguf=InGguf(llama.PAIRED_GGUF, llama.biases_in_gguf),
+    in_gguf=InGguf(llama.PAIRED, llama.BIASES_IN_GGUF),
 )  # fmt: skip

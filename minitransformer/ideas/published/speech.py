@@ -14,22 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
+from ...core import layers
 from ...core.arrays.backend import Array, Pullback, to_device
 from ...core.arrays.boundary import check_array
-from ...core.layers import (
-    Decoder,
-    DecoderLayer,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    InputEmbedding,
-    LayerNorm,
-    LearnedPositions,
-)
 from ...core.models.transformer import Transformer, TransformerParts
 from ..after.front_end import FrontEnd
+from .decoder import Rng
 from .position_tables import HalvesPositions
 from .pre_norm import pre_norm
 
@@ -55,24 +45,24 @@ class SpeechConfig:
     tie_output: bool = True
     share_embeddings: ClassVar[bool] = False
 
-    def build(self, rng: np.random.Generator | None = None) -> SpeechModel:
+    def build(self, rng: Rng | None = None) -> SpeechModel:
         """The model of these sizes, untrained."""
         return SpeechModel(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The parts of Whisper. The map to keys has no bias: it would add the same to every score of a query."""
         d, rates = self.d_model, (self.dropout, self.attention_dropout, (True, False, True), rng)
-        read = pre_norm(EncoderLayer, d, self.n_heads, self.d_ff, self.activation, 1e-5, *rates)
-        write = pre_norm(DecoderLayer, d, self.decoder_heads, self.decoder_d_ff, self.activation, 1e-5, *rates)
-        tokens = Embedding(self.target_vocabulary, d, std=0.02, rng=rng)
-        learned = LearnedPositions(self.n_positions, d, rng=rng)
+        read = pre_norm(layers.EncoderLayer, d, self.n_heads, self.d_ff, self.activation, 1e-5, *rates)
+        write = pre_norm(layers.DecoderLayer, d, self.decoder_heads, self.decoder_d_ff, self.activation, 1e-5, *rates)
+        tokens = layers.Embedding(self.target_vocabulary, d, std=0.02, rng=rng)
+        learned = layers.LearnedPositions(self.n_positions, d, rng=rng)
         most = 2 * self.n_source_positions
         return TransformerParts(
             embed_source=FrontEnd(self.pitches, d, most, sines(d), self.dropout, rng),  # type: ignore[arg-type]
-            embed_target=InputEmbedding(tokens, learned, dropout=self.dropout),
-            encoder=Encoder.of([read() for _ in range(self.n_encoder_layers)], LayerNorm(d)),
-            decoder=Decoder.of([write() for _ in range(self.n_decoder_layers)], LayerNorm(d)),
-            output=tokens if self.tie_output else Embedding(self.target_vocabulary, d, std=0.02, rng=rng),
+            embed_target=layers.InputEmbedding(tokens, learned, dropout=self.dropout),
+            encoder=layers.Encoder.of([read() for _ in range(self.n_encoder_layers)], layers.LayerNorm(d)),
+            decoder=layers.Decoder.of([write() for _ in range(self.n_decoder_layers)], layers.LayerNorm(d)),
+            output=tokens if self.tie_output else layers.Embedding(self.target_vocabulary, d, std=0.02, rng=rng),
         )
 
 
@@ -96,9 +86,7 @@ class SpeechModel(Transformer):
     does = "writes down speech"
     reads = "sound"
 
-    def encode(
-        self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def encode(self, source: Array, source_mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, ⌈T / 2⌉, D); backward(dmemory) returns dfeatures."""
         check_array("SpeechModel", "features", source)
         if source.ndim != 3:
@@ -115,7 +103,7 @@ class SpeechModel(Transformer):
 
         return memory, backward
 
-    def drawn(self, rng: np.random.Generator) -> Callable[[], tuple[Array, Pullback]]:
+    def drawn(self, rng: Rng) -> Callable[[], tuple[Array, Pullback]]:
         """A function that computes the loss of two short random recordings, in float64."""
         c = self.config
         features = to_device(rng.normal(size=(2, c.pitches, min(6, 2 * c.n_source_positions))), self.device)

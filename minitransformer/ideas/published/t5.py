@@ -6,26 +6,12 @@ separate table for the logits, which are then not scaled. mT5 (Xue et al. 2021) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.layers import (
-    Decoder,
-    DecoderLayer,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    InputEmbedding,
-    Module,
-    MultiHeadAttention,
-    Residual,
-    RMSNorm,
-    ScaledDotProduct,
-)
+from ...core import layers
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ...core.models.transformer import Transformer, TransformerParts
 from ..after.factors import ScaledOutput
@@ -33,8 +19,9 @@ from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
 from . import twice_read
-from .family import BODY, CLASSES, ENCODER, WORDS, Family, InGguf, Stored, classes
-from .fields import ACTIVATIONS, Fields, general, their_activation, written
+from .decoder import Rng
+from .family import BODY, CLASSES, ENCODER, WORDS, Family, Found, InGguf, Stored, classes
+from .fields import ACTIVATIONS, Fields, their_activation
 from .heads import ANSWERS, TOKENS
 from .text_encoder import TextEncoder
 from .weight_files import Tensor
@@ -80,39 +67,41 @@ class T5Config:
     recompute: bool = False
     share_embeddings: ClassVar[bool] = True  # no T5 has two tables
 
-    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+    def build(self, rng: Rng | None = None) -> Transformer:
         """The model of these sizes, untrained."""
         return Transformer(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The parts of T5. No biases, scores without a scale, and positions as a bias of the scores."""
         d, h, width = self.d_model, self.n_heads, self.d_head
-        tokens = Embedding(self.source_vocabulary, d, rng=rng)
+        tokens = layers.Embedding(self.source_vocabulary, d, rng=rng)
         before, around = (RelativeBias(h, self.buckets, self.max_distance, both, rng=rng) for both in (False, True))
         biased = {kind: Biased(bias, 1.0, self.dropout) for kind, bias in (("before", before), ("around", around))}
 
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
+        def residual(sublayer: layers.Module) -> layers.Residual:
+            return layers.Residual(sublayer, layers.RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
-        def attention(mix: Any) -> Residual:
-            return residual(MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
+        def attention(mix: Any) -> layers.Residual:
+            return residual(layers.MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
 
-        def feed_forward() -> Residual:
-            kind = GatedFeedForward if self.gated else FeedForward
+        def feed_forward() -> layers.Residual:
+            kind = GatedFeedForward if self.gated else layers.FeedForward
             return residual(kind(d, self.d_ff, self.activation, False, rng))
 
-        plain = ScaledDotProduct(1.0, self.dropout)
-        encoder = [EncoderLayer.of(attention(biased["around"]), feed_forward()) for _ in range(self.n_encoder_layers)]
+        plain = layers.ScaledDotProduct(1.0, self.dropout)
+        encoder = [
+            layers.EncoderLayer.of(attention(biased["around"]), feed_forward()) for _ in range(self.n_encoder_layers)
+        ]
         decoder = [
-            DecoderLayer.of(attention(biased["before"]), attention(plain), feed_forward())
+            layers.DecoderLayer.of(attention(biased["before"]), attention(plain), feed_forward())
             for _ in range(self.n_decoder_layers)
         ]
-        table = tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng)
+        table = tokens if self.tie_output else layers.Embedding(self.target_vocabulary, d, rng=rng)
         return TransformerParts(
-            embed_source=InputEmbedding(tokens, None, dropout=self.dropout),
-            embed_target=InputEmbedding(tokens, None, dropout=self.dropout),
-            encoder=Encoder.of(encoder, RMSNorm(d, self.norm_eps), self.recompute),
-            decoder=Decoder.of(decoder, RMSNorm(d, self.norm_eps), self.recompute),
+            embed_source=layers.InputEmbedding(tokens, None, dropout=self.dropout),
+            embed_target=layers.InputEmbedding(tokens, None, dropout=self.dropout),
+            encoder=layers.Encoder.of(encoder, layers.RMSNorm(d, self.norm_eps), self.recompute),
+            decoder=layers.Decoder.of(decoder, layers.RMSNorm(d, self.norm_eps), self.recompute),
             output=ScaledOutput(table, d**0.5) if self.scale_logits else table,
         )
 
@@ -128,11 +117,11 @@ class T5EncoderConfig(T5Config):
         """Of the source, the only text."""
         return self.source_vocabulary
 
-    def build(self, rng: np.random.Generator | None = None) -> TextEncoder:  # type: ignore[override]
+    def build(self, rng: Rng | None = None) -> TextEncoder:  # type: ignore[override]
         """The encoder of these sizes, untrained."""
         return TextEncoder(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:  # type: ignore[override]
+    def parts(self, rng: Rng) -> EncoderOnlyParts:  # type: ignore[override]
         """The parts of T5 that read the source."""
         parts = super().parts(rng)
         return EncoderOnlyParts(parts.embed_source, parts.encoder, MeanPool())
@@ -145,46 +134,45 @@ class T5ReaderConfig(twice_read.ReadByBoth, T5Config):
     start: int | None = 0
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
-    """The config of T5's config.json. The file's tensors show whether the table is tied; the field means the scale."""
+def _ours(fields: Fields, found: Found, head: str, stored: Stored) -> Found:
+    """The file's tensors show whether the table is tied; the field means the scale."""
     scaled = fields.flag("tie_word_embeddings", True)
     if head == WORDS and not scaled and "lm_head.weight" not in stored:
         raise ValueError("lm_head.weight is missing, though tie_word_embeddings is false")
-    return _sizes(fields, head, stored, "relu", fields.flag("scale_decoder_outputs", scaled))
+    return _of_both(fields, found, head, stored, "relu", fields.flag("scale_decoder_outputs", scaled))
 
 
-def mt5_ours(fields: Fields, head: str, stored: Stored) -> T5Config:
-    """The config of mT5's config.json, in which tie_word_embeddings means nothing: published files contradict it."""
+def _mt5_ours(fields: Fields, found: Found, head: str, stored: Stored) -> Found:
+    """In mT5 tie_word_embeddings means nothing: published files contradict it."""
     fields.get("tie_word_embeddings")
-    return _sizes(fields, head, stored, "gated-gelu", scale_logits=False)
+    return _of_both(fields, found, head, stored, "gated-gelu", scale_logits=False)
 
 
-def _sizes(fields: Fields, head: str, stored: Stored, feed_forward: str, scale_logits: bool) -> T5Config:
+def _of_both(fields: Fields, found: Found, head: str, stored: Stored, feed_forward: str, scale_logits: bool) -> Found:
     if head not in (ENCODER, TOKENS):  # the library computes something else without it
         fields.only(is_encoder_decoder=True)
-    found = fields.read(FIELDS)
     activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, feed_forward)
     if fields.get("dense_act_fn") is not None:  # it goes before what feed_forward_proj says
         activation = fields.activation("dense_act_fn", "relu")
-    table, output = stored.get("shared.weight"), stored.get("lm_head.weight")
-    kind: Any = T5EncoderConfig if head in (ENCODER, TOKENS) else T5Config
-    if head in (CLASSES, ANSWERS):
-        kind, found["start"] = T5ReaderConfig, fields.get("decoder_start_token_id") or 0
-    return kind(
-        **found,
-        target_vocabulary=found["source_vocabulary"],
-        activation=activation,
-        gated=fields.flag("is_gated_act", gated),
-        scale_logits=scale_logits,
-        tie_output=output is None or (table is not None and np.array_equal(output.read(), table.read())),
-    )
+    start = {"start": fields.get("decoder_start_token_id") or 0} if head in (CLASSES, ANSWERS) else {}
+    return start | {
+        "target_vocabulary": found["source_vocabulary"],
+        "activation": activation,
+        "gated": fields.flag("is_gated_act", gated),
+        "scale_logits": scale_logits,
+        "tie_output": _tied(stored, "lm_head.weight", "shared.weight"),
+    }
 
 
-def theirs(config: T5Config) -> dict[str, Any]:
-    """T5's config.json."""
+def _tied(stored: Stored, output: str, table: str) -> bool:
+    """Whether a file has no table for the output, or twice the same."""
+    first, second = stored.get(output), stored.get(table)
+    return first is None or (second is not None and np.array_equal(first.read(), second.read()))
+
+
+def _theirs(config: T5Config) -> Found:
     kind = their_activation(config.activation)
     return {
-        **written(config, FIELDS),
         "feed_forward_proj": f"gated-{'gelu' if kind == 'gelu_new' else kind}" if config.gated else kind,
         "tie_word_embeddings": config.scale_logits,
         "is_encoder_decoder": True,
@@ -194,95 +182,65 @@ def theirs(config: T5Config) -> dict[str, Any]:
     }
 
 
-NAMES = """
-shared                                         =  target_tokens
-encoder.embed_tokens                           ~  target_tokens
-decoder.embed_tokens                           ~  target_tokens
-shared                                         =  embed.tokens
-encoder.embed_tokens                           ~  embed.tokens
-"""
-# The lines for the encoder or the decoder, SIDE. FF is the index of the feed-forward network in a layer.
-LAYERS = """
+NAMES = f"""
+shared                          =  target_tokens
+(encoder,decoder).embed_tokens  ~  target_tokens
+shared                          =  embed.tokens
+encoder.embed_tokens            ~  embed.tokens
+SIDE.block.*.layer.0.layer_norm               =  SIDE.layers.*.self_attention.norm
+SIDE.block.*.layer.0.SelfAttention.(q,k,v,o)  T  SIDE.layers.*.self_attention.sublayer.(query,key,value,output)
 SIDE.block.0.layer.0.SelfAttention.relative_attention_bias  =  SIDE.layers.0.self_attention.sublayer.mix.bias
-SIDE.block.*.layer.0.layer_norm             =  SIDE.layers.*.self_attention.norm
-SIDE.block.*.layer.0.SelfAttention.q        T  SIDE.layers.*.self_attention.sublayer.query
-SIDE.block.*.layer.0.SelfAttention.k        T  SIDE.layers.*.self_attention.sublayer.key
-SIDE.block.*.layer.0.SelfAttention.v        T  SIDE.layers.*.self_attention.sublayer.value
-SIDE.block.*.layer.0.SelfAttention.o        T  SIDE.layers.*.self_attention.sublayer.output
-SIDE.block.*.layer.FF.layer_norm            =  SIDE.layers.*.feed_forward.norm
-SIDE.block.*.layer.FF.DenseReluDense.wo     T  SIDE.layers.*.feed_forward.sublayer.output
-SIDE.final_layer_norm                       =  SIDE.final_norm
-"""
-PLAIN = """
-SIDE.block.*.layer.FF.DenseReluDense.wi     T  SIDE.layers.*.feed_forward.sublayer.inner
-"""
-GATED = """
-SIDE.block.*.layer.FF.DenseReluDense.wi_0   T  SIDE.layers.*.feed_forward.sublayer.gate
-SIDE.block.*.layer.FF.DenseReluDense.wi_1   T  SIDE.layers.*.feed_forward.sublayer.inner
-"""
-MEMORY = """
-decoder.block.*.layer.1.layer_norm             =  decoder.layers.*.cross_attention.norm
-decoder.block.*.layer.1.EncDecAttention.q      T  decoder.layers.*.cross_attention.sublayer.query
-decoder.block.*.layer.1.EncDecAttention.k      T  decoder.layers.*.cross_attention.sublayer.key
-decoder.block.*.layer.1.EncDecAttention.v      T  decoder.layers.*.cross_attention.sublayer.value
-decoder.block.*.layer.1.EncDecAttention.o      T  decoder.layers.*.cross_attention.sublayer.output
+LAST.layer_norm                 =  SIDE.layers.*.feed_forward.norm
+LAST.DenseReluDense.(wi,wo)     T  SIDE.layers.*.feed_forward.sublayer.(inner,output)
+SIDE.final_layer_norm           =  SIDE.final_norm
+READ.layer_norm                 =  decoder.layers.*.cross_attention.norm
+READ.EncDecAttention.(q,k,v,o)  T  decoder.layers.*.cross_attention.sublayer.(query,key,value,output)
 decoder.block.0.layer.1.EncDecAttention.relative_attention_bias  -
-/lm_head                                       =  output
-/lm_head                                       =  output.tokens
-/lm_head                                       ~  target_tokens
+/lm_head                        =  (output,output.tokens)
+/lm_head                        ~  target_tokens
+{twice_read.NAMES}"""
+GATED = """
+LAST.DenseReluDense.(wi_0,wi_1)  T  SIDE.layers.*.feed_forward.sublayer.(gate,inner)
 """
 
 
 def names(config: T5Config) -> str:
     """The table of names."""
-    side = LAYERS + (GATED if config.gated else PLAIN)
-    encoder = side.replace("SIDE", "encoder").replace("FF", "1")
-    decoder = side.replace("SIDE", "decoder").replace("FF", "2")
-    return NAMES + encoder + decoder + MEMORY + twice_read.NAMES
+    return _of_both_sides(NAMES + (GATED if config.gated else ""))
 
 
-# llama.cpp, convert_hf_to_gguf.py, T5Model; SIDE, SHORT and FF as above.
-_LAYERS_IN_GGUF = """
-SHORT.blk.*.attn_rel_b   =  SIDE.block.*.layer.0.SelfAttention.relative_attention_bias
-SHORT.blk.*.attn_norm    =  SIDE.block.*.layer.0.layer_norm
-SHORT.blk.*.attn_q       =  SIDE.block.*.layer.0.SelfAttention.q
-SHORT.blk.*.attn_k       =  SIDE.block.*.layer.0.SelfAttention.k
-SHORT.blk.*.attn_v       =  SIDE.block.*.layer.0.SelfAttention.v
-SHORT.blk.*.attn_o       =  SIDE.block.*.layer.0.SelfAttention.o
-SHORT.blk.*.ffn_norm     =  SIDE.block.*.layer.FF.layer_norm
-SHORT.blk.*.ffn_gate     =  SIDE.block.*.layer.FF.DenseReluDense.wi_0
-SHORT.blk.*.ffn_up       =  SIDE.block.*.layer.FF.DenseReluDense.wi_1
-SHORT.blk.*.ffn_down     =  SIDE.block.*.layer.FF.DenseReluDense.wo
-SHORT.output_norm        =  SIDE.final_layer_norm
-"""
-GGUF = """
-token_embd                  =  shared
-output                      =  /lm_head
-dec.blk.*.cross_attn_norm   =  decoder.block.*.layer.1.layer_norm
-dec.blk.*.cross_attn_q      =  decoder.block.*.layer.1.EncDecAttention.q
-dec.blk.*.cross_attn_k      =  decoder.block.*.layer.1.EncDecAttention.k
-dec.blk.*.cross_attn_v      =  decoder.block.*.layer.1.EncDecAttention.v
-dec.blk.*.cross_attn_o      =  decoder.block.*.layer.1.EncDecAttention.o
-dec.blk.*.cross_attn_rel_b  =  decoder.block.*.layer.1.EncDecAttention.relative_attention_bias
-"""
-for _side, _short, _ff in (("encoder", "enc", "1"), ("decoder", "dec", "2")):
-    GGUF += _LAYERS_IN_GGUF.replace("SIDE", _side).replace("SHORT", _short).replace("FF", _ff)
-_GENERAL = general(FIELDS) + "n_positions = max_position_embeddings"
+def _of_both_sides(table: str) -> str:
+    """A table in which SIDE is both sides, LAST the feed-forward network, and READ what reads the memory."""
+    last = table.replace("LAST", "(encoder.block.*.layer.1,decoder.block.*.layer.2)")
+    return last.replace("READ", "decoder.block.*.layer.1").replace("SIDE", "(encoder,decoder)")
 
 
-def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[str, Any]:
+# llama.cpp, convert_hf_to_gguf.py, T5Model; the names as above.
+GGUF = _of_both_sides("""
+(token_embd,output)              =  (shared,/lm_head)
+(enc,dec).blk.*.attn_rel_b       =  SIDE.block.*.layer.0.SelfAttention.relative_attention_bias
+(enc,dec).blk.*.attn_norm        =  SIDE.block.*.layer.0.layer_norm
+(enc,dec).blk.*.attn_(q,k,v,o)   =  SIDE.block.*.layer.0.SelfAttention.(q,k,v,o)
+(enc,dec).blk.*.ffn_norm         =  LAST.layer_norm
+(enc,dec).blk.*.ffn_(gate,up,down)  =  LAST.DenseReluDense.(wi_0,wi_1,wo)
+(enc,dec).output_norm            =  SIDE.final_layer_norm
+dec.blk.*.cross_attn_norm        =  READ.layer_norm
+dec.blk.*.cross_attn_(q,k,v,o)   =  READ.EncDecAttention.(q,k,v,o)
+dec.blk.*.cross_attn_rel_b       =  READ.EncDecAttention.relative_attention_bias
+""")
+
+
+def in_gguf(fields: Fields, stored: Stored, config: Found) -> Found:
     """The decoder's layers and the buckets.
 
     A file names neither the activation, which goes with the form, nor the scale of logits, which goes with one table.
     """
     kind = "t5" if (both := "dec.output_norm.weight" in stored) else "t5encoder"
     gated = "enc.blk.0.ffn_gate.weight" in stored
-    output, table = (stored.get(f"{name}.weight") for name in ("output", "token_embd"))
     start = fields.get(f"{kind}.decoder_start_token_id")
-    fields.get(f"{kind}.attention.layer_norm_epsilon")  # the same again
     return {
         "architectures": ["T5ForConditionalGeneration" if both else "T5EncoderModel"],
-        "tie_word_embeddings": output is None or (table is not None and np.array_equal(output.read(), table.read())),
+        "tie_word_embeddings": _tied(stored, "output.weight", "token_embd.weight"),
         "num_decoder_layers": fields.size(f"{kind}.decoder_block_count", config["num_hidden_layers"]),
         "relative_attention_num_buckets": fields.size(f"{kind}.attention.relative_buckets_count"),
         "feed_forward_proj": "gated-gelu" if gated else "relu",
@@ -290,7 +248,7 @@ def in_gguf(fields: Fields, stored: Stored, config: Mapping[str, Any]) -> dict[s
     }
 
 
-def joined(found: dict[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+def joined(found: dict[str, Tensor], config: Found) -> dict[str, Tensor]:
     """The inner map, which has another name in a folder where there is no gate."""
     if config["feed_forward_proj"] != "relu":
         return found
@@ -306,26 +264,30 @@ _ENDS = {
     "Model": BODY, "ForConditionalGeneration": WORDS, "EncoderModel": ENCODER, "ForTokenClassification": TOKENS,
     "ForSequenceClassification": CLASSES, "ForQuestionAnswering": ANSWERS,
 }  # fmt: skip
-_OF_HEADS: dict[str, Any] = {
+_OF_BOTH: dict[str, Any] = {
+    "small": _SMALL,
+    "more_theirs": _theirs,
+    "ignored": "n_positions is_decoder",
+    "of_head": {
+        ENCODER: T5EncoderConfig, TOKENS: T5EncoderConfig, CLASSES: T5ReaderConfig, ANSWERS: T5ReaderConfig
+    },
     "heads": {TOKENS: "classifier"} | twice_read.LAST_MAP,
     "prefixes": {TOKENS: "transformer", CLASSES: "transformer"},
-}
+}  # fmt: skip
 FAMILIES = (
     Family(
-        "t5", "", classes("T5", _ENDS), ours, theirs, names,
-        recipe=T5Config,
+        "t5", "", T5Config, classes("T5", _ENDS), FIELDS, names, more_ours=_ours,
         adds="a relative position bias, RMSNorm, unscaled scores, gated feed-forward networks (v1.1)",
-        small=_SMALL,
-        **_OF_HEADS,
-        in_gguf=InGguf(GGUF, in_gguf, "t5 t5encoder", fields=_GENERAL, joined=joined),
-        ignored="n_positions is_decoder",
+        **_OF_BOTH,
+        in_gguf=InGguf(
+            GGUF, "", "t5 t5encoder", in_gguf, "n_positions = max_position_embeddings",
+            ignored="attention.layer_norm_epsilon",  # the same again
+            joined=joined,
+        ),
     ),
     Family(
-        "mt5", "", classes("MT5", _ENDS), mt5_ours, theirs, names,
-        recipe=T5Config,
+        "mt5", "", T5Config, classes("MT5", _ENDS), FIELDS, names, more_ours=_mt5_ours,
         adds="as T5 v1.1",
-        small=_SMALL,
-        **_OF_HEADS,
-        ignored="n_positions is_decoder",
+        **_OF_BOTH,
     ),
 )  # fmt: skip

@@ -16,23 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...core import layers
 from ...core.arrays.backend import Array, Pullback, array_module
 from ...core.arrays.declared import declared
 from ...core.arrays.float16 import sum_over
-from ...core.layers import (
-    Cost,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    InputEmbedding,
-    LayerNorm,
-    Linear,
-    Module,
-    MultiHeadAttention,
-    Parameter,
-    Residual,
-)
 from ...core.layers.feed_forward import kept_by
 from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
@@ -40,6 +27,7 @@ from ...core.models.checks import parts_of
 from ...core.models.classifier import Classifier, ClassifierParts
 from ...core.models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ...core.models.language_model import positions_of
+from .decoder import Rng
 from .heads import REPLACED, Prediction
 from .position_tables import OffsetPositions
 
@@ -74,40 +62,44 @@ class TextEncoderConfig(EncoderSizes):
     count_real: bool = False  # positions count only the real tokens
     pooler: str | None = "tanh"  # type: ignore[misc]
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+    def parts(self, rng: Rng) -> EncoderOnlyParts:
         """The parts of BERT and its family."""
         d, width = self.d_model, self.d_model if self.width is None else self.width
-        embedding = CountingEmbedding if self.count_real else InputEmbedding
+        embedding = CountingEmbedding if self.count_real else layers.InputEmbedding
         embed = embedding(
-            Embedding(self.vocabulary, width, std=0.02, rng=rng),
+            layers.Embedding(self.vocabulary, width, std=0.02, rng=rng),
             OffsetPositions(self.max_length, width, self.position_offset, rng),
             dropout=self.dropout,
-            types=Embedding(self.types, width, std=0.02, rng=rng) if self.types else None,
-            norm=LayerNorm(width, self.norm_eps),
-            projection=None if self.width is None else Linear(width, d, rng=rng),
+            types=layers.Embedding(self.types, width, std=0.02, rng=rng) if self.types else None,
+            norm=layers.LayerNorm(width, self.norm_eps),
+            projection=None if self.width is None else layers.Linear(width, d, rng=rng),
         )
 
-        def layer() -> EncoderLayer:
-            attention = MultiHeadAttention(d, self.n_heads, dropout=self.attention_dropout, rng=rng)
-            feed_forward = FeedForward(d, self.d_ff, self.activation, rng=rng)
-            return EncoderLayer.of(*(residual(sublayer) for sublayer in (attention, feed_forward)))
+        def layer() -> layers.EncoderLayer:
+            attention = layers.MultiHeadAttention(d, self.n_heads, dropout=self.attention_dropout, rng=rng)
+            feed_forward = layers.FeedForward(d, self.d_ff, self.activation, rng=rng)
+            return layers.EncoderLayer.of(*(residual(sublayer) for sublayer in (attention, feed_forward)))
 
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, LayerNorm(d, self.norm_eps), "post", self.dropout)
+        def residual(sublayer: layers.Module) -> layers.Residual:
+            return layers.Residual(sublayer, layers.LayerNorm(d, self.norm_eps), "post", self.dropout)
 
         n = self.n_layers
-        layers = [layer()] * n if self.shared else [layer() for _ in range(n)]
-        return EncoderOnlyParts(embed, Encoder.of(layers), self.pool(rng))
+        stack = [layer()] * n if self.shared else [layer() for _ in range(n)]
+        return EncoderOnlyParts(embed, layers.Encoder.of(stack), self.pool(rng))
 
-    def prediction(self, width: int, rng: np.random.Generator) -> tuple[Linear, LayerNorm]:
+    def prediction(self, width: int, rng: Rng) -> tuple[layers.Linear, layers.LayerNorm]:
         """The map and the norm before the logits of a masked-language model. width: of the table of tokens."""
-        return Linear(self.d_model, width, rng=rng), LayerNorm(width, self.norm_eps)
+        return layers.Linear(self.d_model, width, rng=rng), layers.LayerNorm(width, self.norm_eps)
 
-    def before_head(self, head: str, rng: np.random.Generator) -> Prediction | None:
+    def before_head(self, head: str, rng: Rng) -> Prediction | None:
         """What stands between the body and a head of heads.py: in ELECTRA's discriminator a map and its activation."""
-        return Prediction(Linear(self.d_model, self.d_model, rng=rng), self.activation) if head == REPLACED else None
+        return (
+            Prediction(layers.Linear(self.d_model, self.d_model, rng=rng), self.activation)
+            if head == REPLACED
+            else None
+        )
 
-    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
+    def pool(self, rng: Rng, dropout: float = 0.0) -> layers.Module:
         """What makes one vector of a whole text."""
         return MeanPool() if self.pooler is None else FirstToken(self.d_model, self.pooler, dropout, rng)
 
@@ -121,20 +113,20 @@ class TextClassifierConfig(TextEncoderConfig):
 
     n_classes: int = field(kw_only=True)
 
-    def build(self, rng: np.random.Generator | None = None) -> Classifier:
+    def build(self, rng: Rng | None = None) -> Classifier:
         """The model of these sizes, untrained."""
         return Classifier(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> ClassifierParts:
+    def parts(self, rng: Rng) -> ClassifierParts:
         """The parts: the encoder and a linear head."""
-        return ClassifierParts(**vars(super().parts(rng)), head=Linear(self.d_model, self.n_classes, rng=rng))
+        return ClassifierParts(**vars(super().parts(rng)), head=layers.Linear(self.d_model, self.n_classes, rng=rng))
 
-    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
+    def pool(self, rng: Rng, dropout: float = 0.0) -> layers.Module:
         """With dropout before the head."""
         return super().pool(rng, self.dropout)
 
 
-class CountingEmbedding(InputEmbedding):
+class CountingEmbedding(layers.InputEmbedding):
     """RoBERTa's embedding: positions count only the real tokens.
 
     Its positions begin one row after that of the padding's id. So a call without a mask knows the padding by itself.
@@ -149,22 +141,18 @@ class CountingEmbedding(InputEmbedding):
         return mask, None if mask is None else positions_of(mask)
 
 
-class FirstToken(Module):
+class FirstToken(layers.Module):
     """A vector for the whole text, from that of its first token: dropout(f(hidden_0 W + b)).
 
     activation: f. hidden: (B, T, D); pooled: (B, D).
     """
 
     @declared('activation: "tanh" or "relu" or "gelu"; 0 <= dropout < 1')
-    def __init__(
-        self, d_model: int, activation: str = "tanh", dropout: float = 0.0, rng: np.random.Generator | None = None
-    ) -> None:
-        self.dense = Linear(d_model, d_model, rng=rng)
+    def __init__(self, d_model: int, activation: str = "tanh", dropout: float = 0.0, rng: Rng | None = None) -> None:
+        self.dense = layers.Linear(d_model, d_model, rng=rng)
         self.activation, self.dropout = activation, dropout
 
-    def __call__(
-        self, hidden: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, hidden: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (pooled, backward); backward(dpooled) returns dhidden."""
         shape, dtype = hidden.shape, hidden.dtype
         first = hidden[:, 0]
@@ -182,18 +170,18 @@ class FirstToken(Module):
 
         return pooled, backward
 
-    def cost(self, batch: int, length: int) -> Cost:
+    def cost(self, batch: int, length: int) -> layers.Cost:
         """Kept: all vectors, since the first token's are a view of them, and what f needs; with dropout, its factor."""
         d = self.dense.weight.value.shape[1]
         dropped = 0 if not self.dropout else 2 if self.activation == "tanh" else 1  # tanh keeps its own output then
         active = kept_by("gelu") - 1 if self.activation == "gelu" else 0  # its output is counted by the head
-        return self.dense.cost(batch, 1) + Cost(kept=batch * d * (length + dropped + active))
+        return self.dense.cost(batch, 1) + layers.Cost(kept=batch * d * (length + dropped + active))
 
 
 class TextEncoder(EncoderOnly):
     """From ids to a vector for each token. `model.pool(hidden, mask)` makes one of them all."""
 
-    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: Rng | None = None) -> None:
         """config: a TextEncoderConfig, or another whose `parts(rng)` are those of an encoder."""
         super().__init__(config, parts_of("TextEncoder", config, TextEncoderConfig, EncoderOnlyParts, rng))
 
@@ -217,20 +205,20 @@ class MaskedLanguageModel(EncoderOnly):
     """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""
 
     does = "fills a mask"
-    _activation: Any = FeedForward._activation
+    _activation: Any = layers.FeedForward._activation
 
-    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: Rng | None = None) -> None:
         """config: a TextEncoderConfig, or another with `parts` and `prediction`."""
         rng = generator(rng)
         super().__init__(config, parts_of("MaskedLanguageModel", config, TextEncoderConfig, EncoderOnlyParts, rng))
         vocabulary, width = self.embed.tokens.table.value.shape
         self.activation = config.activation
         self.dense, self.norm = config.prediction(width, rng)
-        self.output = None if config.tie_output else Embedding(vocabulary, width, std=0.02, rng=rng)
-        self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
+        self.output = None if config.tie_output else layers.Embedding(vocabulary, width, std=0.02, rng=rng)
+        self.logit_bias = layers.Parameter(np.zeros(vocabulary, np.float32))
 
     def __call__(
-        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)
@@ -257,13 +245,13 @@ class MaskedLanguageModel(EncoderOnly):
         vocabulary, width = self.embed.tokens.table.value.shape
         shape, rows = (batch, length, width), batch * length
         table = self.output or self.embed.tokens
-        kept = Cost(kept=rows * (self.config.d_model + (kept_by(self.activation) - 1) * width))
+        kept = layers.Cost(kept=rows * (self.config.d_model + (kept_by(self.activation) - 1) * width))
         for name, size, cost in super().costs(batch, length):
-            yield name, size, Cost() if name == "pool" else cost  # nothing is pooled here
+            yield name, size, layers.Cost() if name == "pool" else cost  # nothing is pooled here
         yield "dense", shape, self.dense.cost(batch, length) + kept
         yield "norm", shape, self.norm.cost(batch, length)
         yield "output", (batch, length, vocabulary), table.unembed_cost(batch, length)
-        yield "loss", (), Cost(kept=2 * rows * vocabulary)
+        yield "loss", (), layers.Cost(kept=2 * rows * vocabulary)
 
     def loss(
         self,
@@ -272,7 +260,7 @@ class MaskedLanguageModel(EncoderOnly):
         mask: Array | None = None,
         types: Array | None = None,
         ignore_index: int = -100,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the masked tokens. wanted: (B, T), ignore_index elsewhere. backward(dloss=1.0): None."""
         logits, model_backward = self(ids, mask, types, rng)

@@ -18,7 +18,7 @@ from typing import Any
 from .families import FAMILIES, Family
 from .weight_files import Tensor
 
-_WHOLES = {family.whole.model_type: family for family in FAMILIES.values() if family.whole}
+_WHOLES = {family.whole.model_type: (family, family.whole) for family in FAMILIES.values() if family.whole}
 _TIED = "tie_word_embeddings"
 
 
@@ -28,26 +28,25 @@ class LeftOut(UserWarning):
 
 def config_of_text(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The config.json of the part for texts, or the document itself, if it is that of a model of texts."""
-    family = _WHOLES.get(str(document.get("model_type")))
-    if family is None or family.whole is None:
+    if (kind := str(document.get("model_type"))) not in _WHOLES:
         return document
+    family, whole = _WHOLES[kind]
     inside, named = document.get("text_config"), document.get("architectures")
     if not isinstance(inside, dict):
         raise ValueError(f"text_config must be an object, got {str(inside)[:40]!r}")
-    if named not in (None, [family.whole.architecture]):
-        raise ValueError(f"architectures must be ['{family.whole.architecture}'], got {str(named)[:80]}")
+    if named not in (None, [whole.architecture]):
+        raise ValueError(f"architectures must be ['{whole.architecture}'], got {str(named)[:80]}")
     words = next(name for name, head in family.architectures.items() if head == "words")
     tied = {_TIED: document[_TIED]} if _TIED in document else {}
     of_part = {"model_type": family.model_type, "architectures": [words]}
-    return {**family.whole.defaults, **inside, **tied, **of_part}
+    return {**whole.defaults, **inside, **tied, **of_part}
 
 
 def tensors_of_text(found: Mapping[str, Tensor], document: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of the part for texts, as a folder of it alone names them. document: the config.json of the whole."""
-    family = _WHOLES.get(str(document.get("model_type")))
-    if family is None or family.whole is None:
+    if (kind := str(document.get("model_type"))) not in _WHOLES:
         return dict(found)
-    kept = left_out(found, family.whole.rest, "of images")
+    kept = left_out(found, _WHOLES[kind][1].rest, "of images")
     return {re.sub(r"^language_model\.(?=lm_head\.)", "", _plain(name)): x for name, x in kept.items()}
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...core import ops
 from ...core.arrays.backend import Array, Pullback, array_module
 from ...core.layers import Cost, Decoder, Encoder, InputEmbedding, Linear, Module
@@ -20,6 +18,7 @@ from ...core.layers.part_cost import Costs
 from ...core.models.classifier import Classifier
 from ...core.models.encoder_only import EncoderOnlyParts
 from ...core.models.transformer import TransformerParts
+from .decoder import Rng
 from .family import CLASSES
 from .heads import LastReal, Pooled, Prediction
 from .text_encoder import TextEncoder
@@ -40,7 +39,7 @@ class TwiceEmbedded(Module):
         return self.source.tokens
 
     def __call__(
-        self, ids: Array, rng: np.random.Generator | None = None, positions: Array | None = None, **unused: Any
+        self, ids: Array, rng: Rng | None = None, positions: Array | None = None, **unused: Any
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns None. positions: the first tokens, which `places` gives."""
         xp = array_module(ids)
@@ -89,9 +88,7 @@ class EncoderThenDecoder(Module):
         """The layers of both."""
         return [*self.encoder.layers, *self.decoder.layers]
 
-    def __call__(
-        self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (hidden, backward); backward(dhidden) returns dx."""
         xp = array_module(x)
         read, written = x
@@ -119,7 +116,7 @@ class EndClassifier(Classifier):
     """A classifier whose vector is that of the text's last `end`, a token; of its last real token, where none is."""
 
     def __call__(
-        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: np.random.Generator | None = None
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""
         xp = array_module(ids)
@@ -158,18 +155,18 @@ class ReadByBoth:
         """Of the text."""
         return self.source_vocabulary  # type: ignore[attr-defined]
 
-    def build(self, rng: np.random.Generator | None = None) -> Any:
+    def build(self, rng: Rng | None = None) -> Any:
         """The body without a head, untrained."""
         return TextEncoder(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> Any:
+    def parts(self, rng: Rng) -> Any:
         """The parts of both sides as one body: EncoderOnlyParts."""
         parts: TransformerParts = super().parts(rng)  # type: ignore[misc]
         embed: Any = TwiceEmbedded(parts.embed_source, parts.embed_target, self.start)
         both: Any = EncoderThenDecoder(parts.encoder, parts.decoder)
         return EncoderOnlyParts(embed, both, LastReal())
 
-    def before_head(self, head: str, rng: np.random.Generator) -> Pooled | None:
+    def before_head(self, head: str, rng: Rng) -> Pooled | None:
         """Before the logits of classes a map and tanh."""
         d = self.d_model
         return Pooled(LastReal(), Prediction(Linear(d, d, rng=rng), ops.tanh)) if head == CLASSES else None

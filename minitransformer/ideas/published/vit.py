@@ -6,10 +6,8 @@ class token before them, learned positions, pre-norm order. A field image_size o
 
 from __future__ import annotations
 
-from typing import Any
-
-from .family import BODY, CLASSES, Family, Stored
-from .fields import Fields, written
+from .family import BODY, CLASSES, Family, Found, Stored
+from .fields import Fields
 from .images import ImageEncoderConfig, pair
 
 FIELDS = """
@@ -26,54 +24,44 @@ qkv_bias                        flag        bias                 true
 """
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> ImageEncoderConfig:
-    """The config of ViT's config.json. The file shows whether there is a pooled vector, and how many classes."""
-    found = fields.read(FIELDS)
-    fields.only(pooler_act="tanh", pooler_output_size=found["d_model"])
+def _ours(fields: Fields, found: Found, head: str, stored: Stored) -> Found:
+    """The file shows whether there is a pooled vector, and how many classes."""
+    fields.only(pooler_output_size=found["d_model"])
     (height, width), patch = pair(fields, "image_size", 224), pair(fields, "patch_size", 16)
     n_classes = None
     if head == CLASSES:
         if "classifier.weight" not in stored or len(stored["classifier.weight"].shape) != 2:
             raise ValueError("classifier.weight must be the matrix (classes, width) of the head")
         n_classes = stored["classifier.weight"].shape[0]
-    pooled = head == CLASSES or not stored or "pooler.dense.weight" in stored
-    sizes: dict[str, Any] = {
-        "image_height": height,
-        "image_width": width,
-        "patch_height": patch[0],
-        "patch_width": patch[1],
-    }
-    return ImageEncoderConfig(**found, **sizes, pooled=pooled, n_classes=n_classes)
+    return {
+        "image_height": height, "image_width": width, "patch_height": patch[0], "patch_width": patch[1],
+        "pooled": head == CLASSES or not stored or "pooler.dense.weight" in stored, "n_classes": n_classes,
+    }  # fmt: skip
 
 
-def theirs(config: ImageEncoderConfig) -> dict[str, Any]:
-    """ViT's config.json."""
+def _theirs(config: ImageEncoderConfig) -> Found:
     sizes = [config.image_height, config.image_width], [config.patch_height, config.patch_width]
     image, patch = (size[0] if size[0] == size[1] else size for size in sizes)
-    return {**written(config, FIELDS), "image_size": image, "patch_size": patch}
+    return {"image_size": image, "patch_size": patch}
 
 
 NAMES = """
-embeddings.cls_token                           1x1  embed.class_token
-embeddings.position_embeddings                 row  embed.positions.table
-embeddings.patch_embeddings.projection         T  embed
-encoder.layer.*.attention.attention.query      T  encoder.layers.*.self_attention.sublayer.query
-encoder.layer.*.attention.attention.key        T  encoder.layers.*.self_attention.sublayer.key
-encoder.layer.*.attention.attention.value      T  encoder.layers.*.self_attention.sublayer.value
-encoder.layer.*.attention.output.dense         T  encoder.layers.*.self_attention.sublayer.output
-encoder.layer.*.layernorm_before               =  encoder.layers.*.self_attention.norm
-encoder.layer.*.intermediate.dense             T  encoder.layers.*.feed_forward.sublayer.inner
-encoder.layer.*.output.dense                   T  encoder.layers.*.feed_forward.sublayer.output
-encoder.layer.*.layernorm_after                =  encoder.layers.*.feed_forward.norm
-layernorm                                      =  encoder.final_norm
-pooler.dense                                   T  pool.dense
-/classifier                                    T  head
-embeddings.mask_token                          -
+embeddings.cls_token                                   1x1  embed.class_token
+embeddings.position_embeddings                         row  embed.positions.table
+embeddings.patch_embeddings.projection                 T    embed
+encoder.layer.*.attention.attention.(query,key,value)  T    encoder.layers.*.self_attention.sublayer.(query,key,value)
+encoder.layer.*.attention.output.dense                 T    encoder.layers.*.self_attention.sublayer.output
+encoder.layer.*.layernorm_(before,after)               =    encoder.layers.*.(self_attention,feed_forward).norm
+encoder.layer.*.(intermediate,output).dense            T    encoder.layers.*.feed_forward.sublayer.(inner,output)
+layernorm                                              =    encoder.final_norm
+pooler.dense                                           T    pool.dense
+/classifier                                            T    head
+embeddings.mask_token                                  -
 """
 
 FAMILY = Family(
-    "vit", "vit", {"ViTModel": BODY, "ViTForImageClassification": CLASSES}, ours, theirs, NAMES,
-    recipe=ImageEncoderConfig,
+    "vit", "vit", ImageEncoderConfig, {"ViTModel": BODY, "ViTForImageClassification": CLASSES}, FIELDS, NAMES,
+    only={"pooler_act": "tanh"}, more_ours=_ours, more_theirs=_theirs,
     adds="patches of a picture in place of tokens, a class token, pre-norm order",
     small={
         "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 2,

@@ -6,14 +6,12 @@ positions are sines and cosines, the decoder's are learned. The maps to keys hav
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...core.arrays.backend import Array
-from .bart import READING, SIDE
-from .family import BODY, WORDS, Family, Stored
-from .fields import Fields, written
+from .bart import READING
+from .family import BODY, WORDS, Family, Found, Stored
+from .fields import Fields
 from .speech import SpeechConfig, sines
 
 FIELDS = """
@@ -36,18 +34,16 @@ tie_word_embeddings        flag        tie_output           true
 _TABLE = "encoder.embed_positions.weight"
 
 
-def ours(fields: Fields, head: str, stored: Stored) -> SpeechConfig:
-    """The config of Whisper's config.json. The table of the encoder's positions must be that which we compute."""
-    fields.only(scale_embedding=False, is_encoder_decoder=True)
+def _ours(fields: Fields, found: Found, head: str, stored: Stored) -> Found:
+    """The table of the encoder's positions must be that which we compute."""
     fields.get("num_hidden_layers")  # of the encoder, once more
-    config = SpeechConfig(**fields.read(FIELDS))
     if _TABLE in stored and hasattr(stored[_TABLE], "dtype"):
-        shape = (config.n_source_positions, config.d_model)
+        shape = (found["n_source_positions"], found["d_model"])
         if stored[_TABLE].shape != shape:
             raise ValueError(f"{_TABLE} must have shape {shape}, got {stored[_TABLE].shape}")
-        if abs(stored[_TABLE].read() - positions(config)[_TABLE]).max() > 1e-2:
+        if abs(stored[_TABLE].read() - positions(SpeechConfig(**found))[_TABLE]).max() > 1e-2:
             raise ValueError(f"{_TABLE} does not hold Whisper's sines and cosines")
-    return config
+    return {}
 
 
 def positions(config: SpeechConfig) -> dict[str, Array]:
@@ -57,28 +53,25 @@ def positions(config: SpeechConfig) -> dict[str, Array]:
     return {_TABLE: sines(config.d_model).rows(slice(0, n), n, like)}
 
 
-def theirs(config: SpeechConfig) -> dict[str, Any]:
-    """Whisper's config.json. The ids of a real tokenizer are given to save_pretrained."""
+def _theirs(config: SpeechConfig) -> Found:
+    """The ids of a real tokenizer are given to save_pretrained."""
     last = config.target_vocabulary - 1
     ids = {"pad_token_id": last, "bos_token_id": last, "eos_token_id": last, "decoder_start_token_id": last}
-    rest = {"is_encoder_decoder": True, "begin_suppress_tokens": None, "suppress_tokens": None}
-    return {**written(config, FIELDS), **ids, **rest}
+    return {"is_encoder_decoder": True, "begin_suppress_tokens": None, "suppress_tokens": None, **ids}
 
 
-NAMES = """
-encoder.conv1                          T  embed_source.first
-encoder.conv2                          T  embed_source.second
-encoder.embed_positions                -
-decoder.embed_tokens                   =  target_tokens
-decoder.embed_positions                =  embed_target.positions
-/proj_out                              =  output
-/proj_out                              ~  target_tokens
+NAMES = f"""{READING}
+encoder.(conv1,conv2)    T  embed_source.(first,second)
+encoder.embed_positions  -
+decoder.embed_tokens     =  target_tokens
+decoder.embed_positions  =  embed_target.positions
+/proj_out                =  output
+/proj_out                ~  target_tokens
 """
-NAMES += READING + SIDE.replace("SIDE", "encoder") + SIDE.replace("SIDE", "decoder")
 
 FAMILY = Family(
-    "whisper", "model", {"WhisperModel": BODY, "WhisperForConditionalGeneration": WORDS}, ours, theirs, NAMES,
-    recipe=SpeechConfig,
+    "whisper", "model", SpeechConfig, {"WhisperModel": BODY, "WhisperForConditionalGeneration": WORDS}, FIELDS, NAMES,
+    only={"scale_embedding": False, "is_encoder_decoder": True}, more_ours=_ours, more_theirs=_theirs,
     adds="sound as the source, through two convolutions over time; pre-norm order, keys without a bias",
     small={
         "vocab_size": 13, "num_mel_bins": 5, "d_model": 12, "encoder_layers": 1, "decoder_layers": 2,

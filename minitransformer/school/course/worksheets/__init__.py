@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .form import Form, read_form, to_form
 from .html import to_html
-from .kinds import KINDS, make
+from .kinds import make
 from .layout import Page, page
 from .marking import Marks, StepMark, mark
-from .sheet import Sheet
+from .sheet import KINDS, Sheet
 from .text import to_markdown
 
 __all__ = [

@@ -36,14 +36,12 @@ def require_right(sheet: Sheet) -> None:
 
 def _slope(sheet: Sheet, step: Step, values: Values) -> np.ndarray:
     shape = sheet.answers[step.name].shape
-    name, move = step.moves or (step.name[1:], np.add)
-    slope = np.zeros(shape)
+    slope, value = np.zeros(shape), values[step.moved]
     for index in np.ndindex(shape):
         t = np.zeros(shape)
         t[index] = _STEP
-        slope[index] = (_loss(sheet, name, move(values[name], t)) - _loss(sheet, name, move(values[name], -t))) / (
-            2.0 * _STEP
-        )
+        up, down = (_loss(sheet, step.moved, step.displaced(value, sign * t)) for sign in (1.0, -1.0))
+        slope[index] = (up - down) / (2.0 * _STEP)
     return slope
 
 

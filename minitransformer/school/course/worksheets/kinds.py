@@ -1,41 +1,13 @@
-"""The kinds of worksheets by name, and the function that makes a sheet."""
+"""The function that makes a sheet of any kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
+from . import later_kinds, layer_kinds, softmax_kinds  # noqa: F401  they fill KINDS
 from .differences import require_right
-from .later_kinds import lstm_backward, rotary_scores, routing
-from .layer_kinds import embedding_backward, layer_norm_backward, matmul_backward, residual_backward
 from .numbers import Draw
-from .sheet import Sheet, Task
-from .softmax_kinds import attention_backward, attention_forward, cross_entropy_backward, softmax_backward
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of worksheet, and its possible sizes."""
-
-    make: Callable[[Draw, int], Task]
-    sizes: range
-
-
-KINDS = {
-    "matmul-backward": Kind(matmul_backward, range(2, 6)),
-    "softmax-backward": Kind(softmax_backward, range(3, 6)),
-    "cross-entropy-backward": Kind(cross_entropy_backward, range(3, 6)),
-    "attention-forward": Kind(attention_forward, range(3, 6)),
-    "attention-backward": Kind(attention_backward, range(3, 6)),
-    "layer-norm-backward": Kind(layer_norm_backward, range(3, 6)),
-    "embedding-backward": Kind(embedding_backward, range(2, 6)),
-    "residual-backward": Kind(residual_backward, range(2, 5)),
-    "lstm-backward": Kind(lstm_backward, range(2, 5)),
-    "rotary": Kind(rotary_scores, range(3, 4)),
-    "routing": Kind(routing, range(3, 6)),
-}
+from .sheet import KINDS, Sheet
 
 
 def make(kind: str, seed: int = 0, size: int = 3, student: str = "") -> Sheet:

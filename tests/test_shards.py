@@ -10,8 +10,8 @@ import pytest
 
 from minitransformer.cli import main
 from minitransformer.core.training.corpora import TextCorpus
-from minitransformer.run.machines import shards
 from minitransformer.run.machines.run_folder import read_log
+from minitransformer.run.tasks import shards
 from minitransformer.text import load as load_tokenizer
 
 SMALL = "--n-layers 1 --d-model 8 --n-heads 2 --d-ff 8 --max-length 8 --batch-rows 4 --warmup 1 --steps 4".split()
@@ -48,7 +48,7 @@ def test_shards_have_the_tokens_of_the_text_and_training_on_them_its_losses(tmp_
               for name in ("text", "data")]  # fmt: skip
     assert losses[0] == losses[1] and len(losses[0]) == 5
     assert (
-        main(["train", "lm", "--text", str(text), "--data", str(folder), "--out", str(tmp_path / "both"), *SMALL]) == 1
+        main(["train", "lm", "--text", str(text), "--data", str(folder), "--out", str(tmp_path / "both"), *SMALL]) == 2
     )
     assert "text or data, not both" in capsys.readouterr().err
 

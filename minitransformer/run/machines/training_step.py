@@ -22,7 +22,7 @@ from .pieces import InPieces
 from .precision import FIRST_SCALE, MixedPrecision, next_scale
 from .settings import TrainingSettings
 from .sharded import ShardedOptimizer
-from .workers import share, workers_of
+from .workers import Workers, share
 
 
 @dataclass
@@ -64,7 +64,7 @@ class TrainingStep:
         self._half = settings.precision == "float16"
         self._computing = accelerate(MixedPrecision(model) if self._half else model)
         sharded = settings.shard_optimizer and group.size > 1
-        self.workers = workers_of(self._computing, settings.workers, group, sharded)
+        self.workers = Workers(self._computing, settings.workers, group, sharded)
 
         def optimizer_of(parameters: Iterable[tuple[str, Parameter]]) -> InPieces:
             return InPieces(accelerate(settings.optimizer_of(parameters)), self.workers.share_out)

@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 Found = Iterator[tuple[str, ast.expr] | tuple[str, ast.expr, str]]  # the third as in Alternative
@@ -236,77 +237,12 @@ def _order(node: ast.expr, _: Scope) -> Found:
             yield "neighbours are taken as a pair, where the halves are meant", pairs
 
 
-# What is written | what stands there by mistake | what is then wrong. a, b, c: any formula; ±: + or -. In a sentence
-# {a} is this formula, {a:words} are the words instead where it is too long, and {.:words} is the whole.
-_SLIPS = """
-a ± b | a | the term {b} is missing
-a + b | b | the term {a} is missing
-a + b | a - b | {b} is subtracted; it must be added
-a + b | b - a | {a} is subtracted; it must be added
-a + b | a * b | {a} and {b} are multiplied; they must be added
-a + b | np.maximum(a, b) | the larger of {a} and {b} is taken, not their sum
-a - b | -b | the term {a} is missing
-a - b | a + b | {b} is added; it must be subtracted
-a - b | b - a | the difference {a} - {b} is taken the other way round
-a - b | a / b | {a} is divided by {b}, which must be subtracted
-a ± b | a * 2.0 ± b | {a} counts twice beside {b}
-a ± b | a ± b * 2.0 | {b} counts twice beside {a}
-a * b | a | the factor {b} is missing
-a * b | b | the factor {a} is missing
-a * b | a / b | {a} is divided by {b}, where it must be multiplied by it
-a * b | a * b * b | {b} is applied twice
-a * b | a * np.sqrt(b) | {b} stands under a root
-a * b | a + b | {a} and {b} are added; they must be multiplied
-a * b | a @ b | {a} and {b} are multiplied as matrices, with @, not entry by entry
-(a ± b) * c | a * c ± b | the factor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
-(a ± b) * c | a ± b * c | the factor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
-c * (a ± b) | a * c ± b | the factor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
-c * (a ± b) | a ± b * c | the factor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
-a / b | a | the division by {b} is missing
-a / b | 1.0 / b | the factor {a} is missing
-a / b | a * b | {a} is multiplied by {b}, where it must be divided by it
-a / b | a / b / b | {b} is applied twice
-a / b | a / np.sqrt(b) | {b} stands under a root
-a / b | a + b | {a} and {b} are added; they must be divided
-a / b | b / a | the quotient {a} / {b} is the other way round
-(a ± b) / c | a / c ± b | the divisor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
-(a ± b) / c | a ± b / c | the divisor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
-a / (d := b * c) | a / b * c | only {b:the first factor} divides: brackets around {d:it} are missing
-a / (d := b / c) | a / b / c | only {b:the first factor} divides: brackets around {d:it} are missing
-a @ b | a.swapaxes(-1, -2) @ b | {a} is transposed once too often, or once too little, in {a} @ {b}
-a @ b | a @ b.swapaxes(-1, -2) | {b} is transposed once too often, or once too little, in {a} @ {b}
-a @ b | b @ a | {b} and {a} are in the wrong order in their product
-a @ b | a * b | {a} and {b} are multiplied entry by entry, with *, not with @
-a @ b | a | the product with {b} is missing
-a ** b | a | the power {b} of {a} is missing
-a ** b | a * b | {a} is multiplied by {b}; it must be taken to that power
-a ** b | a ** -b | the power {b} of {a} has the other sign
-a ** b | a ** (0.5 * b) | the power {b} of {a} is half of what it must be
-a ** b | a ** (2.0 * b) | the power {b} of {a} is doubled
-a // b | a % b | % stands where // belongs in {a} // {b}
-a % b | a | % {b} is missing
--a | a | the minus before {a:it} is missing
-np.sqrt(a) | a ** 2 | {.:the root} is a square, not a root
-np.exp(a) | np.exp(-a) | {.:} is taken with the other sign
-np.where(a, b, c) | np.where(a, c, b) | where {a:the condition} holds and where it does not are exchanged
-np.where(a, b, c) | b | {a:the condition} is not asked: {b:the first case} stands everywhere
-np.where(a, b, c) | np.where(a, b, 0.0) | where {a:the condition} does not hold, 0 stands
-np.where(a, b, c) | np.where(a, b, 1.0) | where {a:the condition} does not hold, 1 stands
-np.where(a, b, c) | np.where(a, b, -1.0) | where {a:the condition} does not hold, -1 stands
-np.where(a, b, c) | b + a | {a:the condition} is added as 0 and 1; it must decide what is hidden
-np.where(a, b, c) | b * a | the entries are multiplied by {a:the condition}, as 0 and 1
-np.arange(a) | np.arange(1, a + 1) | {.:} is counted from 1, not from 0
-np.arange(a) | np.arange(2, a + 2) | {.:} is one too high
-np.arange(a, b) | np.arange(b - a) | {.:} is counted from 0, not from 1
-np.arange(a, b, c) | np.arange(a, b, c) // c | {.:} counts 0, 1, 2, ... in place of 0, 2, 4, ...
-"""
-
-
 @functools.cache
 def _slips() -> dict[str, list[tuple[ast.expr, ast.expr, str]]]:
-    """The table, by what stands at the top of the formula."""
+    """The table of slips.txt, by what stands at the top of the formula."""
     slips: dict[str, list[tuple[ast.expr, ast.expr, str]]] = {}
-    for line in _SLIPS.strip().splitlines():
+    lines = resources.files(__package__).joinpath("slips.txt").read_text(encoding="utf-8").splitlines()
+    for line in (line for line in lines if not line.startswith("#")):
         for sign in "+-" if "±" in line else "+":
             pattern, instead, said = line.replace("±", sign).split(" | ")
             slips.setdefault(_head(expression(pattern)), []).append((expression(pattern), expression(instead), said))
@@ -314,7 +250,7 @@ def _slips() -> dict[str, list[tuple[ast.expr, ast.expr, str]]]:
 
 
 def _slip(node: ast.expr, _: Scope) -> Found:
-    """A term or a factor, a sign, a bracket, the order of a product, a function: the table above."""
+    """A term or a factor, a sign, a bracket, the order of a product, a function: see slips.txt."""
     for pattern, instead, said in _slips().get(_head(node), ()):
         found: dict[str, ast.expr] = {".": node}
         if _fits(pattern, node, found) and not (said.startswith("the minus") and isinstance(found["a"], ast.Constant)):

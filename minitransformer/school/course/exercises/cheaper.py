@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _sizes_of_a_bias(draw: Draw) -> Arguments:
@@ -45,9 +44,7 @@ def _second_tile(draw: Draw) -> Arguments:
 
 
 @exercise(_second_tile)
-def online_softmax_step(
-    q: Array, k: Array, v: Array, largest: Array, total: Array, found: Array
-) -> tuple[Array, Array, Array]:
+def online_softmax_step(q: Array, k: Array, v: Array, largest: Array, total: Array, found: Array) -> tuple[Array, ...]:
     """Online softmax: one more tile of keys.
 
     Flash attention reads the keys tile by tile. Of the tiles so far it keeps, for each query, the largest score m,
@@ -112,9 +109,7 @@ def _with_a_sink(draw: Draw) -> Arguments:
 
 
 @exercise(_with_a_sink)
-def sink_attention_backward(
-    q: Array, k: Array, v: Array, weights: Array, doutput: Array
-) -> tuple[Array, Array, Array, Array]:
+def sink_attention_backward(q: Array, k: Array, v: Array, weights: Array, doutput: Array) -> tuple[Array, ...]:
     """Attention with a sink, backward.
 
     In each head a learned score, the sink, takes part in the softmax but has no value:
@@ -175,9 +170,7 @@ def _normed(draw: Draw) -> Arguments:
 
 
 @exercise(_normed)
-def normed_scores_backward(
-    q: Array, k: Array, gamma_q: Array, gamma_k: Array, dscores: Array
-) -> tuple[Array, Array, Array, Array]:
+def normed_scores_backward(q: Array, k: Array, gamma_q: Array, gamma_k: Array, dscores: Array) -> tuple[Array, ...]:
     """Norms of queries and keys, backward.
 
     Long queries and keys make scores so large that the softmax saturates. So some models normalise both before

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _function_and_point(draw: Draw) -> Arguments:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
+SIZE = re.compile(r"len\(\w+\)|\w+\.shape\[-?\d\]")
 Found = Iterator[tuple[str, ast.expr] | tuple[str, ast.expr, str]]  # the third as in Alternative
 _LONGEST = 44  # characters of a formula in a sentence
 _COMPARED: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -48,22 +51,68 @@ class Alternative:
     likely: bool
 
 
-@dataclass(frozen=True)
 class Scope:
-    """What is known where a formula stands: names by the name that they may be mistaken for, and all sizes.
+    """What is known where a formula stands.
 
-    alike(text) yields the arrays (and numbers, and functions) that could stand in place of the one written so;
-    factors(text) those that it could be multiplied by; numbers(text) other numbers made of this array, and the words
-    for it; is_size and is_number: of an integer, a number; sizes: the lengths of axes, and integers, by how one writes
-    them.
+    values: those of the function's names in a run; sizes: the lengths of all arguments' axes, by how one writes them;
+    known: the names that have a value at the present line.
     """
 
-    alike: Callable[[str], Iterable[str]]
-    factors: Callable[[str], Iterable[str]]
-    is_size: Callable[[str], bool]
-    is_number: Callable[[str], bool]
-    numbers: Callable[[str], Iterable[tuple[str, str]]]
-    sizes: tuple[str, ...]
+    def __init__(self, values: dict[str, Any], arguments: list[str], sizes: Iterable[str]) -> None:
+        self.values, self.atoms, self._arguments = values, atoms(values), arguments
+        self.sizes, self.known = tuple(sizes), set(arguments)
+
+    def _here(self, text: str) -> Any:
+        """The value of what is written so, if it has one at this line."""
+        return self.atoms.get(text) if text.partition("[")[0] in self.known else None
+
+    def same(self, text: str, other: str) -> bool:
+        """Whether two different values could stand in each other's place."""
+        a, b = self.atoms.get(text), self.atoms.get(other)
+        if text == other:
+            return False
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            return a.shape == b.shape and a.dtype.kind == b.dtype.kind
+        return (callable(a) and callable(b)) or (isinstance(a, float) and isinstance(b, float))
+
+    def alike(self, text: str) -> Iterator[str]:
+        """The arrays (and numbers, and functions) that could stand in place of the one written so."""
+        yield from (other for other in self.atoms if other.partition("[")[0] in self.known and self.same(text, other))
+
+    def factors(self, text: str) -> Iterator[str]:
+        """The arguments that one could multiply this array by, without another shape."""
+        here = self._here(text)
+        if isinstance(here, np.ndarray) and here.dtype.kind == "f":
+            for other in self._arguments:
+                x = self.values.get(other)
+                shape = x.shape if isinstance(x, np.ndarray) else ()
+                fits = all(n in (1, m) for n, m in zip(shape[::-1], here.shape[::-1], strict=False))
+                if 0 < len(shape) <= here.ndim and fits:
+                    yield other
+
+    def numbers(self, text: str) -> Iterator[tuple[str, str]]:
+        """Other numbers made of this array, and the words for them."""
+        x = self._here(text)
+        if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind == "f":
+            yield f"{text} * {text}", f"{text} is squared, which does not belong there"
+            for axis, along in ((0, "axis 0"), (-1, "its last axis"), (-2, "its last axis but one"))[: x.ndim + 1]:
+                yield f"np.flip({text}, {axis})", f"{text} runs backwards along {along}"
+        elif isinstance(x, np.ndarray) and x.ndim and x.dtype.kind == "i":
+            yield f"{text}[:1]", f"only the first of {text} is used, for all"
+
+    def is_number(self, text: str) -> bool:
+        """Whether it is a name of a float."""
+        return text in self.known and isinstance(self.values.get(text), float)
+
+    def is_size(self, text: str) -> bool:
+        """Whether it is the length of an axis, or a name of an integer."""
+        return bool(SIZE.fullmatch(text)) or (text in self.known and type(self.values.get(text)) is int)
+
+
+def atoms(values: dict[str, Any]) -> dict[str, Any]:
+    """Values by what one writes for them: names, and entries of dictionaries."""
+    entries = {f"{name}[{key!r}]": y for name, x in values.items() if isinstance(x, dict) for key, y in x.items()}
+    return values | entries
 
 
 def is_atom(node: ast.AST) -> bool:

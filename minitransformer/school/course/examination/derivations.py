@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 
 from ..derive import Derivation, tasks
@@ -27,17 +28,12 @@ class OpenQuestion:
 
     def asked(self, seed: int) -> Asked:
         """The question, for any seed."""
-        start, solution = (_indented(text) for text in (self.exercise.start, self.exercise.solution()))
-        wanted = (
-            f"Find {', '.join(self.exercise.finish)}. Write one step on each line; there may be more steps than marks."
-        )
+        start, solution = (textwrap.indent(text, "    ") for text in (self.exercise.start, self.exercise.solution()))
+        find = ", ".join(self.exercise.finish)
+        wanted = f"Find {find}. Write one step on each line; there may be more steps than marks."
         return Asked(f"{self.exercise.statement}\n\n{start}\n\n{wanted}", {}, solution, {})
 
 
 def open_questions() -> dict[str, OpenQuestion]:
     """All open questions by name, such as "derive_softmax"."""
     return {name: OpenQuestion(exercise) for name, exercise in tasks().items()}
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())

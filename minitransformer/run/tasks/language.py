@@ -11,12 +11,12 @@ import numpy as np
 
 from ...core.arrays.boundary import check_sizes
 from ...core.models import LanguageModelConfig
-from ...core.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english
+from ...core.text import Tokenizer, english
 from ...core.text.text_files import read_text
 from ...core.text.tokenizer import read_tokenizer
 from ...core.training.corpora import Ids, TextCorpus
 from .shards import TOKENIZER, Shards
-from .task import Prepared, Task
+from .task import Prepared, Task, check_tokenizer, trained
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ class LanguageData:
     def __post_init__(self) -> None:
         if not 0.0 < self.held_out < 1.0:
             raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
-        if self.tokenizer not in ("characters", "bpe"):
-            raise ValueError(f"tokenizer must be characters or bpe, got {self.tokenizer!r}")
+        check_tokenizer(self.tokenizer, "characters", "bpe")
         if self.text is not None and self.data is not None:
             raise ValueError("lm takes text or data, not both; leave one of them out")
         check_sizes("lm", vocabulary=self.vocabulary, batch_rows=self.batch_rows)
@@ -66,15 +65,10 @@ def prepare(
 
 def _of_text(data: LanguageData, rng: np.random.Generator, saved: Sequence[Tokenizer]) -> tuple[Tokenizer, Ids, Ids]:
     """The bpe tokenizer learns from the part for training alone; an alphabet reveals nothing about the other."""
-    tokenizer: Tokenizer
     text = _numbers(rng) if data.text is None else read_text(Path(data.text))
     cut = round(len(text) * (1.0 - data.held_out))
-    if saved:
-        (tokenizer,) = saved
-    elif data.tokenizer == "characters":
-        tokenizer = CharacterTokenizer.train([text])
-    else:
-        tokenizer = BytePairTokenizer.train(text[:cut].splitlines(keepends=True), data.vocabulary)
+    lines = [text] if data.tokenizer == "characters" else text[:cut].splitlines(keepends=True)
+    tokenizer = saved[0] if saved else trained(data.tokenizer, lines, data.vocabulary)
     return tokenizer, tokenizer.encode(text[:cut]), tokenizer.encode(text[cut:])
 
 

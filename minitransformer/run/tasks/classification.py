@@ -95,6 +95,6 @@ TASK = Task(
     from_data=("vocabulary", "n_classes"),
     presets={
         "numbers": {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 2, "dropout": 0.0, "batch_tokens": 512}
-        | {"steps": 300, "learning_rate": 3e-3, "warmup": 30, "validate_every": 50},  # a minute on a laptop
+        | {"steps": 300, "learning_rate": 3e-3, "warmup": 30, "validate_every": 50}  # a minute on a laptop
     },
 )

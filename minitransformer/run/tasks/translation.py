@@ -14,17 +14,7 @@ from ...core.arrays.backend import to_device
 from ...core.arrays.boundary import check_sizes
 from ...core.generation import translate
 from ...core.models import EncoderDecoder, TransformerConfig
-from ...core.text import (
-    END,
-    PAD,
-    START,
-    NumberTask,
-    Tokenizer,
-    encode_lines,
-    english,
-    german,
-    padded,
-)
+from ...core.text import END, PAD, START, NumberTask, Tokenizer, encode_lines, english, german, padded
 from ...core.text.text_files import read_pairs
 from ...core.training.corpora import PairCorpus, bucketed
 from .task import Prepared, Task, check_share, check_tokenizer, trained

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .changes import SIZE, Scope, atoms, changes, copied, is_atom
+from .changes import SIZE, Scope, atoms, changes, copied, expression, is_atom
 from .exercise import EXERCISES, Exercise
 
 
@@ -182,11 +182,7 @@ class _Writer(ast.NodeTransformer):
         changed = self.generic_visit(copied(line))
         assert isinstance(changed, ast.stmt)
         for said, other in others:
-            place = self._line_of(said)
-            chosen = ast.parse(f"if {place} in __on: pass\nelse: pass").body[0]
-            assert isinstance(chosen, ast.If)
-            chosen.body, chosen.orelse = [copied(other)], [changed]
-            changed = chosen
+            changed = self._if_chosen(said, copied(other), changed)
         return [changed]
 
     def _with_later_names(self, line: ast.Assign) -> Iterator[tuple[str, ast.stmt]]:
@@ -199,10 +195,7 @@ class _Writer(ast.NodeTransformer):
                     old = next(itertools.islice(ast.walk(new.value), i, None))
                     new.value = _Replaced(old, other).visit(new.value)
                     said = f"in {self._line}, {other} stands where {text} belongs"
-                    chosen = ast.parse(f"if {self._line_of(said, likely=False)} in __on: pass").body[0]
-                    assert isinstance(chosen, ast.If)
-                    chosen.body = [new]
-                    yield other, chosen
+                    yield other, self._if_chosen(said, new, likely=False)
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
@@ -240,11 +233,11 @@ class _Writer(ast.NodeTransformer):
             node.args = [self.visit(one) for one in node.args]
         return node
 
-    def _line_of(self, said: str, likely: bool = True) -> int:
-        """The number of a new place, at which a whole line has one alternative."""
+    def _if_chosen(self, said: str, line: ast.stmt, *otherwise: ast.stmt, likely: bool = True) -> ast.If:
+        """A new place, at which a whole line has one alternative."""
         place = next(self._places)
         self._single.append((said, {place: 0}, likely))
-        return place
+        return ast.If(expression(f"{place} in __on"), [line], [*otherwise])
 
 
 class _Replaced(ast.NodeTransformer):

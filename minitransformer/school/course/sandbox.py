@@ -191,9 +191,8 @@ class Sandbox:
                     raise ValueError("no message")
                 if "answers" in message:
                     twice = {self._names[function] for function, times in called.items() if times > 1}
-                    attempt.answers = _answers(
-                        message["answers"], self._exercises[name], tuple(filter(is_pullback, twice))
-                    )
+                    repeated = tuple(filter(is_pullback, twice))
+                    attempt.answers = _answers(message["answers"], self._exercises[name], repeated)
                 elif "assigned" in message:
                     attempt.assigned = True
                 elif "failed" in message and len(attempt.problems) < _MOST_PROBLEMS:

@@ -56,12 +56,9 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0, explain: boo
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         said = _said(compared, wrong, explained) if explain and not order else {}
-    outputs = tuple(
-        _wrong_output(compared, i, explained.get(i, ()), said.get(i, ""), bool(order))
-        if i in wrong
-        else Output(name, True)
-        for i, name in enumerate(exercise.outputs)
-    )
+    outputs = [Output(name, i not in wrong) for i, name in enumerate(exercise.outputs)]
+    for i in wrong if not order else ():  # a wrong order is told once, for all
+        outputs[i] = _wrong_output(compared, i, explained.get(i, ()), said.get(i, ""))
     changed = [
         name
         for trial, answer in zip(trials, answers, strict=True)
@@ -70,7 +67,7 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0, explain: boo
     ]
     return Result(
         exercise.name,
-        outputs,
+        tuple(outputs),
         changed=tuple(name for name in exercise.arguments if name in changed),
         repeated=tuple(name for name in exercise.arguments if any(name in answer.repeated for answer in answers)),
         order=tuple(exercise.outputs[order.get(i, i)] for i in range(len(outputs))) if order else (),
@@ -81,13 +78,12 @@ def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Resul
     return Result(exercise.name, tuple(Output(name, False) for name in exercise.outputs), problem=problem, error=error)
 
 
-def _wrong_output(compared: Compared, i: int, mistakes: tuple[Mistake, ...], said: str, in_order: bool) -> Output:
-    """The report on output i. in_order: right values, wrong order; this is reported once for all outputs."""
+def _wrong_output(compared: Compared, i: int, mistakes: tuple[Mistake, ...], said: str) -> Output:
+    """The report on output i."""
     wrong_trials = compared.places(i)
     trial = wrong_trials[0]
     got, right = compared.got[i][trial], compared.expected[i][trial]
     entries, wrong = _wrong_entries(got, right, compared.scales[i][trial])
-    mistakes = () if in_order else mistakes
     problem = got if isinstance(got, str) else _problem(got, right)
     said = "" if mistakes else said
     return Output(
@@ -98,11 +94,11 @@ def _wrong_output(compared: Compared, i: int, mistakes: tuple[Mistake, ...], sai
         size=right.size,
         entries=entries,
         wrong=wrong,
-        right_trials=0 if in_order else len(compared.trials) - len(wrong_trials),
+        right_trials=len(compared.trials) - len(wrong_trials),
         trials=len(compared.trials),
         mistake=" + ".join(mistake.name for mistake in mistakes) or None,
         explanation=" And: ".join(mistake.sentence for mistake in mistakes),
-        unknown=not (problem or mistakes or said or in_order),
+        unknown=not (problem or mistakes or said),
         remark=said,
     )
 

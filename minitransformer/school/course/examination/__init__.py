@@ -6,10 +6,10 @@ from .concepts import LETTERS as LETTERS
 from .concepts import Concept as Concept
 from .concepts import concepts_paper as concepts_paper
 from .concepts import of_chapter as of_chapter
-from .derivations import OpenQuestion as OpenQuestion
-from .derivations import open_questions as open_questions
 from .exam_paper import chosen as chosen
 from .exam_paper import paper as paper
 from .exam_paper import to_html as to_html
 from .question import QUESTIONS as QUESTIONS
+from .question import OpenQuestion as OpenQuestion
 from .question import Question as Question
+from .question import open_questions as open_questions

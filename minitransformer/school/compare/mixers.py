@@ -35,6 +35,11 @@ Random = np.random.Generator
 Run = Callable[[Array, Random], tuple[Array, Pullback]]
 
 
+def value(formula: str, **sizes: int) -> int:
+    """What a formula gives, such as "2·n²·d" for these n and d."""
+    return int(eval(formula.replace("·", "*").replace("²", "**2"), dict[str, Any](sizes)))
+
+
 def _once(n: int) -> int:
     return 1
 
@@ -61,7 +66,7 @@ class Mixer:
 
     def multiplications(self, n: int, d: int) -> int:
         """Their number by the formula."""
-        return int(eval(self.formula.replace("·", "*").replace("²", "**2"), {"n": n, "d": d}))
+        return value(self.formula, n=n, d=d)
 
     def layer(self, i: int, x: Array, rng: Random) -> Step:
         """The function of layer i."""

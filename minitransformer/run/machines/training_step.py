@@ -39,10 +39,6 @@ class Progress:
     good_steps: int = 0  # since the scale last changed
 
 
-class NotFinite(FloatingPointError):
-    """The loss is not a finite number. The message says where that began."""
-
-
 class TrainingStep:
     """Moves a model by one step. It makes the workers and the optimiser that the settings ask for.
 
@@ -77,7 +73,10 @@ class TrainingStep:
         self._order: tuple[int, Sequence[np.ndarray]] | None = None
 
     def __call__(self, progress: Progress) -> dict[str, Any]:
-        """Make the next step. Returns its line of the log. Raises NotFinite, and moves nothing, for a bad loss."""
+        """Make the next step. Returns its line of the log.
+
+        Raises FloatingPointError, and moves nothing, for a loss that is not finite; the message says where that began.
+        """
         settings = self.settings
         began, epoch = time.perf_counter(), progress.epoch
         batches = [self._next_batch(progress) for _ in range(settings.accumulate)]
@@ -88,7 +87,7 @@ class TrainingStep:
             norm = clip_gradients(self.workers, settings.clip, scale)
         finite = math.isfinite(norm)
         if not math.isfinite(loss) or (not finite and scale <= 1.0):
-            raise NotFinite(f"the loss is {loss}; {self._reason(batches, seed)}")
+            raise FloatingPointError(f"the loss is {loss}; {self._reason(batches, seed)}")
         progress.step += 1
         rate = settings.rate(progress.step)
         if finite:

@@ -204,20 +204,13 @@ def _reduction(node: ast.expr, _: Scope) -> Found:
     if kind in ("sum", "mean"):
         yield f"{word} is not taken: the entries themselves stand there", copied(of)
     for place in axis.elts if isinstance(axis, ast.Tuple) else [axis] if axis is not None else []:
-        for part, which in (("0, 1", "first"), ("-1, None", "last")):
-            new = copied(node)
-            new.func.value = expression(f"({ast.unparse(of)}).swapaxes(0, {ast.unparse(place)})")
-            new.func.value = ast.Call(
-                ast.Attribute(_part(new.func.value, part), "swapaxes", ast.Load()), [ast.Constant(0), place], []
-            )
+        for part, which in ((":1", "first"), ("-1:", "last")):
+            new, turn = copied(node), f"swapaxes(0, {ast.unparse(place)})"
+            new.func.value = expression(f"({ast.unparse(of)}).{turn}[{part}].{turn}")
             yield f"{word} is of the {which} alone along {_axis(place)}", new
     if kind == "sum" and axis is not None:
         said = f"{word} is summed up step by step along {_axis(axis)}, as np.cumsum does"
         yield said, expression(f"np.cumsum({ast.unparse(of)}, axis={ast.unparse(axis)})")
-
-
-def _part(node: ast.expr, bounds: str) -> ast.expr:
-    return expression(f"({ast.unparse(node)})[slice({bounds})]")
 
 
 def _axis(node: ast.expr) -> str:

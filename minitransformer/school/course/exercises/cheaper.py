@@ -137,13 +137,7 @@ def sink_attention_backward(q: Array, k: Array, v: Array, weights: Array, doutpu
     return dq, dk, dv, dsink
 
 
-def _latents(draw: Draw) -> Arguments:
-    n_heads, d, d_latent, d_rotary, t = draw.sizes(5)
-    q, q_place = draw.normal(n_heads, d), draw.normal(n_heads, d_rotary)
-    return q, q_place, draw.normal(t, d_latent), draw.normal(t, d_rotary), draw.normal(n_heads, d_latent, d)
-
-
-@exercise(_latents)
+@exercise(lambda draw: draw.arrays("h d, h r, t c, t r, h c d"))
 def latent_scores(q: Array, q_place: Array, latent: Array, place: Array, w_uk: Array) -> Array:
     """Scores from latent keys.
 

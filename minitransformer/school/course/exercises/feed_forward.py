@@ -51,13 +51,7 @@ def gelu_backward(x: Array, dy: Array) -> Array:
     return dx
 
 
-def _feed_forward(draw: Draw) -> Arguments:
-    n, d, d_ff = draw.sizes(3, 3, 8)
-    w_1, b_1, w_2 = draw.normal(d, d_ff), draw.normal(d_ff), draw.normal(d_ff, d)
-    return draw.normal(n, d), w_1, b_1, w_2, draw.gradient(n, d)
-
-
-@exercise(_feed_forward)
+@exercise(lambda draw: draw.arrays("n d, d f, f, f d; n d", 3, 8))
 def feed_forward_backward(x: Array, w_1: Array, b_1: Array, w_2: Array, dy: Array) -> tuple[Array, ...]:
     """The feed-forward network, backward.
 

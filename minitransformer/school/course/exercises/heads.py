@@ -28,7 +28,7 @@ def split_heads(x: Array, n_heads: int) -> Array:
     return heads
 
 
-@exercise(lambda draw: (draw.normal(*draw.sizes(4, 2, 6)),))
+@exercise(lambda draw: draw.arrays("b h t d", 2, 6))
 def merge_heads(heads: Array) -> Array:
     """Merging heads.
 

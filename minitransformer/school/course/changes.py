@@ -23,14 +23,13 @@ Found = Iterator[tuple[str, ast.expr] | tuple[str, ast.expr, str]]  # the third 
 _LONGEST = 44  # characters of a formula in a sentence
 _SUMS = {"sum": "sum", "mean": "mean", "max": "maximum", "min": "minimum"}
 _OFTEN = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 0.5, 0.9, 0.98, 0.999, 1.0, 2.0, 10000.0)  # what one writes for an argument
-_AXES: dict[Any, str] = {
-    0: "axis 0",
-    1: "axis 1",
-    -2: "the last axis but one",
-    -1: "the last axis",
+_AXES: dict[Any, str] = {0: "axis 0", 1: "axis 1", -2: "the last axis but one", -1: "the last axis"}
+_AXES |= {
     None: "all axes together",
+    (0, 1): "the first two axes",
+    (-2, -1): "the last two axes",
+    (0, 2): "the first and the third axis",
 }
-_AXES |= {(0, 1): "the first two axes", (-2, -1): "the last two axes", (0, 2): "the first and the third axis"}
 
 
 @dataclass(frozen=True)

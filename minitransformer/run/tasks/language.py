@@ -34,8 +34,6 @@ class LanguageData:
         if not 0.0 < self.held_out < 1.0:
             raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
         check_tokenizer(self.tokenizer, "characters", "bpe")
-        if self.text is not None and self.data is not None:
-            raise ValueError("lm takes text or data, not both; leave one of them out")
         check_sizes("lm", vocabulary=self.vocabulary, batch_rows=self.batch_rows)
 
 
@@ -44,8 +42,10 @@ def prepare(
 ) -> Prepared:
     """Read and encode the text, and cut off the validation part. A prepared folder is read as it is.
 
-    Raises ValueError if a part is shorter than a window.
+    Raises ValueError for both at once, and if a part is shorter than a window.
     """
+    if data.text is not None and data.data is not None:
+        raise ValueError("lm takes text or data, not both; leave one of them out")
     tokenizer, training, valid = _of_text(data, rng, saved) if data.data is None else _stored(data)
     notes = ["no file given: numbers below 100,000 in words"] if data.text is None and data.data is None else []
     notes.append(

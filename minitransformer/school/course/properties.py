@@ -69,13 +69,15 @@ def _constant(got: list[np.ndarray | str]) -> str:
 
 def _numbers(compared: Compared, i: int) -> list[tuple[np.ndarray, np.ndarray, float]]:
     """Both as numbers, and their scale, for each trial; nothing unless they can be compared in all."""
+    got: list[Any] = compared.got[i]
     rights = compared.expected[i]
-    if not all(compared.comparable(i, j) and np.isfinite(rights[j]).all() for j in range(len(rights))):
+    if not all(compared.comparable(i, j) and np.isfinite(right).all() for j, right in enumerate(rights)):
         return []
-    if not all(map(of_one_kind, compared.got[i], rights)):
+    if not all(map(of_one_kind, got, rights)):
         return []
-    trials = zip(compared.got[i], rights, compared.scales[i], strict=True)
-    return [(got.astype(np.float64), right, scale) for got, right, scale in trials]
+    return [
+        (x.astype(np.float64), right, scale) for x, right, scale in zip(got, rights, compared.scales[i], strict=True)
+    ]
 
 
 def _by_summand(compared: Compared, i: int) -> str:

@@ -27,8 +27,9 @@ from minitransformer.commands.options import COMMANDS, declared
 from minitransformer.commands.options.training import MEANINGS
 from minitransformer.core import ops
 from minitransformer.ideas.published.packed import WEIGHTS
-from minitransformer.run.machines.recipes import RECIPES, TASKS, recipe_name
+from minitransformer.run.machines.recipes import RECIPES, recipe_name
 from minitransformer.run.machines.settings import OPTIMIZERS, TrainingSettings, used_by
+from minitransformer.run.tasks import TASKS
 from minitransformer.school.course.worksheets.hand_out import FORMATS
 from minitransformer.verify import CASES
 

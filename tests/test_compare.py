@@ -63,7 +63,7 @@ def test_a_gradient_that_cannot_arrive_is_seen() -> None:
     class Apart:
         name = "apart"
 
-        def hop(self, *_: Any) -> Any:
+        def layer(self, *_: Any) -> Any:
             return lambda x: (x, lambda dy: dy)
 
     with pytest.raises(ValueError, match="apart: the last output does not depend on the first input after 3 layers"):

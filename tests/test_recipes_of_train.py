@@ -14,8 +14,9 @@ import pytest
 
 from minitransformer.cli import main
 from minitransformer.core.models import folder
-from minitransformer.run.machines.recipes import RECIPES, TASKS, recipes
+from minitransformer.run.machines.recipes import RECIPES, recipes
 from minitransformer.run.machines.run import load
+from minitransformer.run.tasks import TASKS
 
 SHORT = "--warmup 1 --validate-every 2 --save-every 2 --learning-rate 0.01 --dropout 0 --d-model 8".split()
 # Sizes that make a model small, for each recipe that has them.

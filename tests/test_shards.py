@@ -10,8 +10,8 @@ import pytest
 
 from minitransformer.cli import main
 from minitransformer.core.training.corpora import TextCorpus
-from minitransformer.run.machines import shards
 from minitransformer.run.machines.run_folder import read_log
+from minitransformer.run.tasks import shards
 from minitransformer.text import load as load_tokenizer
 
 SMALL = "--n-layers 1 --d-model 8 --n-heads 2 --d-ff 8 --max-length 8 --batch-rows 4 --warmup 1 --steps 4".split()

@@ -27,8 +27,7 @@ from minitransformer.core.models import folder as model_folder
 from minitransformer.generation import generate, greedy
 from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.run.cost import describe
-from minitransformer.run.machines.recipes import TASKS
-from minitransformer.run.tasks import translation
+from minitransformer.run.tasks import TASKS, translation
 from minitransformer.run.tasks.evaluation import classified
 from minitransformer.run.tasks.translation import TranslationData, written
 from minitransformer.school.show.viewer.command import view_text

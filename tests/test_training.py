@@ -33,7 +33,7 @@ from minitransformer.run.machines.finite import first_not_finite
 from minitransformer.run.machines.pieces import InPieces
 from minitransformer.run.machines.run_folder import read_log
 from minitransformer.run.machines.settings import OPTIMIZERS
-from minitransformer.run.machines.workers import FlatWorker, replica
+from minitransformer.run.machines.workers import replica
 from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
@@ -72,7 +72,7 @@ def same(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize(("kind", "clip"), [(Worker, 0.0), pytest.param(FlatWorker, 0.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "clip"), [(Worker, 0.0), pytest.param(Workers, 0.5, marks=pytest.mark.slow)])
 def test_the_loop_that_can_be_read_aloud_gives_the_losses_of_a_run(tmp_path, kind, clip):
     """Bit for bit, over 8 steps, with dropout; with clipping if the norm is a sum in the same order."""
     settings = TrainingSettings(steps=8, warmup=3, clip=clip, weight_decay=0.1, validate_every=50, save_every=50)
@@ -271,7 +271,7 @@ def test_a_run_lowers_the_loss_and_leaves_model_log_and_picture(tmp_path):
 def test_an_infinite_gradient_is_not_clipped_to_nan():
     """∞ times a factor of 0 is NaN. The norm says that the step is lost, in every loop."""
     assert [clipping(norm, 1.0) for norm in (math.inf, math.nan, 4.0, 0.5)] == [1.0, 1.0, 0.25, 1.0]
-    worker = FlatWorker(language_model())
+    worker = Workers(language_model())
     worker.gradient[:2] = math.inf, 1.0
     assert clip_gradients(worker, 1.0) == math.inf
     assert worker.gradient[0] == math.inf and worker.gradient[1] == 1.0

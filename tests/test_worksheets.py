@@ -14,7 +14,7 @@ from tiers import in_one
 from minitransformer import ops, verify
 from minitransformer.cli import main
 from minitransformer.school.course.worksheets import KINDS, make, mark, page, read_form, to_form, to_html, to_markdown
-from minitransformer.school.course.worksheets import differences as worksheet_differences
+from minitransformer.school.course.worksheets import kinds as worksheet_kinds
 from minitransformer.school.course.worksheets.hand_out import names, tidy_name
 from minitransformer.school.course.worksheets.later_kinds import rotated_scores, two_lstm_steps, two_of_many
 from minitransformer.school.course.worksheets.layer_kinds import residual_feed_forward
@@ -36,7 +36,7 @@ def sheets_of(kind, seeds=12):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_differences(kind):
     for sheet in sheets_of(kind, SEEDS):
-        found = list(worksheet_differences.errors(sheet))
+        found = list(worksheet_kinds.errors(sheet))
         by_formula = {name for name, by, _ in found if by == "formula"}
         by_difference = {name for name, by, _ in found if by == "difference"}
         assert by_formula == {step.name for step in sheet.task.steps}
@@ -57,7 +57,7 @@ def test_a_wrong_answer_would_be_seen(kind, which):
             changed[place] += 1e-3
             sheet.__dict__["answers"] = right | {step.name: changed}
             with pytest.raises(RuntimeError, match=re.escape(f"the answer to {step.name} of {sheet.label}")):
-                worksheet_differences.require_right(sheet)
+                worksheet_kinds.require_right(sheet)
     sheet.__dict__["answers"] = right
 
 

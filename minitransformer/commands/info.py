@@ -12,7 +12,8 @@ from ..core.models import load
 from ..ideas.published.families import EVERY
 from ..ideas.published.presets import PRESETS
 from ..run.cost import describe
-from ..run.machines.recipes import RECIPES, TASKS
+from ..run.machines.recipes import RECIPES
+from ..run.tasks import TASKS
 from ..school.show.boxes_table import markdown
 from . import Options, UsageError
 from .common import make, unknown

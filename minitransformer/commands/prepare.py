@@ -4,7 +4,7 @@ from tqdm import tqdm
 
 from ..core.arrays.files import read_json
 from ..run.machines.locks import locked
-from ..run.machines.shards import INDEX, prepare
+from ..run.tasks.shards import INDEX, prepare
 from . import Options, UsageError
 from .common import in_range
 

@@ -16,10 +16,10 @@ from ..run.machines.parallel.group import Group
 from ..run.machines.parallel.launch import joined
 from ..run.machines.parallel.mpi import MPIGroup
 from ..run.machines.parallel.nccl import on_gpus
-from ..run.machines.recipes import TASKS, recipe_name, with_recipe
+from ..run.machines.recipes import recipe_name, with_recipe
 from ..run.machines.run import Run, closing_line, load
 from ..run.machines.settings import TrainingSettings
-from ..run.tasks import Task
+from ..run.tasks import TASKS, Task
 from . import Options, UsageError
 from .common import given, known_as, make, speed
 

@@ -65,7 +65,7 @@ TASKS = {
         "a decoder-only model on a running text",
         "gpt2",
         ("core/models/language_model", "LanguageModelConfig"),
-        (("run/tasks/language", "LanguageData"), ("run/machines/stored_text", "StoredLanguageData")),
+        (("run/tasks/language", "LanguageData"),),
     ),
     "classify": DeclaredTask(
         "an encoder with a classification head on labelled lines",

@@ -87,9 +87,10 @@ def _task(kind: Parser, words: Sequence[str], name: str) -> None:
     model: Iterable[dataclasses.Field[Any]] = fields(*task.config)
     if recipe is not None:
         from ...run.machines import recipes  # here, because it imports every family
+        from ...run.tasks import TASKS as known_tasks
         from ..common import make
 
-        known = recipes.TASKS[name]
+        known = known_tasks[name]
         model = dataclasses.fields(make(recipes.with_recipe, {"task": known, "name": recipe}).config)
         others = f": {', '.join(recipes.recipes(known))}"
     from_data, presets = task.words()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,32 +19,26 @@ class _Found(Exception):
 def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
     """Call run(), which calls the model, and return the dotted name of the first layer whose output is not all finite.
 
-    An inner layer comes before the layer that contains it. Returns None if every output is finite. Do not use this
-    while other threads run modules.
+    An inner layer comes before the layer that contains it. Returns None if every output is finite. Only the layers that
+    this thread runs are seen.
     """
     names: dict[int, str] = {}
     for name, module in model.modules():  # a shared module keeps its first name
         names.setdefault(id(module), name or type(model).__name__)
-    originals = {type(module): type(module).__call__ for _, module in model.modules()}
 
-    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Module, *inputs: Any, **options: Any) -> Any:
-            result = original(self, *inputs, **options)
-            output = result[0]
-            if id(self) in names and not bool(array_module(output).isfinite(output).all()):
-                raise _Found(names[id(self)])
-            return result
+    def look(frame: Any, event: str, returned: Any) -> None:
+        if event == "return" and frame.f_code.co_name == "__call__" and isinstance(returned, tuple):
+            name = names.get(id(frame.f_locals.get("self")))
+            if name is not None and not bool(array_module(returned[0]).isfinite(returned[0]).all()):
+                raise _Found(name)
 
-        return call
-
+    before = sys.getprofile()
+    sys.setprofile(look)
     try:
-        for kind, original in originals.items():
-            kind.__call__ = watched(original)  # type: ignore[method-assign]
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             run()
     except _Found as found:
         return str(found)
     finally:
-        for kind, original in originals.items():
-            kind.__call__ = original  # type: ignore[method-assign]
+        sys.setprofile(before)
     return None

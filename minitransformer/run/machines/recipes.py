@@ -1,4 +1,4 @@
-"""The tasks that can be trained, those of the core with the extensions of other rooms, and the recipes of their models.
+"""The recipes of the models that can be trained.
 
 A recipe is a config that builds a model. It suits a task if it needs just the sizes that the task's data determine.
 """
@@ -14,11 +14,7 @@ from ...ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransform
 from ...ideas.before.convolutional import ConvolutionalConfig
 from ...ideas.before.recurrent_translator import RecurrentTranslatorConfig
 from ...ideas.published import families
-from ..tasks import TASKS as PLAIN
 from ..tasks import Task
-from . import stored_text
-
-TASKS: dict[str, Task] = PLAIN | {"lm": stored_text.TASK}
 
 RECIPES: dict[str, type[Any]] = {
     "transformer": TransformerConfig,

@@ -17,11 +17,12 @@ from ...core.arrays.backend import to_numpy
 from ...core.arrays.files import read_json, write
 from ...core.models.folder import save_tokenizers, tokenizers
 from ...core.training import Accelerate, as_written
+from ..tasks import TASKS
+from ..tasks.shards import INDEX
 from ..tasks.task import RUN, Task
 from .parallel.group import ALONE, Group, same_everywhere
-from .recipes import TASKS, of_earlier_run, recipe_name, with_recipe
+from .recipes import of_earlier_run, recipe_name, with_recipe
 from .settings import TrainingSettings
-from .shards import INDEX
 from .trainer import Outcome, Trainer
 
 _FORMAT = 1

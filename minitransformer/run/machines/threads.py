@@ -35,11 +35,7 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     rest = list(reversed(parts))
 
     def take_some(context: contextvars.Context) -> None:
-        while rest:
-            try:
-                part = rest.pop()
-            except IndexError:  # another thread took the last one
-                return
+        while (part := taken(rest)) is not None:
             try:
                 context.run(work, part)
             except BaseException:
@@ -88,12 +84,12 @@ def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> Non
     errors: list[BaseException] = []
     try:
         work(*parts[0])
-        while (part := _next(rest)) is not None:
+        while (part := taken(rest)) is not None:
             n_begun -= 1
             work(*part)
     except BaseException as error:
         errors.append(error)
-        while _next(rest) is not None:
+        while taken(rest) is not None:
             n_begun -= 1
     while len(ended) < n_begun:  # the helpers write to the caller's arrays, so it must wait
         try:
@@ -108,8 +104,8 @@ def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> Non
         del errors, ended  # they refer to this frame, which refers to them and to all arrays
 
 
-def _next(rest: list[T]) -> T | None:
-    """A part for the caller, or None if other threads took the last one."""
+def taken(rest: list[T]) -> T | None:
+    """The last part, which is then the caller's; None if other threads took the last one."""
     try:
         return rest.pop()
     except IndexError:
@@ -118,7 +114,7 @@ def _next(rest: list[T]) -> T | None:
 
 def _help(work: Callable[..., None], rest: list[Any], ended: list[Any], finished: SimpleQueue[None]) -> None:
     """The work of a helper for `together`: a part that no thread has begun, if one is left."""
-    part = _next(rest)
+    part = taken(rest)
     if part is None:
         return
     error = None

@@ -36,7 +36,7 @@ from .freed_memory import keep_freed_memory
 from .parallel.group import ALONE, Group
 from .run_folder import RunFolder, Say
 from .settings import TrainingSettings
-from .training_step import NotFinite, Progress, TrainingStep
+from .training_step import Progress, TrainingStep
 
 
 def _say_nothing(line: str) -> None:
@@ -147,7 +147,7 @@ class Trainer:
     def _step(self) -> dict[str, Any]:
         try:
             return self._move(self.progress)
-        except NotFinite as error:
+        except FloatingPointError as error:
             saved = checkpoint.steps(self.folder)
             intact = f" The checkpoint of step {saved[-1]} is intact." if saved else ""
             raise FloatingPointError(

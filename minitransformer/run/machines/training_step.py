@@ -22,7 +22,7 @@ from .pieces import InPieces
 from .precision import FIRST_SCALE, MixedPrecision, next_scale
 from .settings import TrainingSettings
 from .sharded import ShardedOptimizer
-from .workers import share, workers_of
+from .workers import Workers, share
 
 
 @dataclass
@@ -37,10 +37,6 @@ class Progress:
     since_best: int = 0  # validations
     loss_scale: float = FIRST_SCALE  # of float16; see precision.py
     good_steps: int = 0  # since the scale last changed
-
-
-class NotFinite(FloatingPointError):
-    """The loss is not a finite number. The message says where that began."""
 
 
 class TrainingStep:
@@ -64,7 +60,7 @@ class TrainingStep:
         self._half = settings.precision == "float16"
         self._computing = accelerate(MixedPrecision(model) if self._half else model)
         sharded = settings.shard_optimizer and group.size > 1
-        self.workers = workers_of(self._computing, settings.workers, group, sharded)
+        self.workers = Workers(self._computing, settings.workers, group, sharded)
 
         def optimizer_of(parameters: Iterable[tuple[str, Parameter]]) -> InPieces:
             return InPieces(accelerate(settings.optimizer_of(parameters)), self.workers.share_out)
@@ -77,7 +73,10 @@ class TrainingStep:
         self._order: tuple[int, Sequence[np.ndarray]] | None = None
 
     def __call__(self, progress: Progress) -> dict[str, Any]:
-        """Make the next step. Returns its line of the log. Raises NotFinite, and moves nothing, for a bad loss."""
+        """Make the next step. Returns its line of the log.
+
+        Raises FloatingPointError, and moves nothing, for a loss that is not finite; the message says where that began.
+        """
         settings = self.settings
         began, epoch = time.perf_counter(), progress.epoch
         batches = [self._next_batch(progress) for _ in range(settings.accumulate)]
@@ -88,7 +87,7 @@ class TrainingStep:
             norm = clip_gradients(self.workers, settings.clip, scale)
         finite = math.isfinite(norm)
         if not math.isfinite(loss) or (not finite and scale <= 1.0):
-            raise NotFinite(f"the loss is {loss}; {self._reason(batches, seed)}")
+            raise FloatingPointError(f"the loss is {loss}; {self._reason(batches, seed)}")
         progress.step += 1
         rate = settings.rate(progress.step)
         if finite:

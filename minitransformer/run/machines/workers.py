@@ -29,8 +29,7 @@ from ...core.training.loop import Worker
 from .buckets import Buckets
 from .flat import as_one, flat_gradients, in_order, side_by_side
 from .parallel.group import ALONE, Group, lengths, stretch
-from .pieces import in_turn
-from .threads import together
+from .threads import taken, together
 
 T = TypeVar("T")
 
@@ -44,47 +43,14 @@ def check_workers(where: str, workers: int) -> None:
         raise ValueError(f"{where}: workers must be at most {MOST}, got {workers}; the number of cores is best")
 
 
-class FlatWorker(Worker):
-    """A worker whose norm and whose zeros take one operation each.
-
-    From here on, one flat array contains all values, and another all gradients (flat.py). These arrays are new, so old
-    references to parameter arrays go stale.
-    """
-
-    def __init__(self, model: Module) -> None:
-        super().__init__(model)
-        parameters = [p for _, p in in_order(model.parameters())]
-        if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
-            found = ", ".join(sorted(dtypes))
-            raise TypeError(f"{type(self).__name__}: all parameters must be of one dtype, got {found}; use model.to")
-        if as_one([p.value for p in parameters]) is None:
-            for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
-                value[...] = p.value
-                p.value = value
-        self.gradient = flat_gradients(model)
-
-    def zero_gradients(self) -> None:
-        """Set all gradients to zero."""
-        self.gradient.fill(0.0)
-
-    def gradient_norm(self) -> float:
-        """The norm of all gradients together: √(sum of g²)."""
-        return math.sqrt(float((self.gradient * self.gradient).sum()))
-
-    def scale_gradients(self, factor: float) -> None:
-        """Multiply all gradients by a factor."""
-        self.gradient *= factor
-
-    def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
-        """Call work(name) for every name."""
-        in_turn(work, sizes)
-
-
-class Workers(FlatWorker):
+class Workers(Worker):
     """The model itself and n - 1 replicas that share its values. The model's parameters receive the gradients.
 
     group: the ranks that share every batch; all must call the methods together. sharded: each rank gets only the
     gradients of its own stretch of the flat array, for a ShardedOptimizer. overlap: as in Buckets.
+
+    From here on, one flat array contains all values, and one for each worker its gradients (flat.py). These arrays are
+    new, so old references to parameter arrays go stale.
     """
 
     def __init__(
@@ -93,10 +59,19 @@ class Workers(FlatWorker):
         check_workers("Workers", n)
         check_flags("Workers", sharded=sharded, overlap=overlap)
         super().__init__(model)
+        parameters = [p for _, p in in_order(model.parameters())]
+        if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
+            raise TypeError(
+                f"Workers: all parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to"
+            )
+        if as_one([p.value for p in parameters]) is None:
+            for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
+                value[...] = p.value
+                p.value = value
         self.models = [model, *(replica(model) for _ in range(n - 1))]
-        self._gradients = [self.gradient, *map(flat_gradients, self.models[1:])]
-        self.group = group
-        size = self._gradients[0].size
+        self._gradients = [flat_gradients(each) for each in self.models]
+        self.gradient, self.group = self._gradients[0], group
+        size = self.gradient.size
         self._own = stretch(size, group) if sharded else slice(0, size)  # the gradients that this rank needs
         self._sharded = sharded
         self._buckets: Buckets | None = None
@@ -137,8 +112,8 @@ class Workers(FlatWorker):
         else:
             self._each(add)
         if self._sharded:
-            gradient = self._gradients[0]
-            gradient[self._own] = self.group.scatter_sum(gradient, lengths(gradient.size, self.group.size))
+            cuts = lengths(self.gradient.size, self.group.size)
+            self.gradient[self._own] = self.group.scatter_sum(self.gradient, cuts)
         return self._over_ranks(loss_sum) / total
 
     def loss(self, corpus: Corpus) -> float:
@@ -158,7 +133,7 @@ class Workers(FlatWorker):
         """The norm of all gradients together: √(sum of g²)."""
 
         def square(worker: int) -> float:
-            gradient = self._gradients[0][self._own][self._stretch(worker, self._own.stop - self._own.start)]
+            gradient = self.gradient[self._own][self._stretch(worker, self._own.stop - self._own.start)]
             return float((gradient * gradient).sum())
 
         squares = sum(self._each(square))
@@ -166,18 +141,14 @@ class Workers(FlatWorker):
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients by a factor."""
-        self._gradients[0][self._own] *= factor
+        self.gradient[self._own] *= factor
 
     def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
         """Call work(name) for every name. A free worker takes the largest parameter left, so that all end together."""
         rest = sorted(sizes, key=sizes.__getitem__)
 
         def take_some(_: int) -> None:
-            while rest:
-                try:
-                    name = rest.pop()
-                except IndexError:  # another worker took the last one
-                    return
+            while (name := taken(rest)) is not None:
                 work(name)
 
         self._each(take_some)
@@ -215,11 +186,6 @@ def share(corpus: Corpus, rows: np.ndarray, group: Group) -> np.ndarray:
         owners[i] = loads.index(min(loads))
         loads[owners[i]] += int(counts[i])
     return rows[owners == group.rank]
-
-
-def workers_of(model: Module, n: int, group: Group = ALONE, sharded: bool = False) -> FlatWorker:
-    """Workers, or one worker on this thread where a model trains alone."""
-    return FlatWorker(model) if n == 1 and group.size == 1 else Workers(model, n, group, sharded)
 
 
 def replica(model: Module) -> Module:

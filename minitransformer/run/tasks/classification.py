@@ -11,10 +11,10 @@ import numpy as np
 
 from ...core.arrays.boundary import check_sizes
 from ...core.models import ClassifierConfig
-from ...core.text import BytePairTokenizer, Tokenizer, WordTokenizer, english
+from ...core.text import Tokenizer, english
 from ...core.text.text_files import read_labelled
 from ...core.training.corpora import LabelledCorpus
-from .task import Prepared, Task, check_share
+from .task import Prepared, Task, check_share, check_tokenizer, trained
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,7 @@ class ClassificationData:
             raise ValueError("valid_text also needs text, for training")
         if not 0.0 < self.held_out < 1.0:
             raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
-        if self.tokenizer not in ("bpe", "words"):
-            raise ValueError(f"tokenizer must be bpe or words, got {self.tokenizer!r}")
+        check_tokenizer(self.tokenizer, "bpe", "words")
         sizes = {"vocabulary": self.vocabulary, "max_length": self.max_length, "batch_tokens": self.batch_tokens}
         check_sizes("classify", **sizes)
         if self.max_length > self.batch_tokens:
@@ -64,14 +63,9 @@ def prepare(
     unknown = sorted({label for label, _ in valid} - set(labels))
     if unknown:
         raise ValueError(f"the validation lines have labels that the training lines lack: {', '.join(unknown[:5])}")
-    texts = [text for _, text in training]
-    tokenizer: Tokenizer
-    if saved:
-        (tokenizer,) = saved
-    elif data.text is None or data.tokenizer == "words":
-        tokenizer = WordTokenizer.train([*texts, *(text for _, text in valid)])
-    else:
-        tokenizer = BytePairTokenizer.train(texts, data.vocabulary)
+    kind = "words" if data.text is None else data.tokenizer
+    texts = [text for _, text in (training if kind == "bpe" else [*training, *valid])]
+    tokenizer = saved[0] if saved else trained(kind, texts, data.vocabulary)
     corpora, cut_off = [], 0
     for part, smoothing in ((training, data.label_smoothing), (valid, 0.0)):
         encoded = [tokenizer.encode(text) for _, text in part]
@@ -100,17 +94,7 @@ TASK = Task(
     prepare,
     from_data=("vocabulary", "n_classes"),
     presets={
-        "numbers": {  # for the generated task: a minute on a laptop
-            "d_model": 32,
-            "n_heads": 2,
-            "d_ff": 64,
-            "n_layers": 2,
-            "dropout": 0.0,
-            "batch_tokens": 512,
-            "steps": 300,
-            "learning_rate": 3e-3,
-            "warmup": 30,
-            "validate_every": 50,
-        }
+        "numbers": {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 2, "dropout": 0.0, "batch_tokens": 512}
+        | {"steps": 300, "learning_rate": 3e-3, "warmup": 30, "validate_every": 50}  # a minute on a laptop
     },
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.arrays.files import read_json
-from ...core.text import Tokenizer
+from ...core.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
 from ...core.training.corpora import Corpus
 
 RUN = "run.json"  # the settings of a run, in its folder
@@ -50,6 +50,19 @@ def setting(folder: Path, name: str, default: Any) -> Any:
     """A data setting from run.json, or the default if the folder has no run.json."""
     path = folder / RUN
     return read_json(path)["data"].get(name, default) if path.is_file() else default
+
+
+def trained(kind: str, lines: Sequence[str], vocabulary: int) -> Tokenizer:
+    """A new tokenizer of a kind, "bpe", "words" or "characters". vocabulary: the number of bpe tokens."""
+    if kind == "bpe":
+        return BytePairTokenizer.train(lines, vocabulary)
+    return (WordTokenizer if kind == "words" else CharacterTokenizer).train(lines)
+
+
+def check_tokenizer(given: str, *known: str) -> None:
+    """Require one of these kinds of tokenizers."""
+    if given not in known:
+        raise ValueError(f"tokenizer must be {' or '.join(known)}, got {given!r}")
 
 
 def check_share(where: str, **shares: float) -> None:

@@ -24,16 +24,16 @@ from ...core.arrays.backend import to_device
 from ...core.layers import KeyValueCache, MultiHeadAttention
 from ...core.layers.module import generator
 from ...ideas import LatentAttention, LinearAttention, RollingCache, StateCache, grouped
+from .mixers import value
 
 GROUPS, WINDOW, SINKS = 2, 128, 4
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of attention. numbers(n, H, d): how many it keeps; layer(D, H, rng): a layer; cache(): an empty cache."""
+    """A kind of attention. formula: how many numbers it keeps; layer(D, H, rng): a layer; cache(): an empty cache."""
 
     formula: str
-    numbers: Callable[[int, int, int], int]
     layer: Callable[..., Any]
     cache: Callable[[], Any]
 
@@ -44,28 +44,21 @@ def _latent(d_model: int, n_heads: int, rng: Any) -> LatentAttention:
 
 
 KINDS = {
-    "multi-head": Kind("2·n·H·d", lambda n, h, d: 2 * n * h * d, MultiHeadAttention, KeyValueCache),
-    "grouped": Kind(
-        f"2·n·{GROUPS}·d", lambda n, h, d: 2 * n * GROUPS * d, partial(grouped, n_key_heads=GROUPS), KeyValueCache
-    ),
-    "multi-query": Kind("2·n·d", lambda n, h, d: 2 * n * d, partial(grouped, n_key_heads=1), KeyValueCache),
-    "latent": Kind("n·(4·d + d/2)", lambda n, h, d: n * (4 * d + d // 2), _latent, KeyValueCache),
-    "window": Kind(
-        f"2·{WINDOW}·H·d", lambda n, h, d: 2 * min(n, WINDOW) * h * d, MultiHeadAttention, partial(RollingCache, WINDOW)
-    ),
+    "multi-head": Kind("2·n·H·d", MultiHeadAttention, KeyValueCache),
+    "grouped": Kind(f"2·n·{GROUPS}·d", partial(grouped, n_key_heads=GROUPS), KeyValueCache),
+    "multi-query": Kind("2·n·d", partial(grouped, n_key_heads=1), KeyValueCache),
+    "latent": Kind("n·(4·d + d/2)", _latent, KeyValueCache),
+    "window": Kind(f"2·min(n, {WINDOW})·H·d", MultiHeadAttention, partial(RollingCache, WINDOW)),
     "window and sinks": Kind(
-        f"2·({WINDOW} + {SINKS})·H·d",
-        lambda n, h, d: 2 * min(n, WINDOW + SINKS) * h * d,
-        MultiHeadAttention,
-        partial(RollingCache, WINDOW, SINKS),
+        f"2·min(n, {WINDOW} + {SINKS})·H·d", MultiHeadAttention, partial(RollingCache, WINDOW, SINKS)
     ),
-    "linear": Kind("H·d·(d + 1)", lambda n, h, d: h * d * (d + 1), LinearAttention, StateCache),
+    "linear": Kind("H·d·(d + 1)", LinearAttention, StateCache),
 }
 
 
 def predicted(name: str, n: int, d_model: int, n_heads: int) -> int:
     """The bytes according to the formula, in float32."""
-    return KINDS[name].numbers(n, n_heads, d_model // n_heads) * 4
+    return 4 * value(KINDS[name].formula, n=n, H=n_heads, d=d_model // n_heads)
 
 
 def measured(name: str, n: int, d_model: int, n_heads: int) -> tuple[int, int]:

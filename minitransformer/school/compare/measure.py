@@ -79,7 +79,7 @@ def path_length(mixer: Mixer, n: int) -> int:
     upstream = np.zeros((n, 4))
     upstream[-1] = rng.normal(size=4)
     while len(pullbacks) < n:
-        y, pullback = mixer.hop(len(pullbacks), y, rng)(y)
+        y, pullback = mixer.layer(len(pullbacks), y, rng)(y)
         pullbacks.append(pullback)
         dx = upstream
         for pullback in reversed(pullbacks):

@@ -35,26 +35,42 @@ Random = np.random.Generator
 Run = Callable[[Array, Random], tuple[Array, Pullback]]
 
 
+def value(formula: str, **sizes: int) -> int:
+    """What a formula gives, such as "2·n²·d" for these n and d."""
+    return int(eval(formula.replace("·", "*").replace("²", "**2"), dict[str, Any](sizes)))
+
+
+def _once(n: int) -> int:
+    return 1
+
+
 @dataclass(frozen=True)
 class Mixer:
-    """A way to mix. multiplications: the formula; power_n, power_d: its exponents; steps(n), path(n): for length n.
+    """A way to mix. formula: its multiplications; power_n, power_d: its exponents; steps(n), path(n): for length n.
 
     by_length, by_width: sizes (n, d) in which n or d grows, large enough that the products take most of the time.
     run(x, rng) returns (y, backward): the whole causal mixing of x: (n, d). hop(i, x): the function of layer i, for
-    counting path lengths.
+    counting path lengths; None for `run`.
     """
 
     name: str
     formula: str
-    multiplications: Callable[[int, int], int]
     power_n: int
     power_d: int
-    steps: Callable[[int], int]
-    path: Callable[[int], int]
     by_length: tuple[tuple[int, int], ...]
     by_width: tuple[tuple[int, int], ...]
     run: Run
-    hop: Callable[[int, Array, Random], Step]
+    steps: Callable[[int], int] = _once
+    path: Callable[[int], int] = _once
+    hop: Callable[[int, Array, Random], Step] | None = None
+
+    def multiplications(self, n: int, d: int) -> int:
+        """Their number by the formula."""
+        return value(self.formula, n=n, d=d)
+
+    def layer(self, i: int, x: Array, rng: Random) -> Step:
+        """The function of layer i."""
+        return self.hop(i, x, rng) if self.hop else lambda x: self.run(x, rng)
 
 
 def _drawn(like: Array, rng: Random, *shape: int) -> Array:
@@ -130,33 +146,24 @@ def _log(n: int, base: int) -> int:
 MIXERS = {
     mixer.name: mixer
     for mixer in (
+        Mixer("attention", "2·n²·d", 2, 1, _grown(256, 4, d=512), _grown(512, 4, n=512), _attention),
         Mixer(
-            "attention", "2·n²·d", lambda n, d: 2 * n * n * d, 2, 1, lambda n: 1, lambda n: 1,
-            _grown(256, 4, d=512), _grown(512, 4, n=512), _attention, lambda i, x, rng: lambda x: _attention(x, rng),
+            "recurrent", "2·n·d²", 1, 2, _grown(64, 4, d=256), _grown(256, 4, n=32), _recurrent,
+            steps=lambda n: n, path=lambda n: n, hop=_step_of_all,
         ),
         Mixer(
-            "recurrent", "2·n·d²", lambda n, d: 2 * n * d * d, 1, 2, lambda n: n, lambda n: n,
-            _grown(64, 4, d=256), _grown(256, 4, n=32), _recurrent, _step_of_all,
+            "convolution", f"{KERNEL}·n·d²", 1, 2, _grown(1024, 4, d=64), _grown(256, 3, n=512), _convolution,
+            path=lambda n: _log(n, KERNEL), hop=lambda i, x, rng: lambda x: _convolution(x, rng, KERNEL**i),
         ),
         Mixer(
-            "convolution", f"{KERNEL}·n·d²", lambda n, d: KERNEL * n * d * d, 1, 2, lambda n: 1,
-            lambda n: _log(n, KERNEL), _grown(1024, 4, d=64), _grown(256, 3, n=512),
-            _convolution, lambda i, x, rng: lambda x: _convolution(x, rng, KERNEL**i),
+            "restricted", f"{4 * RADIUS}·n·d", 1, 1, _grown(1024, 4, d=64), _grown(256, 4, n=1024), _restricted,
+            path=lambda n: -(-(n - 1) // RADIUS),
         ),
         Mixer(
-            "restricted", f"{4 * RADIUS}·n·d", lambda n, d: 4 * RADIUS * n * d, 1, 1, lambda n: 1,
-            lambda n: -(-(n - 1) // RADIUS), _grown(1024, 4, d=64), _grown(256, 4, n=1024),
-            _restricted, lambda i, x, rng: lambda x: _restricted(x, rng),
+            "linear", f"n·(2·d·(d + 1) + {BLOCK}·(2·d + 1))", 1, 2,
+            _grown(1024, 4, d=64), _grown(512, 3, n=512), _linear,
         ),
-        Mixer(
-            "linear", f"n·(2·d·(d + 1) + {BLOCK}·(2·d + 1))",
-            lambda n, d: n * (2 * d * (d + 1) + BLOCK * (2 * d + 1)), 1, 2, lambda n: 1, lambda n: 1,
-            _grown(1024, 4, d=64), _grown(512, 3, n=512), _linear, lambda i, x, rng: lambda x: _linear(x, rng),
-        ),
-        Mixer(
-            "flash", f"n·(n + {BLOCK})·d", lambda n, d: n * (n + BLOCK) * d, 2, 1, lambda n: 1, lambda n: 1,
-            _grown(1024, 3, d=64), _grown(1024, 4, n=512), _flash, lambda i, x, rng: lambda x: _flash(x, rng),
-        ),
+        Mixer("flash", f"n·(n + {BLOCK})·d", 2, 1, _grown(1024, 3, d=64), _grown(1024, 4, n=512), _flash),
     )
 }  # fmt: skip
 

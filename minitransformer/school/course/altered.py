@@ -14,17 +14,14 @@ import ast
 import copy
 import functools
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .changes import Scope, changes, copied, is_atom
+from .changes import SIZE, Scope, atoms, changes, copied, expression, is_atom
 from .exercise import EXERCISES, Exercise
-
-_SIZE = re.compile(r"len\(\w+\)|\w+\.shape\[-?\d\]")
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Altered:
     def values(self, inputs: tuple[Any, ...]) -> dict[str, np.ndarray]:
         """The arrays of the right solution by name: inputs, outputs and what lies between."""
         self.run({}, inputs)
-        return {name: x for name, x in _atoms(self._values[self._name]).items() if isinstance(x, np.ndarray)}
+        return {name: x for name, x in atoms(self._values[self._name]).items() if isinstance(x, np.ndarray)}
 
     def _define(self, tree: ast.Module) -> None:
         (function,) = tree.body
@@ -111,12 +108,6 @@ def _with_callees(exercise: Exercise, found: dict[str, Exercise]) -> dict[str, E
     return found
 
 
-def _atoms(values: dict[str, Any]) -> dict[str, Any]:
-    """Values by what one writes for them: names, and entries of dictionaries."""
-    entries = {f"{name}[{key!r}]": y for name, x in values.items() if isinstance(x, dict) for key, y in x.items()}
-    return values | entries
-
-
 class _Writer(ast.NodeTransformer):
     """Puts the alternatives of each formula beside it; `found()`: each change in words, and its places.
 
@@ -126,11 +117,8 @@ class _Writer(ast.NodeTransformer):
     def __init__(self, values: dict[str, Any], sizes: dict[str, int], places: Iterator[int]) -> None:
         self._single: list[tuple[str, dict[int, int], bool]] = []
         self._everywhere: dict[str, tuple[dict[int, int], bool]] = {}
-        self._values, self._atoms, self._places = values, _atoms(values), places
-        self._known: set[str] = set()  # the names that have a value at the present line
+        self._values, self._sizes, self._places = values, sizes, places
         self._line = ""
-        scope = Scope(self._alike, self._factors, self._is_size, self._is_number, self._numbers, tuple(sizes))
-        self._changes = lambda node: changes(node, scope)
 
     def found(self) -> Iterator[tuple[str, dict[int, int], bool]]:
         """Each change at one place; then those that fit several places, at all of them."""
@@ -143,8 +131,7 @@ class _Writer(ast.NodeTransformer):
         """The definition of a function, with its alternatives."""
         (function,) = tree.body
         assert isinstance(function, ast.FunctionDef)
-        self._arguments = [one.arg for one in function.args.args]
-        self._known = set(self._arguments)
+        self._scope = Scope(self._values, [one.arg for one in function.args.args], self._sizes)
         new = copied(function)
         new.body = self._lines(function.body, outermost=True)
         return ast.Module([new], [])
@@ -165,7 +152,7 @@ class _Writer(ast.NodeTransformer):
                 for name, other in self._with_later_names(line):
                     late.setdefault(name, []).append(other)
             new += self._one(line)
-            self._known |= set(named)
+            self._scope.known |= set(named)
             new += [other for name in named for other in late.pop(name, [])]
             if outermost and isinstance(line, ast.Assign):
                 new += [ast.parse(f"if {name!r} in __given: {name} = __given[{name!r}]").body[0] for name in named]
@@ -173,13 +160,13 @@ class _Writer(ast.NodeTransformer):
 
     def _one(self, line: ast.stmt) -> list[ast.stmt]:
         if isinstance(line, ast.For | ast.If | ast.FunctionDef):
-            known, new = set(self._known), copied(line)
+            known, new = set(self._scope.known), copied(line)
             if isinstance(line, ast.FunctionDef):
-                self._known -= {one.arg for one in line.args.args}  # other arrays of the same name
+                self._scope.known -= {one.arg for one in line.args.args}  # other arrays of the same name
             elif isinstance(line, ast.For):
-                self._known |= {node.id for node in ast.walk(line.target) if isinstance(node, ast.Name)}
+                self._scope.known |= {node.id for node in ast.walk(line.target) if isinstance(node, ast.Name)}
             new.body = self._lines(line.body)
-            self._known = known | ({line.name} if isinstance(line, ast.FunctionDef) else set())
+            self._scope.known = known | ({line.name} if isinstance(line, ast.FunctionDef) else set())
             return [new]
         others: list[tuple[str, ast.stmt]] = []
         target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
@@ -195,11 +182,7 @@ class _Writer(ast.NodeTransformer):
         changed = self.generic_visit(copied(line))
         assert isinstance(changed, ast.stmt)
         for said, other in others:
-            place = self._line_of(said)
-            chosen = ast.parse(f"if {place} in __on: pass\nelse: pass").body[0]
-            assert isinstance(chosen, ast.If)
-            chosen.body, chosen.orelse = [copied(other)], [changed]
-            changed = chosen
+            changed = self._if_chosen(said, copied(other), changed)
         return [changed]
 
     def _with_later_names(self, line: ast.Assign) -> Iterator[tuple[str, ast.stmt]]:
@@ -207,15 +190,12 @@ class _Writer(ast.NodeTransformer):
         for i, node in enumerate(ast.walk(line.value)):
             for other in self._values if is_atom(node) else ():
                 text = ast.unparse(node)
-                if other not in self._known and self._same(text, other):
+                if other not in self._scope.known and self._scope.same(text, other):
                     new = copied(line)
                     old = next(itertools.islice(ast.walk(new.value), i, None))
                     new.value = _Replaced(old, other).visit(new.value)
                     said = f"in {self._line}, {other} stands where {text} belongs"
-                    chosen = ast.parse(f"if {self._line_of(said, likely=False)} in __on: pass").body[0]
-                    assert isinstance(chosen, ast.If)
-                    chosen.body = [new]
-                    yield other, chosen
+                    yield other, self._if_chosen(said, new, likely=False)
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
@@ -225,13 +205,13 @@ class _Writer(ast.NodeTransformer):
     def _with_alternatives(self, node: ast.expr) -> ast.expr:
         place = next(self._places)
         alternatives: list[ast.expr] = []
-        for one in self._changes(node):
+        for one in changes(node, self._scope):
             self._single.append((f"in {self._line}, {one.said}", {place: len(alternatives)}, one.likely))
             if one.everywhere:
                 self._everywhere.setdefault(one.everywhere, ({}, one.likely))[0][place] = len(alternatives)
             alternatives.append(one.node)
         text = ast.unparse(node)
-        if not (_SIZE.fullmatch(text) or is_atom(node)):  # these have no parts
+        if not (SIZE.fullmatch(text) or is_atom(node)):  # these have no parts
             node = super().generic_visit(node) if not isinstance(node, ast.Call) else self._call(node)  # type: ignore[assignment]
         if not alternatives:
             return node
@@ -245,7 +225,7 @@ class _Writer(ast.NodeTransformer):
 
     def _call(self, node: ast.Call) -> ast.Call:
         """A call with alternatives in its arguments, and in the object of a method; its axes are left alone."""
-        if is_atom(node.func) and ast.unparse(node.func) in self._atoms:
+        if is_atom(node.func) and ast.unparse(node.func) in self._scope.atoms:
             node.func = self.visit(node.func)
         elif isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) not in ("np", "np.add"):
             node.func.value = self.visit(node.func.value)
@@ -253,54 +233,11 @@ class _Writer(ast.NodeTransformer):
             node.args = [self.visit(one) for one in node.args]
         return node
 
-    def _line_of(self, said: str, likely: bool = True) -> int:
-        """The number of a new place, at which a whole line has one alternative."""
+    def _if_chosen(self, said: str, line: ast.stmt, *otherwise: ast.stmt, likely: bool = True) -> ast.If:
+        """A new place, at which a whole line has one alternative."""
         place = next(self._places)
         self._single.append((said, {place: 0}, likely))
-        return place
-
-    def _alike(self, text: str) -> Iterator[str]:
-        yield from (other for other in self._atoms if self._is_known(other) and self._same(text, other))
-
-    def _factors(self, text: str) -> Iterator[str]:
-        """The arguments that one could multiply this array by, without another shape."""
-        here = self._atoms.get(text) if self._is_known(text) else None
-        if isinstance(here, np.ndarray) and here.dtype.kind == "f":
-            for other in self._arguments:
-                x = self._values.get(other)
-                shape = x.shape if isinstance(x, np.ndarray) else ()
-                fits = all(n in (1, m) for n, m in zip(shape[::-1], here.shape[::-1], strict=False))
-                if 0 < len(shape) <= here.ndim and fits:
-                    yield other
-
-    def _same(self, text: str, other: str) -> bool:
-        """Whether two different values could stand in each other's place."""
-        a, b = self._atoms.get(text), self._atoms.get(other)
-        if text == other:
-            return False
-        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-            return a.shape == b.shape and a.dtype.kind == b.dtype.kind
-        return (callable(a) and callable(b)) or (isinstance(a, float) and isinstance(b, float))
-
-    def _is_known(self, text: str) -> bool:
-        return text.partition("[")[0] in self._known
-
-    def _numbers(self, text: str) -> Iterator[tuple[str, str]]:
-        x = self._atoms.get(text) if self._is_known(text) else None
-        if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind == "f":
-            yield f"{text} * {text}", f"{text} is squared, which does not belong there"
-            for axis, along in ((0, "axis 0"), (-1, "its last axis"), (-2, "its last axis but one"))[: x.ndim + 1]:
-                yield f"np.flip({text}, {axis})", f"{text} runs backwards along {along}"
-        elif isinstance(x, np.ndarray) and x.ndim and x.dtype.kind == "i":
-            yield f"{text}[:1]", f"only the first of {text} is used, for all"
-
-    def _is_number(self, text: str) -> bool:
-        return text in self._known and isinstance(self._values.get(text), float)
-
-    def _is_size(self, text: str) -> bool:
-        if _SIZE.fullmatch(text):
-            return True
-        return text in self._known and type(self._values.get(text)) is int
+        return ast.If(expression(f"{place} in __on"), [line], [*otherwise])
 
 
 class _Replaced(ast.NodeTransformer):

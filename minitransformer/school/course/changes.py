@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
+import numpy as np
+
+SIZE = re.compile(r"len\(\w+\)|\w+\.shape\[-?\d\]")
 Found = Iterator[tuple[str, ast.expr] | tuple[str, ast.expr, str]]  # the third as in Alternative
 _LONGEST = 44  # characters of a formula in a sentence
-_COMPARED: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _SUMS = {"sum": "sum", "mean": "mean", "max": "maximum", "min": "minimum"}
 _OFTEN = (1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 0.5, 0.9, 0.98, 0.999, 1.0, 2.0, 10000.0)  # what one writes for an argument
-_AXES: dict[Any, str] = {
-    0: "axis 0",
-    1: "axis 1",
-    -2: "the last axis but one",
-    -1: "the last axis",
+_AXES: dict[Any, str] = {0: "axis 0", 1: "axis 1", -2: "the last axis but one", -1: "the last axis"}
+_AXES |= {
     None: "all axes together",
+    (0, 1): "the first two axes",
+    (-2, -1): "the last two axes",
+    (0, 2): "the first and the third axis",
 }
-_AXES |= {(0, 1): "the first two axes", (-2, -1): "the last two axes", (0, 2): "the first and the third axis"}
-_PAIRS = [("sin", "cos"), ("minimum", "maximum"), ("repeat", "tile"), ("zeros", "ones")]
-_OTHERS = dict(_PAIRS) | {b: a for a, b in _PAIRS}
-_LEFT_OUT = {"exp": "exp", "log": "the logarithm", "sqrt": "the square root", "abs": "the absolute value"}
-_LEFT_OUT |= {"tanh": "tanh", "maximum": "the maximum", "minimum": "the minimum", "copy": "the copy", "erf": "erf"}
 
 
 @dataclass(frozen=True)
@@ -47,22 +46,68 @@ class Alternative:
     likely: bool
 
 
-@dataclass(frozen=True)
 class Scope:
-    """What is known where a formula stands: names by the name that they may be mistaken for, and all sizes.
+    """What is known where a formula stands.
 
-    alike(text) yields the arrays (and numbers, and functions) that could stand in place of the one written so;
-    factors(text) those that it could be multiplied by; numbers(text) other numbers made of this array, and the words
-    for it; is_size and is_number: of an integer, a number; sizes: the lengths of axes, and integers, by how one writes
-    them.
+    values: those of the function's names in a run; sizes: the lengths of all arguments' axes, by how one writes them;
+    known: the names that have a value at the present line.
     """
 
-    alike: Callable[[str], Iterable[str]]
-    factors: Callable[[str], Iterable[str]]
-    is_size: Callable[[str], bool]
-    is_number: Callable[[str], bool]
-    numbers: Callable[[str], Iterable[tuple[str, str]]]
-    sizes: tuple[str, ...]
+    def __init__(self, values: dict[str, Any], arguments: list[str], sizes: Iterable[str]) -> None:
+        self.values, self.atoms, self._arguments = values, atoms(values), arguments
+        self.sizes, self.known = tuple(sizes), set(arguments)
+
+    def _here(self, text: str) -> Any:
+        """The value of what is written so, if it has one at this line."""
+        return self.atoms.get(text) if text.partition("[")[0] in self.known else None
+
+    def same(self, text: str, other: str) -> bool:
+        """Whether two different values could stand in each other's place."""
+        a, b = self.atoms.get(text), self.atoms.get(other)
+        if text == other:
+            return False
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            return a.shape == b.shape and a.dtype.kind == b.dtype.kind
+        return (callable(a) and callable(b)) or (isinstance(a, float) and isinstance(b, float))
+
+    def alike(self, text: str) -> Iterator[str]:
+        """The arrays (and numbers, and functions) that could stand in place of the one written so."""
+        yield from (other for other in self.atoms if other.partition("[")[0] in self.known and self.same(text, other))
+
+    def factors(self, text: str) -> Iterator[str]:
+        """The arguments that one could multiply this array by, without another shape."""
+        here = self._here(text)
+        if isinstance(here, np.ndarray) and here.dtype.kind == "f":
+            for other in self._arguments:
+                x = self.values.get(other)
+                shape = x.shape if isinstance(x, np.ndarray) else ()
+                fits = all(n in (1, m) for n, m in zip(shape[::-1], here.shape[::-1], strict=False))
+                if 0 < len(shape) <= here.ndim and fits:
+                    yield other
+
+    def numbers(self, text: str) -> Iterator[tuple[str, str]]:
+        """Other numbers made of this array, and the words for them."""
+        x = self._here(text)
+        if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind == "f":
+            yield f"{text} * {text}", f"{text} is squared, which does not belong there"
+            for axis, along in ((0, "axis 0"), (-1, "its last axis"), (-2, "its last axis but one"))[: x.ndim + 1]:
+                yield f"np.flip({text}, {axis})", f"{text} runs backwards along {along}"
+        elif isinstance(x, np.ndarray) and x.ndim and x.dtype.kind == "i":
+            yield f"{text}[:1]", f"only the first of {text} is used, for all"
+
+    def is_number(self, text: str) -> bool:
+        """Whether it is a name of a float."""
+        return text in self.known and isinstance(self.values.get(text), float)
+
+    def is_size(self, text: str) -> bool:
+        """Whether it is the length of an axis, or a name of an integer."""
+        return bool(SIZE.fullmatch(text)) or (text in self.known and type(self.values.get(text)) is int)
+
+
+def atoms(values: dict[str, Any]) -> dict[str, Any]:
+    """Values by what one writes for them: names, and entries of dictionaries."""
+    entries = {f"{name}[{key!r}]": y for name, x in values.items() if isinstance(x, dict) for key, y in x.items()}
+    return values | entries
 
 
 def is_atom(node: ast.AST) -> bool:
@@ -95,7 +140,7 @@ def expression(text: str) -> ast.expr:
 
 def changes(node: ast.expr, scope: Scope) -> Iterator[Alternative]:
     """All that may stand in place of this node by mistake, with what is then wrong in words."""
-    for family in (_reduction, _function, _slip, _comparison, _order, _size, _name, _divided, _index):
+    for family in (_reduction, _slip, _size, _name, _divided, _index):
         for said, other, *everywhere in family(node, scope):
             yield Alternative(said, other, "".join(everywhere), family not in (_size, _name, _divided, _index))
 
@@ -154,43 +199,18 @@ def _reduction(node: ast.expr, _: Scope) -> Found:
     if kind in ("sum", "mean"):
         yield f"{word} is not taken: the entries themselves stand there", copied(of)
     for place in axis.elts if isinstance(axis, ast.Tuple) else [axis] if axis is not None else []:
-        for part, which in (("0, 1", "first"), ("-1, None", "last")):
-            new = copied(node)
-            new.func.value = expression(f"({ast.unparse(of)}).swapaxes(0, {ast.unparse(place)})")
-            new.func.value = ast.Call(
-                ast.Attribute(_part(new.func.value, part), "swapaxes", ast.Load()), [ast.Constant(0), place], []
-            )
+        for part, which in ((":1", "first"), ("-1:", "last")):
+            new, turn = copied(node), f"swapaxes(0, {ast.unparse(place)})"
+            new.func.value = expression(f"({ast.unparse(of)}).{turn}[{part}].{turn}")
             yield f"{word} is of the {which} alone along {_axis(place)}", new
     if kind == "sum" and axis is not None:
         said = f"{word} is summed up step by step along {_axis(axis)}, as np.cumsum does"
         yield said, expression(f"np.cumsum({ast.unparse(of)}, axis={ast.unparse(axis)})")
 
 
-def _part(node: ast.expr, bounds: str) -> ast.expr:
-    return expression(f"({ast.unparse(node)})[slice({bounds})]")
-
-
 def _axis(node: ast.expr) -> str:
     text = ast.unparse(node)
     return next((there for axis, there in _AXES.items() if repr(axis) == text), f"the axes {text.strip('()')}")
-
-
-def _function(node: ast.expr, _: Scope) -> Found:
-    """A function of NumPy: left out, or its counterpart; where: one side, or the condition turned around."""
-    if not ((isinstance(node, ast.Call) and node.args) or (isinstance(node, ast.Call) and _named(node) in _LEFT_OUT)):
-        return
-    name, arguments = _named(node), node.args
-    if name in _OTHERS:
-        new = copied(node)
-        new.func = expression(f"np.{_OTHERS[name]}")
-        yield f"{_OTHERS[name]} stands where {name} belongs", new
-        if name == "repeat":
-            new.args[1] = ast.Tuple([new.args[1], ast.Constant(1), ast.Constant(1)], ast.Load())
-            new.keywords = []
-    if name in _LEFT_OUT:
-        inner = arguments[0] if arguments else node.func.value  # type: ignore[attr-defined]
-        of = f" of {written(inner)}" if written(inner) else ""
-        yield f"{_LEFT_OUT[name]}{of} is not taken", copied(inner)
 
 
 def _named(node: ast.Call) -> str:
@@ -224,89 +244,12 @@ def _index(node: ast.expr, _: Scope) -> Found:
                 yield f"{number:g} stands where {node.value:g} belongs", ast.Constant(number)
 
 
-def _order(node: ast.expr, _: Scope) -> Found:
-    """Two things in a list, one for the other: halves put together, matrices stacked."""
-    if isinstance(node, ast.List | ast.Tuple) and isinstance(node.ctx, ast.Load) and len(node.elts) == 2:
-        a, b = node.elts
-        exchanged = type(node)([copied(b), copied(a)], ast.Load())
-        yield f"{written(a) or 'the first'} and {written(b) or 'the second'} are in the wrong order", exchanged
-        if isinstance(node, ast.Tuple) and all(isinstance(x, ast.Subscript) for x in (a, b)):
-            text = [ast.unparse(x.value) for x in (a, b)]  # type: ignore[attr-defined]
-            pairs = expression(f"({text[0]}[..., ::2], {text[1]}[..., 1::2])")
-            yield "neighbours are taken as a pair, where the halves are meant", pairs
-
-
-# What is written | what stands there by mistake | what is then wrong. a, b, c: any formula; ±: + or -. In a sentence
-# {a} is this formula, {a:words} are the words instead where it is too long, and {.:words} is the whole.
-_SLIPS = """
-a ± b | a | the term {b} is missing
-a + b | b | the term {a} is missing
-a + b | a - b | {b} is subtracted; it must be added
-a + b | b - a | {a} is subtracted; it must be added
-a + b | a * b | {a} and {b} are multiplied; they must be added
-a + b | np.maximum(a, b) | the larger of {a} and {b} is taken, not their sum
-a - b | -b | the term {a} is missing
-a - b | a + b | {b} is added; it must be subtracted
-a - b | b - a | the difference {a} - {b} is taken the other way round
-a - b | a / b | {a} is divided by {b}, which must be subtracted
-a ± b | a * 2.0 ± b | {a} counts twice beside {b}
-a ± b | a ± b * 2.0 | {b} counts twice beside {a}
-a * b | a | the factor {b} is missing
-a * b | b | the factor {a} is missing
-a * b | a / b | {a} is divided by {b}, where it must be multiplied by it
-a * b | a * b * b | {b} is applied twice
-a * b | a * np.sqrt(b) | {b} stands under a root
-a * b | a + b | {a} and {b} are added; they must be multiplied
-a * b | a @ b | {a} and {b} are multiplied as matrices, with @, not entry by entry
-(a ± b) * c | a * c ± b | the factor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
-(a ± b) * c | a ± b * c | the factor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
-c * (a ± b) | a * c ± b | the factor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
-c * (a ± b) | a ± b * c | the factor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
-a / b | a | the division by {b} is missing
-a / b | 1.0 / b | the factor {a} is missing
-a / b | a * b | {a} is multiplied by {b}, where it must be divided by it
-a / b | a / b / b | {b} is applied twice
-a / b | a / np.sqrt(b) | {b} stands under a root
-a / b | a + b | {a} and {b} are added; they must be divided
-a / b | b / a | the quotient {a} / {b} is the other way round
-(a ± b) / c | a / c ± b | the divisor {c:before the bracket} reaches only {a:the first term}, not {b:the second term}
-(a ± b) / c | a ± b / c | the divisor {c:before the bracket} reaches only {b:the second term}, not {a:the first term}
-a / (d := b * c) | a / b * c | only {b:the first factor} divides: brackets around {d:it} are missing
-a / (d := b / c) | a / b / c | only {b:the first factor} divides: brackets around {d:it} are missing
-a @ b | a.swapaxes(-1, -2) @ b | {a} is transposed once too often, or once too little, in {a} @ {b}
-a @ b | a @ b.swapaxes(-1, -2) | {b} is transposed once too often, or once too little, in {a} @ {b}
-a @ b | b @ a | {b} and {a} are in the wrong order in their product
-a @ b | a * b | {a} and {b} are multiplied entry by entry, with *, not with @
-a @ b | a | the product with {b} is missing
-a ** b | a | the power {b} of {a} is missing
-a ** b | a * b | {a} is multiplied by {b}; it must be taken to that power
-a ** b | a ** -b | the power {b} of {a} has the other sign
-a ** b | a ** (0.5 * b) | the power {b} of {a} is half of what it must be
-a ** b | a ** (2.0 * b) | the power {b} of {a} is doubled
-a // b | a % b | % stands where // belongs in {a} // {b}
-a % b | a | % {b} is missing
--a | a | the minus before {a:it} is missing
-np.sqrt(a) | a ** 2 | {.:the root} is a square, not a root
-np.exp(a) | np.exp(-a) | {.:} is taken with the other sign
-np.where(a, b, c) | np.where(a, c, b) | where {a:the condition} holds and where it does not are exchanged
-np.where(a, b, c) | b | {a:the condition} is not asked: {b:the first case} stands everywhere
-np.where(a, b, c) | np.where(a, b, 0.0) | where {a:the condition} does not hold, 0 stands
-np.where(a, b, c) | np.where(a, b, 1.0) | where {a:the condition} does not hold, 1 stands
-np.where(a, b, c) | np.where(a, b, -1.0) | where {a:the condition} does not hold, -1 stands
-np.where(a, b, c) | b + a | {a:the condition} is added as 0 and 1; it must decide what is hidden
-np.where(a, b, c) | b * a | the entries are multiplied by {a:the condition}, as 0 and 1
-np.arange(a) | np.arange(1, a + 1) | {.:} is counted from 1, not from 0
-np.arange(a) | np.arange(2, a + 2) | {.:} is one too high
-np.arange(a, b) | np.arange(b - a) | {.:} is counted from 0, not from 1
-np.arange(a, b, c) | np.arange(a, b, c) // c | {.:} counts 0, 1, 2, ... in place of 0, 2, 4, ...
-"""
-
-
 @functools.cache
 def _slips() -> dict[str, list[tuple[ast.expr, ast.expr, str]]]:
-    """The table, by what stands at the top of the formula."""
+    """The table of slips.txt, by what stands at the top of the formula."""
     slips: dict[str, list[tuple[ast.expr, ast.expr, str]]] = {}
-    for line in _SLIPS.strip().splitlines():
+    lines = resources.files(__package__).joinpath("slips.txt").read_text(encoding="utf-8").splitlines()
+    for line in (line for line in lines if not line.startswith("#")):
         for sign in "+-" if "±" in line else "+":
             pattern, instead, said = line.replace("±", sign).split(" | ")
             slips.setdefault(_head(expression(pattern)), []).append((expression(pattern), expression(instead), said))
@@ -314,7 +257,7 @@ def _slips() -> dict[str, list[tuple[ast.expr, ast.expr, str]]]:
 
 
 def _slip(node: ast.expr, _: Scope) -> Found:
-    """A term or a factor, a sign, a bracket, the order of a product, a function: the table above."""
+    """A term or a factor, a sign, a bracket, the order of a product, a function: see slips.txt."""
     for pattern, instead, said in _slips().get(_head(node), ()):
         found: dict[str, ast.expr] = {".": node}
         if _fits(pattern, node, found) and not (said.startswith("the minus") and isinstance(found["a"], ast.Constant)):
@@ -326,9 +269,9 @@ def _slip(node: ast.expr, _: Scope) -> Found:
 
 def _head(node: ast.AST) -> str:
     """The operator, or the name of the function and how many arguments it has."""
-    return (
-        f"{_named(node)} {len(node.args)}" if isinstance(node, ast.Call) else type(getattr(node, "op", node)).__name__
-    )
+    if isinstance(node, ast.Call):
+        return f"{_named(node)} {len(node.args)}"
+    return type(node.ops[0] if isinstance(node, ast.Compare) else getattr(node, "op", node)).__name__
 
 
 def _fits(pattern: ast.expr, node: ast.expr, found: dict[str, ast.expr]) -> bool:
@@ -338,9 +281,13 @@ def _fits(pattern: ast.expr, node: ast.expr, found: dict[str, ast.expr]) -> bool
         return True
     if isinstance(pattern, ast.NamedExpr):
         return _fits(pattern.target, node, found) and _fits(pattern.value, node, found)
+    if _head(pattern) != _head(node):
+        return False
     parts = [one.args if isinstance(one, ast.Call) else list(ast.iter_child_nodes(one)) for one in (pattern, node)]
+    if isinstance(pattern, ast.Call) and not pattern.args:  # a method
+        parts = [[one.func.value] for one in (pattern, node)]  # type: ignore[attr-defined]
     ours, theirs = ([part for part in each if isinstance(part, ast.expr)] for each in parts)
-    return _head(pattern) == _head(node) and all(_fits(a, b, found) for a, b in zip(ours, theirs, strict=True))
+    return len(ours) == len(theirs) and all(map(_fits, ours, theirs, itertools.repeat(found)))
 
 
 def _filled(tree: Any, found: dict[str, ast.expr]) -> Any:
@@ -353,18 +300,3 @@ def _filled(tree: Any, found: dict[str, ast.expr]) -> Any:
         elif isinstance(value, list):
             setattr(tree, name, [_filled(part, found) for part in value])
     return tree
-
-
-def _comparison(node: ast.expr, _: Scope) -> Found:
-    if not (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED):
-        return
-    mark = _COMPARED[type(node.ops[0])]
-    for op, other in _COMPARED.items():
-        if other != mark:
-            new = copied(node)
-            new.ops = [op()]
-            yield f"{other} stands where {mark} belongs in {written(node) or 'the comparison'}", new
-    for off in (1, -1):
-        new = copied(node)
-        new.comparators = [ast.BinOp(copied(node.comparators[0]), ast.Add(), ast.Constant(off))]
-        yield f"the limit of {written(node) or 'the comparison'} is off by one", new

@@ -56,12 +56,9 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0, explain: boo
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         said = _said(compared, wrong, explained) if explain and not order else {}
-    outputs = tuple(
-        _wrong_output(compared, i, explained.get(i, ()), said.get(i, ""), bool(order))
-        if i in wrong
-        else Output(name, True)
-        for i, name in enumerate(exercise.outputs)
-    )
+    outputs = [Output(name, i not in wrong) for i, name in enumerate(exercise.outputs)]
+    for i in wrong if not order else ():  # a wrong order is told once, for all
+        outputs[i] = _wrong_output(compared, i, explained.get(i, ()), said.get(i, ""))
     changed = [
         name
         for trial, answer in zip(trials, answers, strict=True)
@@ -70,7 +67,7 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0, explain: boo
     ]
     return Result(
         exercise.name,
-        outputs,
+        tuple(outputs),
         changed=tuple(name for name in exercise.arguments if name in changed),
         repeated=tuple(name for name in exercise.arguments if any(name in answer.repeated for answer in answers)),
         order=tuple(exercise.outputs[order.get(i, i)] for i in range(len(outputs))) if order else (),
@@ -81,29 +78,27 @@ def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Resul
     return Result(exercise.name, tuple(Output(name, False) for name in exercise.outputs), problem=problem, error=error)
 
 
-def _wrong_output(compared: Compared, i: int, mistakes: tuple[Mistake, ...], said: str, in_order: bool) -> Output:
-    """The report on output i. in_order: right values, wrong order; this is reported once for all outputs."""
+def _wrong_output(compared: Compared, i: int, mistakes: tuple[Mistake, ...], said: str) -> Output:
+    """The report on output i."""
     wrong_trials = compared.places(i)
     trial = wrong_trials[0]
     got, right = compared.got[i][trial], compared.expected[i][trial]
-    inputs = [described(compared.exercise, trial) for trial in compared.trials]
     entries, wrong = _wrong_entries(got, right, compared.scales[i][trial])
-    mistakes = () if in_order else mistakes
     problem = got if isinstance(got, str) else _problem(got, right)
     said = "" if mistakes else said
     return Output(
         compared.exercise.outputs[i],
         False,
         problem,
-        where=inputs[trial],
+        where=compared.inputs[trial],
         size=right.size,
         entries=entries,
         wrong=wrong,
-        right_trials=0 if in_order else len(inputs) - len(wrong_trials),
-        trials=len(inputs),
+        right_trials=len(compared.trials) - len(wrong_trials),
+        trials=len(compared.trials),
         mistake=" + ".join(mistake.name for mistake in mistakes) or None,
         explanation=" And: ".join(mistake.sentence for mistake in mistakes),
-        unknown=not (problem or mistakes or said or in_order),
+        unknown=not (problem or mistakes or said),
         remark=said,
     )
 
@@ -144,24 +139,21 @@ def _wrong_entries(got: np.ndarray | str, right: np.ndarray, scale: float) -> tu
 
 def _said(compared: Compared, wrong: list[int], explained: dict[int, tuple[Mistake, ...]]) -> dict[int, str]:
     """A sentence on each wrong output that no known mistake explains. Adds to `explained` where two of these do."""
-    inputs = [described(compared.exercise, trial) for trial in compared.trials]
-    arguments = dict(zip(compared.exercise.arguments, map(list, zip(*compared.trials, strict=True)), strict=True))
-
-    def left() -> list[int]:
-        return [i for i in comparable if i not in explained and not said.get(i)]
-
     pairs = [list(zip(compared.got[i], compared.expected[i], strict=True)) for i in wrong]
     comparable = [
         i for i, xs in zip(wrong, pairs, strict=True) if all(isinstance(a, str) or of_one_kind(a, b) for a, b in xs)
     ]
     said: dict[int, str] = {}
-    said |= {i: remark(compared.got[i], compared.expected[i], compared.scales[i]) for i in left()}
+
+    def left() -> list[int]:
+        return [i for i in comparable if i not in explained and not said.get(i)]
+
+    said |= {i: remark(compared, i) for i in left()}
     said |= recognised(compared, left())
     explained |= _explain(compared, left(), 2)
     said |= recognised(compared, left(), twice=True)
-    said |= {i: changing_factor(compared.got[i], compared.expected[i], compared.scales[i], inputs) for i in left()}
-    said |= {i: failing(compared.got[i], compared.expected[i], compared.scales[i], arguments) for i in left()}
-    said |= {i: off_by_multiples(compared, i) for i in left()}
+    for tell in (changing_factor, failing, off_by_multiples):
+        said |= {i: tell(compared, i) for i in left()}
     return said
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .collecting import Answer
+from .collecting import Answer, described
 from .exercise import Exercise
 
 Trials = list[tuple[Any, ...]]
@@ -79,6 +79,7 @@ class Compared:
         self.exercise = exercise
         self.last = len(trials) - 1  # in which the numbers are extreme
         self.trials = [tuple(map(_locked, trial)) for trial in trials]
+        self.inputs = [described(exercise, trial) for trial in trials]  # in words
         self.got = [[answer.outputs[i] for answer in answers] for i in range(len(exercise.outputs))]
         self.expected = run(exercise.reference, trials)
         self.scales = [scales(values) for values in self.expected]

@@ -15,6 +15,7 @@ import ast
 import functools
 import html
 import inspect
+import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from ...core.arrays.backend import Array
 # length 1 and every count is minimal: one head, the first step. In "extreme" the numbers are large, and everything that
 # a formula must survive occurs: scores that overflow, rows that are all zero.
 KINDS = ("usual",) * 5 + ("ones", "extreme")
+
+
+Arguments = tuple[Any, ...]
 
 
 class Draw:
@@ -54,6 +58,18 @@ class Draw:
     def gradient(self, *shape: int) -> Array:
         """Normally distributed numbers for an upstream gradient; 100 times as large in "extreme", so clipping shows."""
         return self.rng.normal(size=shape) * (100.0 if self.extreme else 1.0)
+
+    def arrays(self, shapes: str, low: int = 2, high: int = 7) -> Arguments:
+        """Normally distributed arrays of these shapes, and after the ; upstream gradients: "n m, m p; n p".
+
+        Different letters are different sizes.
+        """
+        letters = list(dict.fromkeys(re.findall(r"[a-z]", shapes)))
+        sizes = dict(zip(letters, self.sizes(len(letters), low, high), strict=True)) | {"1": 1}
+        made = []
+        for part, drawn in zip(shapes.split(";"), (self.normal, self.gradient), strict=False):
+            made += [drawn(*(sizes[letter] for letter in shape.split())) for shape in part.split(",")]
+        return tuple(made)
 
     def scores(self, *shape: int) -> Array:
         """Normally distributed numbers that are exact in float32 even when 1000 is added to them."""
@@ -105,7 +121,6 @@ class Draw:
         return mask[self.rng.permutation(t_q)]
 
 
-Arguments = tuple[Any, ...]
 Inputs = Callable[[Draw], Arguments]
 
 

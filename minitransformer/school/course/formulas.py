@@ -5,10 +5,12 @@ What is said must give the student's numbers in every trial, or in all but the l
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -154,24 +156,23 @@ def _formulas(compared: Compared, i: int, trial: int) -> Iterator[tuple[str, Cal
     right = compared.expected[i][trial]
     inputs = dict(zip(compared.exercise.arguments, compared.trials[trial], strict=True))
     known: dict[str, Any] = dict(_known(compared, i, trial))
+    functions, with_right, entry_by_entry = _table()
     for name, x in known.items():
-        yield (
-            f"the input {name}, unchanged" if name in inputs else f"{name}, a value on the way to it",
-            partial(_same, x),
-        )
+        said = f"the input {name}, unchanged" if name in inputs else f"{name}, a value on the way to it"
+        yield said, partial(np.asarray, x)
     for name, x in ({_RIGHT: right} | known).items():
-        for said, function in _FUNCTIONS.items():
+        for said, function in functions.items():
             yield said.format(name), partial(function, x)
     for size, n in altered(compared.exercise).sizes(compared.trials[trial]).items():
         known |= {size: float(n), f"√({size})": math.sqrt(abs(n)), f"({size})²": float(n * n)}
     known |= {name: x for name, x in inputs.items() if isinstance(x, float)}
     for name, x in known.items():
-        for said, together in _TOGETHER.items():
+        for said, together in with_right.items():
             yield said.format(name), partial(together, right, x)
     got = np.shape(compared.got[i][trial])
     arrays = [(name, x) for name, x in known.items() if isinstance(x, np.ndarray) and 0 < x.ndim <= len(got)]
     for (a, x), (b, y) in itertools.product([(a, x) for a, x in arrays if x.shape == got], arrays):
-        for said, together in _ENTRY_BY_ENTRY.items():
+        for said, together in entry_by_entry.items():
             yield said.format(a, b), partial(together, x, y)
     matrices = [(name, x) for name, x in arrays if x.ndim > 1]
     turned = [*matrices, *((f"{name}ᵀ", x.swapaxes(-1, -2)) for name, x in matrices)]
@@ -180,64 +181,18 @@ def _formulas(compared: Compared, i: int, trial: int) -> Iterator[tuple[str, Cal
             yield f"the product {a} @ {b}", partial(np.matmul, x, y)
 
 
-def _same(x: Any) -> Any:
-    return x
-
-
 def _softmax(x: np.ndarray) -> np.ndarray:
     exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "the logarithm of {}": np.log,
-    "the exponential of {}": np.exp,
-    "the square of {}": np.square,
-    "the square root of {}": np.sqrt,
-    "1 divided by {}": lambda x: 1.0 / x,
-    "1 minus {}": lambda x: 1.0 - x,
-    "the absolute value of {}": abs,
-    "{}, without its negative entries": lambda x: np.maximum(x, 0.0),
-    "the softmax of {}, row by row": _softmax,
-    "{}, divided by the sum of each row": lambda x: x / x.sum(axis=-1, keepdims=True),
-    "{}, minus the mean of each row": lambda x: x - x.mean(axis=-1, keepdims=True),
-    "{}, minus the mean over axis 0": lambda x: x - x.mean(axis=0),
-    "{}, summed up along the last axis": lambda x: np.cumsum(x, axis=-1),
-    "{}, rounded": np.round,
-    "{}, one place further along the last axis": lambda x: np.roll(x, 1, axis=-1),
-    "{}, one place back along the last axis": lambda x: np.roll(x, -1, axis=-1),
-    "{}, one place further along axis 0": lambda x: np.roll(x, 1, axis=0),
-    "{}, one place back along axis 0": lambda x: np.roll(x, -1, axis=0),
-    "{}, with the last axis backwards": lambda x: x[..., ::-1],
-    "{}, with axis 0 backwards": lambda x: x[::-1],
-    "{}, with its first two axes exchanged": lambda x: np.swapaxes(x, 0, 1),
-    "{}, with its outer axes exchanged": lambda x: np.swapaxes(x, 0, -1),
-    "{}, without an axis of length 1": np.squeeze,
-    "the sum of {} over axis 0": lambda x: x.sum(axis=0),
-    "the sum of {} over the last axis": lambda x: x.sum(axis=-1),
-    "the mean of {} over axis 0": lambda x: x.mean(axis=0),
-    "the mean of {} over the last axis": lambda x: x.mean(axis=-1),
-    "the sum of all entries of {}": np.sum,
-    "the mean of all entries of {}": np.mean,
-    "the first entry of {} along axis 0": lambda x: x[0],
-    "the last entry of {} along axis 0": lambda x: x[-1],
-    "the diagonal of {}": lambda x: np.diagonal(x, axis1=-2, axis2=-1),
-    "{}, where all but its diagonal is zero": lambda x: x * np.eye(x.shape[-1]),
-}
-_TOGETHER: dict[str, Callable[[Any, Any], Any]] = {
-    "what it should be, multiplied by {}": lambda right, x: right * x,
-    "what it should be, divided by {}": lambda right, x: right / x,
-    "what it should be, plus {}": lambda right, x: right + x,
-    "what it should be, minus {}": lambda right, x: right - x,
-    "{} minus what it should be": lambda right, x: x - right,
-    "{} divided by what it should be": lambda right, x: x / right,
-    "the larger of {} and what it should be": np.maximum,
-    "the smaller of {} and what it should be": np.minimum,
-    "what it should be in a product with {}": lambda right, x: right @ x,
-}
-_ENTRY_BY_ENTRY: dict[str, Callable[[Any, Any], Any]] = {
-    "the product {} * {}, entry by entry": lambda x, y: x * y,
-    "the sum {} + {}": lambda x, y: x + y,
-    "the difference {} - {}": lambda x, y: x - y,
-    "the quotient {} / {}": lambda x, y: x / y,
-}
+@functools.cache
+def _table() -> list[dict[str, Callable[..., Any]]]:
+    """The three parts of formulas.txt: functions by what is said of them."""
+    text = resources.files(__package__).joinpath("formulas.txt").read_text(encoding="utf-8")
+    known, found = {"np": np, "softmax": _softmax}, []
+    for part in text.strip().split("\n\n")[1:]:
+        arguments, *lines = part.splitlines()
+        pairs = [line.split(" | ") for line in lines]
+        found.append({said: eval(f"lambda {arguments}: {formula}", known) for said, formula in pairs})
+    return found

@@ -166,15 +166,6 @@ def _listed(folder: Path) -> list[Path]:
         return [folder]
 
 
-def grade(
-    path: Path, exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None
-) -> Grades:
-    """Grade one hand-in; see `grade_all`. seed: of the inputs (default: random)."""
-    with sandbox(exercises, seed, limits) as box:
-        (found,) = grade_all(box, [path], exercises)
-    return found
-
-
 def sandbox(exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None) -> Sandbox:
     """The sandbox in which `grade_all` runs hand-ins, a context manager, which raises isolation.Missing on entry.
 

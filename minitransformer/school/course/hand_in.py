@@ -14,13 +14,12 @@ from __future__ import annotations
 import __future__
 
 import ast
-import io
+import importlib.util
 import json
 import linecache
 import re
 import symtable
 import sys
-import tokenize
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -138,7 +137,8 @@ def said(error: BaseException) -> str:
 def read(name: str, data: bytes) -> HandIn:
     """Read a file: a notebook (.ipynb) or a Python file. Raises ValueError for any other file."""
     is_notebook = name.endswith(".ipynb")
-    cells = _cells(_decoded(data)) if is_notebook else [_decoded(data, _encoding(data))]
+    text = _decoded(data, is_notebook)
+    cells = _cells(text) if is_notebook else [text]
     if sum(map(len, cells)) > _MOST_CODE:
         raise ValueError(f"it contains more than {_MOST_CODE:,} characters of code")
     hand_in = HandIn()
@@ -164,19 +164,12 @@ def read(name: str, data: bytes) -> HandIn:
     return hand_in
 
 
-def _encoding(data: bytes) -> str:
-    """The encoding that a Python file names in its first lines (PEP 263), or UTF-8."""
+def _decoded(data: bytes, is_notebook: bool) -> str:
+    """The text of a notebook, or of a Python file, which may name its encoding in its first lines (PEP 263)."""
     try:
-        return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-    except SyntaxError as error:
-        raise ValueError(f"it is not UTF-8 text, or names an encoding that does not exist: {error}") from error
-
-
-def _decoded(data: bytes, encoding: str = "utf-8-sig") -> str:
-    try:
-        return data.decode(encoding)
-    except (UnicodeError, LookupError) as error:
-        raise ValueError(f"it is not {encoding.upper().removesuffix('-SIG')} text") from error
+        return data.decode("utf-8-sig") if is_notebook else importlib.util.decode_source(data)
+    except (UnicodeError, SyntaxError, LookupError) as error:
+        raise ValueError(f"it is not UTF-8 text, or not in the encoding that it names: {error}") from error
 
 
 def _cells(text: str) -> list[str]:

@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 
 from ...check.verify.pattern import pattern
-from .comparison import TOLERANCE, close, differing, of_one_kind
+from .comparison import TOLERANCE, Compared, close, differing, of_one_kind
 
-Values = list[np.ndarray]
-Answers = list[np.ndarray | str]  # one for each trial
+Values = list[np.ndarray]  # one for each trial
 _ROUNDING = 1e-6
 
 
-def remark(got: Answers, expected: list[np.ndarray], scales: list[float]) -> str:
-    """A sentence on an output that is wrong in some trial, or "".
+def remark(compared: Compared, i: int) -> str:
+    """A sentence on output i, which is wrong in some trial, or "".
 
     It must hold in every trial: the output is transposed, always the same, or wrong by one factor or summand.
     """
-    said = _transposed(got, expected, scales) or _constant(got) or _by_summand(got, expected, scales)
-    factors = [] if said else [factor for factor, _, _ in _factors(got, expected, scales, [""] * len(got))]
-    if not factors or not np.allclose(factors, factors[0], rtol=10.0 * TOLERANCE):
+    if said := _transposed(compared, i) or _constant(compared.got[i]) or _by_summand(compared, i):
         return said
+    factors = [factor for factor, _, _ in _factors(compared, i)]
+    if not factors or not np.allclose(factors, factors[0], rtol=10.0 * TOLERANCE):
+        return ""
     if abs(factors[0] + 1.0) < 10.0 * TOLERANCE:
         return "It has the wrong sign but is otherwise right."
     if abs(factors[0]) < TOLERANCE:
@@ -37,12 +37,9 @@ def remark(got: Answers, expected: list[np.ndarray], scales: list[float]) -> str
     return f"It is {factors[0]:.6g} times what it should be."
 
 
-def changing_factor(got: Answers, expected: list[np.ndarray], scales: list[float], inputs: list[str]) -> str:
-    """A sentence on an output that is wrong by a factor which is not the same for all inputs, or "".
-
-    inputs: those of each trial, in words.
-    """
-    telling = [(factor, where) for factor, where, size in _factors(got, expected, scales, inputs) if size > 1]
+def changing_factor(compared: Compared, i: int) -> str:
+    """A sentence on an output that is wrong by a factor which is not the same for all inputs, or ""."""
+    telling = [(factor, where) for factor, where, size in _factors(compared, i) if size > 1]
     (least, here), (most, there) = min(telling, default=(0.0, "")), max(telling, default=(0.0, ""))
     if np.isclose(least, most):
         return ""
@@ -52,84 +49,80 @@ def changing_factor(got: Answers, expected: list[np.ndarray], scales: list[float
     )
 
 
-def _transposed(got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float]) -> str:
-    for one, right, scale in zip(got, expected, scales, strict=True):
-        if isinstance(one, str) or one.ndim < 2 or not close(one.swapaxes(-1, -2), right, scale):
+def _transposed(compared: Compared, i: int) -> str:
+    for x, right, scale in zip(compared.got[i], compared.expected[i], compared.scales[i], strict=True):
+        if isinstance(x, str) or x.ndim < 2 or not close(x.swapaxes(-1, -2), right, scale):
             return ""
-    how = ".T" if expected[0].ndim == 2 else ".swapaxes(-1, -2)"
+    how = ".T" if compared.expected[i][0].ndim == 2 else ".swapaxes(-1, -2)"
     return f"It is the transpose of what was expected: transpose it once more, with {how}."
 
 
 def _constant(got: list[np.ndarray | str]) -> str:
-    values = [x for one in got if isinstance(one, np.ndarray) and one.dtype.kind in "bf" for x in np.unique(one)]
-    if len(set(values)) != 1 or any(isinstance(one, str) for one in got):
+    values = {x for one in got if isinstance(one, np.ndarray) and one.dtype.kind in "bf" for x in np.unique(one)}
+    if len(values) != 1 or any(isinstance(one, str) for one in got):
         return ""
-    value: object = values[0].item()
+    value: object = values.pop().item()
     if isinstance(value, float):
         value = "zero" if value == 0.0 else f"{value:.6g}"
-    return (
-        f"It is {value} for all inputs." if all(np.ndim(one) == 0 for one in got) else f"All its entries are {value}."
-    )
+    return f"It is {value} for all inputs." if all(np.ndim(x) == 0 for x in got) else f"All its entries are {value}."
 
 
-def _numbers(got: Answers, expected: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Both as numbers, for each trial; nothing unless they can be compared in all."""
-    pairs = []
-    for one, right in zip(got, expected, strict=True):
-        if isinstance(one, str) or one.shape != right.shape or not of_one_kind(one, right) or right.dtype.kind != "f":
-            return []
-        if not (np.isfinite(one).all() and np.isfinite(right).all()):
-            return []
-        pairs.append((one.astype(np.float64), right))
-    return pairs
+def _numbers(compared: Compared, i: int) -> list[tuple[np.ndarray, np.ndarray, float]]:
+    """Both as numbers, and their scale, for each trial; nothing unless they can be compared in all."""
+    got: list[Any] = compared.got[i]
+    rights = compared.expected[i]
+    if not all(compared.comparable(i, j) and np.isfinite(right).all() for j, right in enumerate(rights)):
+        return []
+    if not all(map(of_one_kind, got, rights)):
+        return []
+    return [
+        (x.astype(np.float64), right, scale) for x, right, scale in zip(got, rights, compared.scales[i], strict=True)
+    ]
 
 
-def _by_summand(got: Answers, expected: list[np.ndarray], scales: list[float]) -> str:
-    pairs = _numbers(got, expected)
-    summands = [float((one - right).mean()) for one, right in pairs]
-    if not pairs or not all(close(x - summands[0], y, scale) for (x, y), scale in zip(pairs, scales, strict=True)):
+def _by_summand(compared: Compared, i: int) -> str:
+    trials = _numbers(compared, i)
+    summands = [float((x - right).mean()) for x, right, _ in trials]
+    if not trials or not all(close(x - summands[0], right, scale) for x, right, scale in trials):
         return ""
-    everywhere = " everywhere" if any(right.size > 1 for right in expected) else ""
+    everywhere = " everywhere" if any(right.size > 1 for _, right, _ in trials) else ""
     return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{everywhere}."
 
 
-def _factors(
-    got: Answers, expected: list[np.ndarray], scales: list[float], inputs: list[str]
-) -> list[tuple[float, str, int]]:
+def _factors(compared: Compared, i: int) -> list[tuple[float, str, int]]:
     """For each trial the factor by which it is off, the inputs and the number of entries; nothing if one is not.
 
     Of one entry a factor says nothing: any number is a multiple of any other. Of zeros neither.
     """
     factors = []
-    for (one, right), scale, where in zip(_numbers(got, expected), scales, inputs, strict=False):
+    for (x, right, scale), where in zip(_numbers(compared, i), compared.inputs, strict=False):
         norm = float((right * right).sum())
-        factor = float((one * right).sum()) / norm if norm else 1.0
-        if not close(one, factor * right, scale):
+        factor = float((x * right).sum()) / norm if norm else 1.0
+        if not close(x, factor * right, scale):
             return []
         if abs(right).max() > TOLERANCE * scale:
             factors.append((factor, where, right.size))
     return factors
 
 
-def failing(got: list[Any], right: Values, scales: list[float], arguments: dict[str, list[Any]]) -> str:
-    """What fails of the right output in this one, and where it is right: at most two sentences, or "".
-
-    got, right: an array for each trial; scales: its magnitude there; arguments: those of all trials, by name.
-    """
+def failing(compared: Compared, i: int) -> str:
+    """What fails of the right output in this one, and where it is right: at most two sentences, or ""."""
+    got: list[Any] = compared.got[i]
+    right, scales = compared.expected[i], compared.scales[i]
+    arguments = dict(zip(compared.exercise.arguments, map(list, zip(*compared.trials, strict=True)), strict=True))
     if not all(map(_comparable, got, right)):
         return ""
     if not all(np.isfinite(x).all() for x in [*got, *right]):
         return _in_finite_rows(got, right)
-    wrong = [i for i, scale in enumerate(scales) if not close(got[i], right[i], scale)]
     if right[0].dtype.kind == "b":
         return _hidden_and_allowed(got, right)
     told = [*_sums(got, right), *_range(got, right), *_same_numbers(got, right), *_lengths(got, right, arguments)]
     told += [*_clipped(got, right, scales), *_rank(got, right), *_shared_difference(got, right, scales)]
-    where = list(_where(got, right, wrong, arguments))
+    where = list(_where(got, right, compared.places(i), arguments))
     if told or where:
         return " ".join([*told[:1], *where[:1]])
-    usual = [i for i in range(len(got) - 1) if right[i].size > 1 or right[0].size == 1]
-    ours, rights, of = [got[i] for i in usual], [right[i] for i in usual], [scales[i] for i in usual]
+    usual = [j for j in range(compared.last) if right[j].size > 1 or right[0].size == 1]
+    ours, rights, of = [got[j] for j in usual], [right[j] for j in usual], [scales[j] for j in usual]
     rest = [*_sharpness(ours, rights), *_right_lines(ours, rights, of), *_one_sided(ours, rights, of)]
     return "".join([*rest, *_zeros(got, right)][:1])
 

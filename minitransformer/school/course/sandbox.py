@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -150,15 +149,14 @@ class Sandbox:
     def _converse(self, process: _Process, order: dict[str, Any], data: bytes) -> Outcome:
         outcome = Outcome()
         try:
-            deadline = time.monotonic() + _START
-            process.send(json.dumps(order).encode() + b"\n" + data, deadline)
-            found = process.receive(deadline)  # at this point the process has run no code of the hand-in
+            process.send(json.dumps(order).encode() + b"\n" + data)
+            found = process.receive()  # at this point the process has run no code of the hand-in
             if found is None or "unreadable" in found:
                 outcome.unreadable = _plain(found["unreadable"]) if found else "it could not be read"
                 return outcome
             outcome.broken = {name: _plain(why) for name, why in found["broken"].items()}
             outcome.problems = [_plain(problem) for problem in found["problems"]]
-        except (OSError, EOFError, TimeoutError, *_MALFORMED):
+        except (EOFError, TimeoutError, *_MALFORMED):
             outcome.unreadable = "the process that should run it did not start, or took too long to read it"
             return outcome
         waiting = [name for name in found["bound"] if name in self._exercises]
@@ -171,7 +169,7 @@ class Sandbox:
                 waiting.pop(0)
         except TimeoutError:
             ended = f"it did not finish within {self.limits.seconds:g} s"
-        except (EOFError, OSError):
+        except EOFError:
             pass
         later = "the hand-in ended the process that runs it in an earlier exercise"
         if time.monotonic() > end:
@@ -184,33 +182,30 @@ class Sandbox:
 
     def _listen(self, process: _Process, name: str, attempt: Attempt, end: float) -> None:
         """Record the messages of an exercise until it is done."""
-        deadline = min(time.monotonic() + self.limits.seconds + _GRACE, end)
         called: Counter[int] = Counter()
-        process.begin()
-        while time.monotonic() < deadline:
-            message = process.receive(deadline)
+        process.begin(min(self.limits.seconds + _GRACE, end - time.monotonic()))
+        while True:
+            message = process.receive()
             try:
                 if message is None:
                     raise ValueError("no message")
                 if "answers" in message:
                     twice = {self._names[function] for function, times in called.items() if times > 1}
-                    attempt.answers = _answers(
-                        message["answers"], self._exercises[name], tuple(filter(is_pullback, twice))
-                    )
+                    repeated = tuple(filter(is_pullback, twice))
+                    attempt.answers = _answers(message["answers"], self._exercises[name], repeated)
                 elif "assigned" in message:
                     attempt.assigned = True
                 elif "failed" in message and len(attempt.problems) < _MOST_PROBLEMS:
                     attempt.problems.append(_plain(message["failed"]))
                 elif "call" in message:
                     called[message["call"]] += 1
-                    process.send(json.dumps(self._called(message)).encode() + b"\n", deadline)
+                    process.send(json.dumps(self._called(message)).encode() + b"\n")
                 elif "done" in message:
                     if not attempt.answers:
                         attempt.stopped = attempt.stopped or self._why_it_ended(message["status"], process.exhausted)
                     return
             except _MALFORMED:
                 attempt.stopped = "its process sent something that is not an answer"
-        raise TimeoutError
 
     def _called(self, message: dict[str, Any]) -> dict[str, Any]:
         """The value of a function that is an argument of the exercise, for a call from the hand-in."""
@@ -264,92 +259,75 @@ def _plain(text: Any) -> str:
 
 
 class _Process:
-    """A process that exchanges lines of JSON with us; we wait for each line only until a deadline.
+    """A process that exchanges lines of JSON with us. A thread ends it at its deadline, or when grading is stopped.
 
-    memory: bytes for all that it starts.
+    memory: bytes for all that it starts, which the thread ends if it uses more.
     """
 
     def __init__(self, command: list[str], stop: threading.Event, memory: int) -> None:
-        self._memory, self._next_look = memory, 0.0
+        self._stop, self._memory = stop, memory
+        self._deadline = time.monotonic() + _START
+        self._late = False
         self.exhausted = False  # whether we ended what it started since `begin`, because that used too much memory
-        self._killed: set[int] = set()
-        self._process = subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, start_new_session=True)
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._in: IO[bytes] = self._process.stdin
-        self._out: IO[bytes] = self._process.stdout
-        os.set_blocking(self._in.fileno(), False)
-        os.set_blocking(self._out.fileno(), False)
-        self._stop = stop
-        self._lines: deque[bytes] = deque()
-        self._rest = b""
+        self._in, self._out = self._process.stdin, self._process.stdout
+        threading.Thread(target=self._watch, daemon=True).start()
 
-    def send(self, data: bytes, deadline: float) -> None:
-        """Write all data. Raises TimeoutError at the deadline, OSError if the process has ended."""
-        waiting = memoryview(data)
-        while waiting:
-            self._wait(self._in, select.POLLOUT, deadline)
-            with contextlib.suppress(BlockingIOError):
-                waiting = waiting[os.write(self._in.fileno(), waiting[:65536]) :]
+    def begin(self, seconds: float) -> None:
+        """Begin an exercise, or what comes before: it has so much time, and what was ended before does not count."""
+        self._deadline, self.exhausted = time.monotonic() + seconds, False
 
-    def receive(self, deadline: float) -> dict[str, Any] | None:
-        """The next message; None for any other line. Raises TimeoutError at the deadline, EOFError at the end."""
-        while not self._lines:
-            if len(self._rest) > _LONGEST_LINE:
-                raise EOFError("a line without an end")
-            self._wait(self._out, select.POLLIN, deadline)
-            with contextlib.suppress(BlockingIOError):
-                chunk = os.read(self._out.fileno(), 1 << 20)
-                if not chunk:
-                    raise EOFError
-                *lines, self._rest = (self._rest + chunk).split(b"\n")
-                self._lines.extend(line for line in lines if line.strip())
+    def send(self, data: bytes) -> None:
+        """Write all data. Raises Stopped, TimeoutError at the deadline, or EOFError if the process has ended."""
         try:
-            message = json.loads(self._lines.popleft())
+            self._in.write(data)
+            self._in.flush()
+        except OSError as error:
+            raise self._why() from error
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next message; None for any other line. Raises what `send` raises."""
+        line = b"\n"
+        while not line.strip():
+            line = self._out.readline(_LONGEST_LINE)
+            if not line.endswith(b"\n") or time.monotonic() > self._deadline:
+                raise self._why()
+        try:
+            message = json.loads(line)
         except (ValueError, RecursionError, MemoryError):
             return None
         return message if isinstance(message, dict) else None
 
-    def _wait(self, pipe: IO[bytes], event: int, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(pipe, event)
-        while True:
-            if self._stop.is_set():
-                raise Stopped
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._look()
-            if poll.poll(min(left, _LOOK) * 1000):
+    def _why(self) -> Exception:
+        if self._stop.is_set():
+            return Stopped()
+        return TimeoutError() if self._late or time.monotonic() > self._deadline else EOFError()
+
+    def _watch(self) -> None:
+        killed = set[int]()
+        while self._process.poll() is None:
+            self._late = time.monotonic() > self._deadline
+            if self._stop.wait(_LOOK) or self._late:
+                self._kill()
                 return
+            started = memory_limit.started_by(self._process.pid) - killed  # killed ones give theirs back late
+            if memory_limit.used_by(started, self._memory) > self._memory:
+                self.exhausted = True
+                killed |= started
+                for one in started:  # the runner ends what they start meanwhile
+                    with contextlib.suppress(OSError):
+                        os.kill(one, signal.SIGKILL)
 
-    def begin(self) -> None:
-        """Begin an exercise: what was ended for its memory before does not count."""
-        self.exhausted = False
-
-    def _look(self) -> None:
-        """End what the process started if all of it uses too much memory. Check only now and then."""
-        if time.monotonic() < self._next_look:
-            return
-        started = memory_limit.started_by(self._process.pid) - self._killed  # killed ones give theirs back late
-        if memory_limit.used_by(started, self._memory) > self._memory:
-            self.exhausted = True
-            self._killed |= started
-            for one in started:  # the runner ends what they start meanwhile
-                with contextlib.suppress(OSError):
-                    os.kill(one, signal.SIGKILL)
-        self._next_look = time.monotonic() + _LOOK
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """End it, and so every process in its namespace."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
         for pipe in (self._in, self._out):

@@ -44,15 +44,14 @@ def joined() -> Iterator[Group]:
     if group.size == 1:
         yield ALONE
         return
-    watch = _Watch(group)
-    try:
-        yield group
-        group.sum(np.zeros(1))  # no rank stops answering before all are done
-    except BaseException as error:
-        time.sleep(min(2.0 * group.rank, 10.0))  # if several ranks have the same error, only the first prints it
-        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
-        _end_all(group, f"rank {group.rank} ({_me()}): {reason}")
-    watch.end()
+    with _watched(group):
+        try:
+            yield group
+            group.sum(np.zeros(1))  # no rank stops answering before all are done
+        except BaseException as error:
+            time.sleep(min(2.0 * group.rank, 10.0))  # if several ranks have the same error, only the first prints it
+            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+            _end_all(group, f"rank {group.rank} ({_me()}): {reason}")
 
 
 def _go_on_in_a_child() -> None:
@@ -87,43 +86,41 @@ def _go_on_in_a_child() -> None:
     os._exit(os.WEXITSTATUS(status))
 
 
-class _Watch:
-    """A thread that sends a byte to the next rank every second, and expects one from the rank before."""
+@contextlib.contextmanager
+def _watched(group: mpi.MPIGroup) -> Iterator[None]:
+    """Inside this context a thread sends a byte to the next rank every second, and expects one from the rank before.
 
-    def __init__(self, group: mpi.MPIGroup) -> None:
-        self._group, self._done = group, threading.Event()
-        self._communicator = group.communicator.Dup()
-        names = texts(group, _me())
-        self._left, self._right = (group.rank - 1) % group.size, (group.rank + 1) % group.size
-        self._left_name = names[self._left]
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self._thread.start()
+    All ranks must leave it together.
+    """
+    communicator, done, names = group.communicator.Dup(), threading.Event(), texts(group, _me())
+    left, right = (group.rank - 1) % group.size, (group.rank + 1) % group.size
 
-    def end(self) -> None:
-        """Stop watching. All ranks must call this."""
-        self._done.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def watch() -> None:
         byte, buffer = np.zeros(1, np.uint8), np.zeros(1, np.uint8)
         sent: Any = None
         looked = heard = time.monotonic()
-        while not self._done.wait(_EVERY):
+        while not done.wait(_EVERY):
             if sent is None or sent.Test():
-                sent = self._communicator.Isend(byte, self._right)
+                sent = communicator.Isend(byte, right)
             now = time.monotonic()
             if now - looked > PATIENCE / 2:  # this rank itself was stopped
                 heard = now
             looked = now
-            while self._communicator.Iprobe(self._left):
-                self._communicator.Recv(buffer, self._left)
+            while communicator.Iprobe(left):
+                communicator.Recv(buffer, left)
                 heard = now
             if now - heard > PATIENCE:
                 _end_all(
-                    self._group,
-                    f"rank {self._left} ({self._left_name}) has not answered for {PATIENCE:.0f} s; it is stopped, or "
-                    "its machine cannot be reached",
+                    group,
+                    f"rank {left} ({names[left]}) has not answered for {PATIENCE:.0f} s; it is stopped, or its machine "
+                    "cannot be reached",
                 )
+
+    thread = threading.Thread(target=watch, name="watch", daemon=True)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
 
 
 def _me() -> str:

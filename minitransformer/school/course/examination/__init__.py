@@ -1,25 +1,15 @@
 """Examinations: sixty questions with worked answers, new numbers for each seed, and questions on concepts."""
 
-from __future__ import annotations
-
 from . import blocks, foundations, heads, later  # noqa: F401  they fill QUESTIONS
-from .concepts import CONCEPTS, LETTERS, Concept, concepts_paper, of_chapter
-from .derivations import OpenQuestion, open_questions
-from .exam_paper import chosen, paper, to_html
-from .question import QUESTIONS, Asked, Question
-
-__all__ = [
-    "CONCEPTS",
-    "LETTERS",
-    "QUESTIONS",
-    "Asked",
-    "Concept",
-    "OpenQuestion",
-    "Question",
-    "chosen",
-    "concepts_paper",
-    "of_chapter",
-    "open_questions",
-    "paper",
-    "to_html",
-]
+from .concepts import CONCEPTS as CONCEPTS
+from .concepts import LETTERS as LETTERS
+from .concepts import Concept as Concept
+from .concepts import concepts_paper as concepts_paper
+from .concepts import of_chapter as of_chapter
+from .exam_paper import chosen as chosen
+from .exam_paper import paper as paper
+from .exam_paper import to_html as to_html
+from .question import QUESTIONS as QUESTIONS
+from .question import OpenQuestion as OpenQuestion
+from .question import Question as Question
+from .question import open_questions as open_questions

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ..worksheets.html import document
 from ..worksheets.numbers import Draw
-from .derivations import OpenQuestion
-from .question import QUESTIONS, Question
+from .question import QUESTIONS, OpenQuestion, Question
 
 _CELL, _MTD = re.compile(r"\S+ ?"), r"<mtd><mn>\g<0></mn></mtd>"
 # x, d, W, h′, x₁, dx: a letter on its own, a gradient's with its d; "a", "A" and "I" only beside a sign.

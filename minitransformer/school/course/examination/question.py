@@ -11,18 +11,22 @@ A question is a function that draws its numbers. Its docstring is the text, and 
     Answer: It is 2 · {x[0]} · {dy[0]} = {dx}.
 
 A name in braces becomes the number, or the vector, of this name; a paragraph of names alone shows them as matrices.
+
+The exercises that one derives on paper are open questions, whose worked answer is the model derivation.
 """
 
 from __future__ import annotations
 
 import re
 import string
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..derive import Derivation, tasks
 from ..exercise import docstring
 from ..worksheets.numbers import Draw
 from ..worksheets.sheet import number
@@ -61,6 +65,36 @@ class Question:
         given, answers, more = self.make(Draw(f"{self.name}/{seed}"))
         text, _, worked = docstring(self.make).partition("\n\nAnswer: ")
         return Asked(_said(text, {**given, **more}), given, _said(worked, {**given, **answers, **more}), answers)
+
+
+@dataclass(frozen=True)
+class OpenQuestion:
+    """An open question, which has no numbers, so that it is the same for every seed; a mark for each line."""
+
+    exercise: Derivation
+    week = None  # it belongs to none, and is asked by name
+
+    @property
+    def name(self) -> str:
+        """The name of the exercise."""
+        return self.exercise.name
+
+    @property
+    def marks(self) -> int:
+        """The number of lines of the model derivation."""
+        return len(self.exercise.model)
+
+    def asked(self, seed: int) -> Asked:
+        """The question, for any seed."""
+        start, solution = (textwrap.indent(text, "    ") for text in (self.exercise.start, self.exercise.solution()))
+        find = ", ".join(self.exercise.finish)
+        wanted = f"Find {find}. Write one step on each line; there may be more steps than marks."
+        return Asked(f"{self.exercise.statement}\n\n{start}\n\n{wanted}", {}, solution, {})
+
+
+def open_questions() -> dict[str, OpenQuestion]:
+    """All open questions by name, such as "derive_softmax"."""
+    return {name: OpenQuestion(exercise) for name, exercise in tasks().items()}
 
 
 QUESTIONS: dict[str, Question] = {}

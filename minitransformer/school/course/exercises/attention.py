@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _forward(draw: Draw) -> Arguments:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _sizes_of_a_bias(draw: Draw) -> Arguments:
@@ -45,9 +44,7 @@ def _second_tile(draw: Draw) -> Arguments:
 
 
 @exercise(_second_tile)
-def online_softmax_step(
-    q: Array, k: Array, v: Array, largest: Array, total: Array, found: Array
-) -> tuple[Array, Array, Array]:
+def online_softmax_step(q: Array, k: Array, v: Array, largest: Array, total: Array, found: Array) -> tuple[Array, ...]:
     """Online softmax: one more tile of keys.
 
     Flash attention reads the keys tile by tile. Of the tiles so far it keeps, for each query, the largest score m,
@@ -112,9 +109,7 @@ def _with_a_sink(draw: Draw) -> Arguments:
 
 
 @exercise(_with_a_sink)
-def sink_attention_backward(
-    q: Array, k: Array, v: Array, weights: Array, doutput: Array
-) -> tuple[Array, Array, Array, Array]:
+def sink_attention_backward(q: Array, k: Array, v: Array, weights: Array, doutput: Array) -> tuple[Array, ...]:
     """Attention with a sink, backward.
 
     In each head a learned score, the sink, takes part in the softmax but has no value:
@@ -142,13 +137,7 @@ def sink_attention_backward(
     return dq, dk, dv, dsink
 
 
-def _latents(draw: Draw) -> Arguments:
-    n_heads, d, d_latent, d_rotary, t = draw.sizes(5)
-    q, q_place = draw.normal(n_heads, d), draw.normal(n_heads, d_rotary)
-    return q, q_place, draw.normal(t, d_latent), draw.normal(t, d_rotary), draw.normal(n_heads, d_latent, d)
-
-
-@exercise(_latents)
+@exercise(lambda draw: draw.arrays("h d, h r, t c, t r, h c d"))
 def latent_scores(q: Array, q_place: Array, latent: Array, place: Array, w_uk: Array) -> Array:
     """Scores from latent keys.
 
@@ -175,9 +164,7 @@ def _normed(draw: Draw) -> Arguments:
 
 
 @exercise(_normed)
-def normed_scores_backward(
-    q: Array, k: Array, gamma_q: Array, gamma_k: Array, dscores: Array
-) -> tuple[Array, Array, Array, Array]:
+def normed_scores_backward(q: Array, k: Array, gamma_q: Array, gamma_k: Array, dscores: Array) -> tuple[Array, ...]:
     """Norms of queries and keys, backward.
 
     Long queries and keys make scores so large that the softmax saturates. So some models normalise both before

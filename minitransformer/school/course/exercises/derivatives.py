@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _function_and_point(draw: Draw) -> Arguments:
@@ -41,12 +40,7 @@ def finite_difference(f: Callable[[Array], float], x: Array, h: float) -> Array:
     return dx
 
 
-def _matrices(draw: Draw) -> Arguments:
-    n, m, p = draw.sizes(3)
-    return draw.normal(n, m), draw.normal(m, p), draw.gradient(n, p)
-
-
-@exercise(_matrices)
+@exercise(lambda draw: draw.arrays("n m, m p; n p"))
 def matmul_backward(a: Array, b: Array, dc: Array) -> tuple[Array, Array]:
     """The matrix product, backward.
 
@@ -62,12 +56,7 @@ def matmul_backward(a: Array, b: Array, dc: Array) -> tuple[Array, Array]:
     return da, db
 
 
-def _broadcast(draw: Draw) -> Arguments:
-    batch, t, d = draw.sizes(3)
-    return draw.normal(batch, t, d), draw.normal(t, 1), draw.gradient(batch, t, d)
-
-
-@exercise(_broadcast)
+@exercise(lambda draw: draw.arrays("b t d, t 1; b t d"))
 def broadcast_backward(x: Array, gain: Array, dy: Array) -> tuple[Array, Array, Array]:
     """Broadcasting, backward.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _dropout_forward(draw: Draw) -> Arguments:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _activation(draw: Draw) -> Arguments:
@@ -52,16 +51,8 @@ def gelu_backward(x: Array, dy: Array) -> Array:
     return dx
 
 
-def _feed_forward(draw: Draw) -> Arguments:
-    n, d, d_ff = draw.sizes(3, 3, 8)
-    w_1, b_1, w_2 = draw.normal(d, d_ff), draw.normal(d_ff), draw.normal(d_ff, d)
-    return draw.normal(n, d), w_1, b_1, w_2, draw.gradient(n, d)
-
-
-@exercise(_feed_forward)
-def feed_forward_backward(
-    x: Array, w_1: Array, b_1: Array, w_2: Array, dy: Array
-) -> tuple[Array, Array, Array, Array, Array]:
+@exercise(lambda draw: draw.arrays("n d, d f, f, f d; n d", 3, 8))
+def feed_forward_backward(x: Array, w_1: Array, b_1: Array, w_2: Array, dy: Array) -> tuple[Array, ...]:
     """The feed-forward network, backward.
 
     y = relu(x w_1 + b_1) w_2 + b_2 for each of N positions. Given dy, return the gradients of x and of the four

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 from .attention import attention_backward, attention_forward
 
 
@@ -29,7 +28,7 @@ def split_heads(x: Array, n_heads: int) -> Array:
     return heads
 
 
-@exercise(lambda draw: (draw.normal(*draw.sizes(4, 2, 6)),))
+@exercise(lambda draw: draw.arrays("b h t d", 2, 6))
 def merge_heads(heads: Array) -> Array:
     """Merging heads.
 
@@ -130,9 +129,7 @@ def _cache(draw: Draw) -> Arguments:
 
 
 @exercise(_cache)
-def kv_cache_step(
-    x: Array, keys: Array, values: Array, w_q: Array, w_k: Array, w_v: Array
-) -> tuple[Array, Array, Array]:
+def kv_cache_step(x: Array, keys: Array, values: Array, w_q: Array, w_k: Array, w_v: Array) -> tuple[Array, ...]:
     """One step with a key-value cache.
 
     A decoder has read T tokens; `keys` and `values` hold what it computed from them. Now one more token comes,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 
 def _repeating(draw: Draw) -> Arguments:
@@ -154,12 +153,7 @@ def patch_head(own: Array, other: Array, head: int, position: int) -> Array:
     return patched
 
 
-def _gradients(draw: Draw) -> Arguments:
-    shape = draw.sizes(4, 2, 6)
-    return draw.normal(*shape), draw.gradient(*shape)
-
-
-@exercise(_gradients)
+@exercise(lambda draw: draw.arrays("b h t d; b h t d", 2, 6))
 def head_attribution(heads: Array, dheads: Array) -> Array:
     """Gradient × activation.
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Array, exercise
 
 
-def _linear_forward(draw: Draw) -> Arguments:
-    batch, t, d_in, d_out = draw.sizes(4)
-    return draw.normal(batch, t, d_in), draw.normal(d_in, d_out), draw.normal(d_out)
-
-
-@exercise(_linear_forward)
+@exercise(lambda draw: draw.arrays("b t i, i o, o"))
 def linear_forward(x: Array, w: Array, b: Array) -> Array:
     """A linear layer.
 
@@ -25,12 +19,7 @@ def linear_forward(x: Array, w: Array, b: Array) -> Array:
     return y
 
 
-def _linear_backward(draw: Draw) -> Arguments:
-    batch, t, d_in, d_out = draw.sizes(4)
-    return draw.normal(batch, t, d_in), draw.normal(d_in, d_out), draw.gradient(batch, t, d_out)
-
-
-@exercise(_linear_backward)
+@exercise(lambda draw: draw.arrays("b t i, i o; b t o"))
 def linear_backward(x: Array, w: Array, dy: Array) -> tuple[Array, Array, Array]:
     """A linear layer, backward.
 
@@ -49,13 +38,7 @@ def linear_backward(x: Array, w: Array, dy: Array) -> tuple[Array, Array, Array]
     return dx, dw, db
 
 
-def _low_rank(draw: Draw) -> Arguments:
-    n, d_in, rank, d_out = draw.sizes(4)
-    down, up = draw.normal(d_in, rank), draw.normal(rank, d_out)
-    return draw.normal(n, d_in), down, up, draw.gradient(n, d_out)
-
-
-@exercise(_low_rank)
+@exercise(lambda draw: draw.arrays("n i, i r, r o; n o"))
 def low_rank_linear_backward(x: Array, down: Array, up: Array, dy: Array) -> tuple[Array, Array, Array]:
     """A low-rank linear map, backward.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....core.arrays.backend import Array
-from ..exercise import Arguments, Draw, exercise
+from ..exercise import Arguments, Array, Draw, exercise
 
 Pullback = Callable[[Array], Array]
 

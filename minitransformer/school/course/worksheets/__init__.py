@@ -1,27 +1,12 @@
 """Worksheets: gradients to compute by hand on paper, with answer keys, and the marking of completed forms."""
 
-from __future__ import annotations
-
-from .form import Form, read_form, to_form
-from .html import to_html
-from .kinds import KINDS, make
-from .layout import Page, page
-from .marking import Marks, StepMark, mark
-from .sheet import Sheet
-from .text import to_markdown
-
-__all__ = [
-    "KINDS",
-    "Form",
-    "Marks",
-    "Page",
-    "Sheet",
-    "StepMark",
-    "make",
-    "mark",
-    "page",
-    "read_form",
-    "to_form",
-    "to_html",
-    "to_markdown",
-]
+from .form import read_form as read_form
+from .form import to_form as to_form
+from .html import to_html as to_html
+from .kinds import make as make
+from .layout import page as page
+from .marking import Marks as Marks
+from .marking import mark as mark
+from .sheet import KINDS as KINDS
+from .sheet import Sheet as Sheet
+from .text import to_markdown as to_markdown

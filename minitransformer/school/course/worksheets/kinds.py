@@ -1,41 +1,22 @@
-"""The kinds of worksheets by name, and the function that makes a sheet."""
+"""The function that makes a sheet of any kind, and compares its answers with two things that are independent of the
+library: the printed formulas, and finite differences of the forward formulas.
+
+Every backward step is the derivative of L = sum(upstream ⊙ output) along some displacement of a forward value. The step
+`dname` displaces each entry of `name`; the others (row sums, means) use the displacement that the step names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
-from .differences import require_right
-from .later_kinds import lstm_backward, rotary_scores, routing
-from .layer_kinds import embedding_backward, layer_norm_backward, matmul_backward, residual_backward
+from . import later_kinds, layer_kinds, softmax_kinds  # noqa: F401  they fill KINDS
 from .numbers import Draw
-from .sheet import Sheet, Task
-from .softmax_kinds import attention_backward, attention_forward, cross_entropy_backward, softmax_backward
+from .sheet import KINDS, Sheet, Step, Values
 
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of worksheet, and its possible sizes."""
-
-    make: Callable[[Draw, int], Task]
-    sizes: range
-
-
-KINDS = {
-    "matmul-backward": Kind(matmul_backward, range(2, 6)),
-    "softmax-backward": Kind(softmax_backward, range(3, 6)),
-    "cross-entropy-backward": Kind(cross_entropy_backward, range(3, 6)),
-    "attention-forward": Kind(attention_forward, range(3, 6)),
-    "attention-backward": Kind(attention_backward, range(3, 6)),
-    "layer-norm-backward": Kind(layer_norm_backward, range(3, 6)),
-    "embedding-backward": Kind(embedding_backward, range(2, 6)),
-    "residual-backward": Kind(residual_backward, range(2, 5)),
-    "lstm-backward": Kind(lstm_backward, range(2, 5)),
-    "rotary": Kind(rotary_scores, range(3, 4)),
-    "routing": Kind(routing, range(3, 6)),
-}
+_STEP = 1e-5
+_TOLERANCE = 1e-6
 
 
 def make(kind: str, seed: int = 0, size: int = 3, student: str = "") -> Sheet:
@@ -55,3 +36,45 @@ def make(kind: str, seed: int = 0, size: int = 3, student: str = "") -> Sheet:
         if all(np.abs(answer).max() < 100 for answer in sheet.answers.values()):  # two digits
             require_right(sheet)
             return sheet
+
+
+def errors(sheet: Sheet) -> Iterator[tuple[str, str, float]]:
+    """(step, "formula" or "difference", largest deviation) for every step; a "difference" only in the backward pass."""
+    values: dict[str, np.ndarray] = {**sheet.given, **sheet.answers}
+    for step in sheet.task.steps:
+        answer = sheet.answers[step.name]
+        yield step.name, "formula", _deviation(step.computed(values), answer)
+        if step.backward:
+            yield step.name, "difference", _deviation(_slope(sheet, step, values), answer)
+
+
+def require_right(sheet: Sheet) -> None:
+    """Raise RuntimeError if an answer deviates: a sheet with a wrong key must not be handed out."""
+    for name, by, error in errors(sheet):
+        if not error <= _TOLERANCE:
+            raise RuntimeError(f"the answer to {name} of {sheet.label} deviates from its {by} by {error:.1e}")
+
+
+def _slope(sheet: Sheet, step: Step, values: Values) -> np.ndarray:
+    shape = sheet.answers[step.name].shape
+    slope, value = np.zeros(shape), values[step.moved]
+    for index in np.ndindex(shape):
+        t = np.zeros(shape)
+        t[index] = _STEP
+        up, down = (_loss(sheet, step.moved, step.displaced(value, sign * t)) for sign in (1.0, -1.0))
+        slope[index] = (up - down) / (2.0 * _STEP)
+    return slope
+
+
+def _loss(sheet: Sheet, name: str, value: np.ndarray) -> float:
+    """L, if the value called `name` is replaced and everything that follows from it is recomputed by the formulas."""
+    values = {**sheet.given, name: value}
+    for step in sheet.forward_steps:
+        if step.name != name:
+            values[step.name] = step.computed(values)
+    upstream = sheet.given.get("d" + sheet.task.output, np.array(1.0))  # without it, L is the output itself
+    return float((upstream * values[sheet.task.output]).sum())
+
+
+def _deviation(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).max()) if one.shape == other.shape else np.inf

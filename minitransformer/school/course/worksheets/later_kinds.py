@@ -11,8 +11,7 @@ import numpy as np
 from .... import ideas
 from ....core.arrays.backend import Array, Pullback
 from .numbers import Draw
-from .sheet import LN2, Given, Step, Task
-from .softmax_kinds import row_sum_step
+from .sheet import LN2, UNITS, Given, Run, kind
 
 
 def _logit(p: Array) -> Array:
@@ -59,8 +58,34 @@ def _tidy_cells(start: int) -> tuple[tuple[int, int, int, int], ...]:
     return tuple(found)
 
 
-def lstm_backward(draw: Draw, size: int) -> Task:
-    """The cell and the output of two LSTM steps, and their gradients. Each vector: (1, size)."""
+@kind(2, 4)
+def lstm_backward(draw: Draw, size: int) -> tuple[list[Given], Run]:
+    """An LSTM, backward through two steps.
+
+    f, i, o are the gates after σ, g the candidate after tanh, as computed from the inputs; c0 is the initial cell. ⊙
+    multiplies entry by entry.
+
+    Cells are multiples of ln 2; the boxes hold the factor. tanh(ln 2) = 0.6 and tanh(−ln 2) = −0.6.
+
+    The gradient of c1 arrives along two paths: from c2, and from h1.
+
+    c1 = f1 ⊙ c0 + i1 ⊙ g1 | f1 * c0 + i1 * g1 | lstm_cell.new_cell | unit ln 2
+    s1 = tanh(c1) | np.tanh(c1) | lstm_cell.shown
+    c2 = f2 ⊙ c1 + i2 ⊙ g2 | f2 * c1 + i2 * g2 | lstm_cell#2.new_cell | unit ln 2
+    s2 = tanh(c2) | np.tanh(c2) | lstm_cell#2.shown
+    h = o1 ⊙ s1 in row 1, o2 ⊙ s2 in row 2 | np.concatenate([o1 * s1, o2 * s2]) | two_lstm_steps.h
+    dc2 = row 2 of dh ⊙ o2 ⊙ (1 − s2²) | dh[1:] * o2 * (1 - s2**2)
+    do2 = row 2 of dh ⊙ s2 | dh[1:] * s2
+    df2 = dc2 ⊙ c1 | dc2 * c1 | | unit ln 2
+    di2 = dc2 ⊙ g2 | dc2 * g2 | | unit ln 2
+    dg2 = dc2 ⊙ i2 | dc2 * i2
+    dc1 = dc2 ⊙ f2 + row 1 of dh ⊙ o1 ⊙ (1 − s1²) | dc2 * f2 + dh[:1] * o1 * (1 - s1**2) | lstm_cell.dnew_cell
+    do1 = row 1 of dh ⊙ s1 | dh[:1] * s1
+    df1 = dc1 ⊙ c0 | dc1 * c0 | | unit ln 2
+    di1 = dc1 ⊙ g1 | dc1 * g1 | | unit ln 2
+    dg1 = dc1 ⊙ i1 | dc1 * i1
+    dc0 = dc1 ⊙ f1 | dc1 * f1 | lstm_cell.dcell
+    """
     tenths: dict[str, list[int]] = {name: [] for name in "f1 i1 g1 o1 f2 i2 g2 o2 c0".split()}
     for _ in range(size):
         f1, i1, g1, c0 = draw.choose(_tidy_cells(0))
@@ -69,49 +94,10 @@ def lstm_backward(draw: Draw, size: int) -> Task:
         for name, number in zip(tenths, (f1, i1, g1, o1, f2, i2, g2, o2, c0), strict=True):
             tenths[name].append(number)
     units = {name: "0.1 ln 2" if name[0] in "gc" else "0.1" for name in tenths}
-    values = {name: np.array([row]) * (0.1 * (LN2 if name[0] in "gc" else 1.0)) for name, row in tenths.items()}
+    values = {name: np.array([row]) * UNITS[units[name]] for name, row in tenths.items()}
     dh = 5.0 * draw.matrix(-2, 2, 2, size)
-
-    def gates(t: int) -> tuple[Step, ...]:
-        return (
-            Step(f"do{t} = row {t} of dh ⊙ s{t}", lambda dh, s: dh[t - 1 : t] * s, of=("dh", f"s{t}")),
-            Step(f"df{t} = dc{t} ⊙ c{t - 1}", np.multiply, unit="ln 2", of=(f"dc{t}", f"c{t - 1}")),
-            Step(f"di{t} = dc{t} ⊙ g{t}", np.multiply, unit="ln 2", of=(f"dc{t}", f"g{t}")),
-            Step(f"dg{t} = dc{t} ⊙ i{t}", np.multiply, of=(f"dc{t}", f"i{t}")),
-        )
-
-    return Task(
-        title="An LSTM, backward through two steps",
-        notes=(
-            "f, i, o are the gates after σ, g the candidate after tanh, as computed from the inputs; c0 is the "
-            "initial cell. ⊙ multiplies entry by entry.",
-            "Cells are multiples of ln 2; the boxes hold the factor. tanh(ln 2) = 0.6 and tanh(−ln 2) = −0.6.",
-            "The gradient of c1 arrives along two paths: from c2, and from h1.",
-        ),
-        given=(*(Given(name, values[name], units[name]) for name in values), Given("dh", dh)),
-        steps=(
-            Step("c1 = f1 ⊙ c0 + i1 ⊙ g1", lambda f1, c0, i1, g1: f1 * c0 + i1 * g1, "lstm_cell.new_cell", "ln 2"),
-            Step("s1 = tanh(c1)", lambda c1: np.tanh(c1), "lstm_cell.shown"),
-            Step("c2 = f2 ⊙ c1 + i2 ⊙ g2", lambda f2, c1, i2, g2: f2 * c1 + i2 * g2, "lstm_cell#2.new_cell", "ln 2"),
-            Step("s2 = tanh(c2)", lambda c2: np.tanh(c2), "lstm_cell#2.shown"),
-            Step(
-                "h = o1 ⊙ s1 in row 1, o2 ⊙ s2 in row 2",
-                lambda o1, s1, o2, s2: np.concatenate([o1 * s1, o2 * s2]),
-                "two_lstm_steps.h",
-            ),
-            Step("dc2 = row 2 of dh ⊙ o2 ⊙ (1 − s2²)", lambda dh, o2, s2: dh[1:] * o2 * (1.0 - s2**2)),
-            *gates(2),
-            Step(
-                "dc1 = dc2 ⊙ f2 + row 1 of dh ⊙ o1 ⊙ (1 − s1²)",
-                lambda dc2, f2, dh, o1, s1: dc2 * f2 + dh[:1] * o1 * (1.0 - s1**2),
-                "lstm_cell.dnew_cell",
-            ),
-            *gates(1),
-            Step("dc0 = dc1 ⊙ f1", lambda dc1, f1: dc1 * f1, "lstm_cell.dcell"),
-        ),
-        output="h",
-        run=lambda: (*two_lstm_steps(*values.values()), dh),
-    )
+    given = [*(Given(name, values[name], units[name]) for name in values), Given("dh", dh)]
+    return given, lambda: (*two_lstm_steps(*values.values()), dh)
 
 
 _TURN = np.array([[0.6, 0.8], [-0.8, 0.6]])  # a row times this is turned by the angle whose cosine is 0.6
@@ -141,41 +127,30 @@ def _second_pair(x: Array) -> Array:
     return wide
 
 
-def _turned(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """Row p of x, multiplied p times by the matrix."""
-    return np.stack([row @ np.linalg.matrix_power(turn, p) for p, row in enumerate(x)])
+@kind(3, 3)
+def rotary(draw: Draw, size: int) -> tuple[list[Given], Run]:
+    """Rotary positions, by hand.
 
+    The rows of q and k are at the positions 0, 1, 2. Position p multiplies its row by R p times: row 0 stays, row 1 is
+    multiplied by R, row 2 by R².
 
-def _turned_back(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    return _turned(x, turn.T)
+    R is a rotation by the angle with cosine 0.6 and sine 0.8, so its transpose turns back.
 
+    Compare scores on one diagonal: with equal queries and equal keys, they would be equal.
 
-def rotary_scores(draw: Draw, size: int) -> Task:
-    """Scores of rotated queries and keys, and their gradients. q: (size, 2); k: (3, 2)."""
+    R² = R R | R @ R
+    q' = rows of q, turned | turned(q, R)
+    k' = rows of k, turned | turned(k, R)
+    scores = q' k'ᵀ | q_ @ k_.T | rotated_scores.scores
+    dq' = dscores k' | dscores @ k_
+    dk' = dscoresᵀ q' | dscores.T @ q_
+    dq = rows of dq', turned back | turned(dq_, R.T)
+    dk = rows of dk', turned back | turned(dk_, R.T)
+    """
     q, k = draw.matrix(-3, 3, size, 2), draw.matrix(-3, 3, 3, 2)
     dscores = draw.matrix(-2, 2, size, 3)
-    return Task(
-        title="Rotary positions, by hand",
-        notes=(
-            "The rows of q and k are at the positions 0, 1, 2. Position p multiplies its row by R p times: row 0 "
-            "stays, row 1 is multiplied by R, row 2 by R².",
-            "R is a rotation by the angle with cosine 0.6 and sine 0.8, so its transpose turns back.",
-            "Compare scores on one diagonal: with equal queries and equal keys, they would be equal.",
-        ),
-        given=(Given("q", q), Given("k", k), Given("R", _TURN, "0.1"), Given("dscores", dscores)),
-        steps=(
-            Step("R² = R R", lambda R: R @ R),
-            Step("q' = rows of q, turned", _turned, lambda r: r["rotary.y"][:, 1::2], of=("q", "R")),
-            Step("k' = rows of k, turned", _turned, lambda r: r["rotary#2.y"][:, 1::2], of=("k", "R")),
-            Step("scores = q' k'ᵀ", lambda q, k: q @ k.T, "rotated_scores.scores", of=("q'", "k'")),
-            Step("dq' = dscores k'", np.matmul, of=("dscores", "k'")),
-            Step("dk' = dscoresᵀ q'", lambda dscores, q: dscores.T @ q, of=("dscores", "q'")),
-            Step("dq = rows of dq', turned back", _turned_back, of=("dq'", "R")),
-            Step("dk = rows of dk', turned back", _turned_back, of=("dk'", "R")),
-        ),
-        output="scores",
-        run=lambda: (*rotated_scores(q, k), dscores),
-    )
+    given = [Given("q", q), Given("k", k), Given("R", _TURN, "0.1"), Given("dscores", dscores)]
+    return given, lambda: (*rotated_scores(q, k), dscores)
 
 
 def two_of_many(logits: Array, outputs: Array) -> tuple[Array, Pullback]:
@@ -195,50 +170,33 @@ def two_of_many(logits: Array, outputs: Array) -> tuple[Array, Pullback]:
     return y, backward
 
 
-def routing(draw: Draw, size: int) -> Task:
-    """Top-2 routing of size - 1 tokens to size experts, and its gradients."""
+@kind(3, 5)
+def routing(draw: Draw, size: int) -> tuple[list[Given], Run]:
+    """A mixture of experts: two of many.
+
+    Each row is a token, each column an expert, whose output is one number. The two largest logits of a row are chosen.
+
+    Logits are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8.
+
+    Before e^, subtract the smaller of the two chosen logits of the row. ⊙ multiplies entry by entry.
+
+    chosen = 1 for the two largest of the row, else 0 | 1.0 * (logits >= np.sort(logits, axis=1)[:, -2:-1])
+    E = chosen ⊙ e^(logits − smaller of the chosen) | chosen * np.exp(logits - np.sort(logits, axis=1)[:, -2:-1])
+    total = sum of the row of E | row_sum(E)
+    gates = E / total | E / total | top_k_gates.gates
+    y = row sums of gates ⊙ outputs | row_sum(gates * outputs) | two_of_many.y
+    doutputs = gates ⊙ dy | gates * dy | two_of_many.doutputs
+    dgates = outputs ⊙ dy | outputs * dy | two_of_many.dgates
+    r = row sums of dgates ⊙ gates | row_sum(dgates * gates) | | moves gates * (1 + t)
+    dlogits = gates ⊙ (dgates − r) | gates * (dgates - r) | top_k_gates.dlogits
+    """
     rows = []
     for _ in range(size - 1):
         low, more = draw.choose(range(-1, 4)), draw.choose((0, 2))  # gates of 0.5 and 0.5, or of 0.2 and 0.8
         best = [low, low + more]
         others = [min(best) - draw.choose((1, 2, 3)) for _ in range(size - 2)]
         rows.append(draw.several([*best, *others], size))
-    logits = np.array(rows) * LN2
-    outputs = draw.matrix(-5, 6, size - 1, size)
+    logits, outputs = np.array(rows) * LN2, draw.matrix(-5, 6, size - 1, size)
     dy = draw.matrix(-3, 4, size - 1, 1)
-
-    def smaller(logits: np.ndarray) -> np.ndarray:
-        return np.sort(logits, axis=1)[:, -2:-1]
-
-    return Task(
-        title="A mixture of experts: two of many",
-        notes=(
-            "Each row is a token, each column an expert, whose output is one number. "
-            "The two largest logits of a row are chosen.",
-            "Logits are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8.",
-            "Before e^, subtract the smaller of the two chosen logits of the row. ⊙ multiplies entry by entry.",
-        ),
-        given=(Given("logits", logits, "ln 2"), Given("outputs", outputs), Given("dy", dy)),
-        steps=(
-            Step("chosen = 1 for the two largest of the row, else 0", lambda logits: 1.0 * (logits >= smaller(logits))),
-            Step(
-                "E = chosen ⊙ e^(logits − smaller of the chosen)",
-                lambda chosen, logits: chosen * np.exp(logits - smaller(logits)),
-            ),
-            Step("total = sum of the row of E", lambda E: E.sum(axis=1, keepdims=True)),
-            Step("gates = E / total", lambda E, total: E / total, "top_k_gates.gates"),
-            Step(
-                "y = row sums of gates ⊙ outputs",
-                lambda gates, outputs: (gates * outputs).sum(axis=1, keepdims=True),
-                "two_of_many.y",
-            ),
-            Step("doutputs = gates ⊙ dy", lambda gates, dy: gates * dy, "two_of_many.doutputs"),
-            Step("dgates = outputs ⊙ dy", lambda outputs, dy: outputs * dy, "two_of_many.dgates"),
-            row_sum_step("gates"),
-            Step(
-                "dlogits = gates ⊙ (dgates − r)", lambda gates, dgates, r: gates * (dgates - r), "top_k_gates.dlogits"
-            ),
-        ),
-        output="y",
-        run=lambda: (*two_of_many(logits, outputs), dy),
-    )
+    given = [Given("logits", logits, "ln 2"), Given("outputs", outputs), Given("dy", dy)]
+    return given, lambda: (*two_of_many(logits, outputs), dy)

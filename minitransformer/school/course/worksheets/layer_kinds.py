@@ -1,4 +1,4 @@
-"""Worksheets on layers: the linear map, the embedding, a residual feed-forward network, and LayerNorm.
+"""Worksheets on layers: the linear map, LayerNorm, the embedding, and a residual feed-forward network.
 
 All numbers are whole; the rows of LayerNorm have five of them, with a whole mean and the standard deviation 2.
 """
@@ -10,63 +10,76 @@ import numpy as np
 from ....core import ops
 from ....core.arrays.backend import Array, Pullback
 from .numbers import Draw, rows_of_deviation_two
-from .sheet import Given, Step, Task
+from .sheet import Given, Run, kind
 
 
-def matmul_backward(draw: Draw, size: int) -> Task:
-    """y = x W + b and its gradients. x: (size - 1, size); W: (size, size + 1)."""
-    rows, d_in, d_out = size - 1, size, size + 1
-    x = draw.matrix(-3, 4, rows, d_in)
-    w = draw.matrix(-3, 4, d_in, d_out)
-    b = draw.matrix(-3, 4, d_out)
-    dy = draw.matrix(-2, 3, rows, d_out)
-    return Task(
-        title="A linear map, backward",
-        notes=(
-            f"W maps rows of {d_in} numbers to rows of {d_out}; b is added to each row.",
-            "dX is the gradient of the loss with respect to X, and dy is given.",
-        ),
-        given=(Given("x", x), Given("W", w), Given("b", b), Given("dy", dy)),
-        steps=(
-            Step("y = x W + b", lambda x, W, b: x @ W + b, "linear.y"),
-            Step("dx = dy Wᵀ", lambda dy, W: dy @ W.T, "linear.dx"),
-            Step("dW = xᵀ dy", lambda x, dy: x.T @ dy, "linear.dweight"),
-            Step("db = sum over rows of dy", lambda dy: dy.sum(0), "linear.dbias"),
-        ),
-        output="y",
-        run=lambda: (*ops.linear(x, w, b), dy),
-    )
+@kind(2, 5)
+def matmul_backward(draw: Draw, size: int) -> tuple[list[Given], Run]:
+    """A linear map, backward.
+
+    W maps rows of {size} numbers to rows of {more}; b is added to each row.
+
+    dX is the gradient of the loss with respect to X, and dy is given.
+
+    y = x W + b | x @ W + b | linear.y
+    dx = dy Wᵀ | dy @ W.T | linear.dx
+    dW = xᵀ dy | x.T @ dy | linear.dweight
+    db = sum over rows of dy | dy.sum(0) | linear.dbias
+    """
+    x, w = draw.matrix(-3, 4, size - 1, size), draw.matrix(-3, 4, size, size + 1)
+    b, dy = draw.matrix(-3, 4, size + 1), draw.matrix(-2, 3, size - 1, size + 1)
+    return [Given("x", x), Given("W", w), Given("b", b), Given("dy", dy)], lambda: (*ops.linear(x, w, b), dy)
 
 
-def embedding_backward(draw: Draw, size: int) -> Task:
-    """y = table[ids] and dtable, with one id that occurs twice and one that does not occur."""
+@kind(3, 5)
+def layer_norm_backward(draw: Draw, size: int) -> tuple[list[Given], Run]:
+    """LayerNorm, backward.
+
+    Mean and standard deviation are taken over a row; ε is negligible. Divide by 5, not by 4.
+
+    ⊙ multiplies entry by entry. Nothing has to be rounded.
+
+    mean of the row of x | row_mean(x)
+    c = x − mean | x - mean | layer_norm.centered
+    s = √ mean of the row of c² | np.sqrt(row_mean(c**2))
+    n = c / s | c / s | layer_norm.normalized
+    y = γ ⊙ n + β | γ * n + β | layer_norm.y
+    dγ = sum over rows of dy ⊙ n | (dy * n).sum(0) | layer_norm.dgamma
+    dβ = sum over rows of dy | dy.sum(0) | layer_norm.dbeta
+    dn = dy ⊙ γ | dy * γ | layer_norm.dnormalized
+    shift = mean of the row of dn | row_mean(dn) | layer_norm.shift | moves n + t / 5
+    stretch = n · mean of the row of dn ⊙ n | n * row_mean(dn * n) | layer_norm.stretch | moves n + n * row_mean(t * n)
+    dx = (dn − shift − stretch) / s | (dn - shift - stretch) / s | layer_norm.dx
+    """
+    width = 5
+    rows = draw.several(rows_of_deviation_two(width), size - 1)
+    x = np.array(rows, dtype=float) + draw.matrix(-3, 5, size - 1, 1)
+    gamma, beta = draw.matrix(-2, 3, width), draw.matrix(-2, 3, width)
+    dy = draw.matrix(-3, 4, size - 1, width)
+    given = [Given("x", x), Given("γ", gamma), Given("β", beta), Given("dy", dy)]
+    return given, lambda: (*ops.layer_norm(x, gamma, beta, eps=1e-12), dy)
+
+
+@kind(2, 5)
+def embedding_backward(draw: Draw, size: int) -> tuple[list[Given], Run]:
+    """An embedding, backward.
+
+    Tokens are counted from 0 to {more}, so row 0 is the first row of the table.
+
+    The row of O for a position has a 1 in the column of its token, and 0 elsewhere.
+
+    O = one row for each position: 1 at its token | np.eye(len(table))[ids]
+    y = table[ids] = O table | O @ table | embedding.y
+    dtable = Oᵀ dy | O.T @ dy | embedding.dtable
+    """
     n_tokens, width, length = size + 2, size, size + 1
-    used = draw.several(range(n_tokens), n_tokens - 1)
+    used = draw.several(range(n_tokens), n_tokens - 1)  # one token does not occur, and one occurs twice
     twice = draw.choose(used)
     others = draw.several([token for token in used if token != twice], length - 2)
     ids = np.array(draw.several([twice, twice, *others], length))
-    table = draw.matrix(-9, 9, n_tokens, width)
-    dy = draw.matrix(-5, 6, length, width)
-    one_hot_table = np.eye(n_tokens)
-    return Task(
-        title="An embedding, backward",
-        notes=(
-            f"Tokens are counted from 0 to {n_tokens - 1}, so row 0 is the first row of the table.",
-            "The row of O for a position has a 1 in the column of its token, and 0 elsewhere.",
-        ),
-        given=(Given("ids", ids, note="the token at each position"), Given("table", table), Given("dy", dy)),
-        steps=(
-            Step(
-                "O = one row for each position: 1 at its token",
-                lambda ids: np.eye(n_tokens)[ids.astype(int)],
-                "embedding.y",
-            ),
-            Step("y = table[ids] = O table", np.matmul, "embedding#2.y", of=("O", "table")),
-            Step("dtable = Oᵀ dy", lambda rows, dy: rows.T @ dy, "embedding#2.dtable", of=("O", "dy")),
-        ),
-        output="y",
-        run=lambda: (ops.embedding(ids, one_hot_table)[0], ops.embedding(ids, table)[1], dy),
-    )
+    table, dy = draw.matrix(-9, 9, n_tokens, width), draw.matrix(-5, 6, length, width)
+    given = [Given("ids", ids, note="the token at each position"), Given("table", table), Given("dy", dy)]
+    return given, lambda: (*ops.embedding(ids, table), dy)
 
 
 def residual_feed_forward(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) -> tuple[Array, Pullback]:
@@ -89,106 +102,33 @@ def residual_feed_forward(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) 
     return y, backward
 
 
-def _away_from_the_kink(draw: Draw, rows: int, width: int, inner: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, W1 and b1 such that x W1 + b1 has both signs, a positive number in each row, and no 0 (relu's kink)."""
-    while True:
-        x = draw.matrix(-2, 3, rows, width)
-        w1 = draw.matrix(-2, 2, width, inner)
-        b1 = draw.matrix(-2, 2, inner)
+@kind(2, 4)
+def residual_backward(draw: Draw, size: int) -> tuple[list[Given], Run]:
+    """A residual block, backward.
+
+    A feed-forward network with a residual connection: y = x + (relu(x W1 + b1) W2 + b2).
+
+    ⊙ multiplies entry by entry; [h > 0] is 1 where h is positive, and 0 elsewhere.
+
+    h = x W1 + b1 | x @ W1 + b1 | linear.y
+    a = relu(h) | np.maximum(h, 0.0) | relu.y
+    f = a W2 + b2 | a @ W2 + b2 | linear#2.y
+    y = x + f | x + f | residual_feed_forward.y
+    dW2 = aᵀ dy | a.T @ dy | linear#2.dweight
+    db2 = sum over rows of dy | dy.sum(0) | linear#2.dbias
+    da = dy W2ᵀ | dy @ W2.T | linear#2.dx
+    dh = da ⊙ [h > 0] | da * (h > 0) | relu.dx
+    dW1 = xᵀ dh | x.T @ dh | linear.dweight
+    db1 = sum over rows of dh | dh.sum(0) | linear.dbias
+    dx = dy + dh W1ᵀ | dy + dh @ W1.T | residual_feed_forward.dx
+    """
+    while True:  # until hidden has both signs, a positive number in each row, and no 0 (relu's kink)
+        x, w1 = draw.matrix(-2, 3, size - 1, size), draw.matrix(-2, 2, size, size + 1)
+        b1 = draw.matrix(-2, 2, size + 1)
         hidden = x @ w1 + b1
         if (hidden != 0).all() and (hidden > 0).any(axis=1).all() and (hidden < 0).any():
-            return x, w1, b1
-
-
-def residual_backward(draw: Draw, size: int) -> Task:
-    """A residual block around a feed-forward network. x: (size - 1, size); W1: (size, size + 1)."""
-    rows, width, inner = size - 1, size, size + 1
-    x, w1, b1 = _away_from_the_kink(draw, rows, width, inner)
-    w2 = draw.matrix(-2, 2, inner, width)
-    b2 = draw.matrix(-2, 2, width)
-    dy = draw.matrix(-2, 3, rows, width)
-    return Task(
-        title="A residual block, backward",
-        notes=(
-            "A feed-forward network with a residual connection: y = x + (relu(x W1 + b1) W2 + b2).",
-            "⊙ multiplies entry by entry; [h > 0] is 1 where h is positive, and 0 elsewhere.",
-        ),
-        given=(Given("x", x), Given("W1", w1), Given("b1", b1), Given("W2", w2), Given("b2", b2), Given("dy", dy)),
-        steps=(
-            Step("h = x W1 + b1", lambda x, W1, b1: x @ W1 + b1, "linear.y"),
-            Step("a = relu(h)", lambda h: np.maximum(h, 0.0), "relu.y"),
-            Step("f = a W2 + b2", lambda a, W2, b2: a @ W2 + b2, "linear#2.y"),
-            Step("y = x + f", lambda x, f: x + f, "residual_feed_forward.y"),
-            Step("dW2 = aᵀ dy", lambda a, dy: a.T @ dy, "linear#2.dweight"),
-            Step("db2 = sum over rows of dy", lambda dy: dy.sum(0), "linear#2.dbias"),
-            Step("da = dy W2ᵀ", lambda dy, W2: dy @ W2.T, "linear#2.dx"),
-            Step("dh = da ⊙ [h > 0]", lambda da, h: da * (h > 0), "relu.dx"),
-            Step("dW1 = xᵀ dh", lambda x, dh: x.T @ dh, "linear.dweight"),
-            Step("db1 = sum over rows of dh", lambda dh: dh.sum(0), "linear.dbias"),
-            Step("dx = dy + dh W1ᵀ", lambda dy, dh, W1: dy + dh @ W1.T, "residual_feed_forward.dx"),
-        ),
-        output="y",
-        run=lambda: (*residual_feed_forward(x, w1, b1, w2, b2), dy),
-    )
-
-
-_WIDTH = 5  # of LayerNorm
-
-
-def _mean(x: np.ndarray) -> np.ndarray:
-    return x.mean(axis=-1, keepdims=True)
-
-
-def _shifted(n: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """n with its mean moved by t: the displacement for `shift`."""
-    return n + t / _WIDTH
-
-
-def _stretched(n: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """n with each row stretched by the factor 1 + mean(t ⊙ n): the displacement for `stretch`."""
-    return n * (1.0 + _mean(t * n))
-
-
-def layer_norm_backward(draw: Draw, size: int) -> Task:
-    """LayerNorm and dx in its three terms, dgamma and dbeta. x: (size - 1, 5)."""
-    rows = draw.several(rows_of_deviation_two(_WIDTH), size - 1)
-    x = np.array(rows, dtype=float) + draw.matrix(-3, 5, size - 1, 1)
-    gamma = draw.matrix(-2, 3, _WIDTH)
-    beta = draw.matrix(-2, 3, _WIDTH)
-    dy = draw.matrix(-3, 4, size - 1, _WIDTH)
-    return Task(
-        title="LayerNorm, backward",
-        notes=(
-            "Mean and standard deviation are taken over a row; ε is negligible. Divide by 5, not by 4.",
-            "⊙ multiplies entry by entry. Nothing has to be rounded.",
-        ),
-        given=(Given("x", x), Given("γ", gamma), Given("β", beta), Given("dy", dy)),
-        steps=(
-            Step("mean of the row of x", lambda x: _mean(x), lambda r: _mean(x - r["layer_norm.centered"])),
-            Step("c = x − mean", lambda x, mean: x - mean, "layer_norm.centered"),
-            Step(
-                "s = √ mean of the row of c²",
-                lambda c: np.sqrt(_mean(c**2)),
-                lambda r: 1.0 / r["layer_norm.inverse_std"],
-            ),
-            Step("n = c / s", lambda c, s: c / s, "layer_norm.normalized"),
-            Step("y = γ ⊙ n + β", lambda γ, n, β: γ * n + β, "layer_norm.y"),
-            Step("dγ = sum over rows of dy ⊙ n", lambda dy, n: (dy * n).sum(axis=0), "layer_norm.dgamma"),
-            Step("dβ = sum over rows of dy", lambda dy: dy.sum(axis=0), "layer_norm.dbeta"),
-            Step("dn = dy ⊙ γ", lambda dy, γ: dy * γ, "layer_norm.dnormalized"),
-            Step("shift = mean of the row of dn", lambda dn: _mean(dn), "layer_norm.shift", moves=("n", _shifted)),
-            Step(
-                "stretch = n · mean of the row of dn ⊙ n",
-                lambda n, dn: n * _mean(dn * n),
-                "layer_norm.stretch",
-                moves=("n", _stretched),
-            ),
-            Step(
-                "dx = (dn − shift − stretch) / s",
-                lambda dn, shift, stretch, s: (dn - shift - stretch) / s,
-                "layer_norm.dx",
-            ),
-        ),
-        output="y",
-        run=lambda: (*ops.layer_norm(x, gamma, beta, eps=1e-12), dy),
-    )
+            break
+    w2, b2 = draw.matrix(-2, 2, size + 1, size), draw.matrix(-2, 2, size)
+    dy = draw.matrix(-2, 3, size - 1, size)
+    given = [Given("x", x), Given("W1", w1), Given("b1", b1), Given("W2", w2), Given("b2", b2), Given("dy", dy)]
+    return given, lambda: (*residual_feed_forward(x, w1, b1, w2, b2), dy)

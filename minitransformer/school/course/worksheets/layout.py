@@ -55,9 +55,9 @@ class Page:
 def page(sheet: Sheet, key: bool = False) -> Page:
     """The largest layout of a sheet, or of its answers, that fits on one page; the same for both, for comparison."""
     sections = [
-        ("Given", [_given_block(sheet, given) for given in sheet.task.given]),
-        ("Forward", [_step_block(sheet, step, key) for step in sheet.forward_steps]),
-        ("Backward", [_step_block(sheet, step, key) for step in sheet.backward_steps]),
+        ("Given", [_given(sheet, given) for given in sheet.task.given]),
+        ("Forward", [_step(sheet, step, key) for step in sheet.forward_steps]),
+        ("Backward", [_step(sheet, step, key) for step in sheet.backward_steps]),
     ]
     sections = [(title, blocks) for title, blocks in sections if blocks]
     scale = LARGEST
@@ -105,14 +105,13 @@ def texts(sheet: Sheet, name: str) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _given_block(sheet: Sheet, given: Given) -> Block:
-    cells = texts(sheet, given.name)
+def _given(sheet: Sheet, given: Given) -> Block:
     caption = f"{given.name}: {given.note}" if given.note else given.name
     width = 14.0 if given.ignored is not None else 9.5
-    return Block(given.name, "given", caption, cells, given.unit, (width, 7.0))
+    return Block(given.name, "given", caption, texts(sheet, given.name), given.unit, (width, 7.0))
 
 
-def _step_block(sheet: Sheet, step: Step, key: bool) -> Block:
+def _step(sheet: Sheet, step: Step, key: bool) -> Block:
     cells = texts(sheet, step.name)
     widest = max(len(text) for row in cells for text in row)
     cell = (16.0 if widest > 5 else 14.0, 8.5)

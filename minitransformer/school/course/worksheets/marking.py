@@ -7,7 +7,7 @@ number replaces an earlier blank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,27 +20,27 @@ TOLERANCE = 1.1e-3  # in the numbers as they are written: three decimals, rounde
 
 @dataclass(frozen=True)
 class StepMark:
-    """The marks of a step. follows: how many of its right answers are right only after an earlier slip.
+    """The marks of a step, out of `of`. follows: how many of its right answers are right only after an earlier slip.
 
-    wrong, blank: places (row, column), from 1. expected: the right answers there, given the student's numbers.
+    wrong: places (row, column), from 1. expected: the right answers there, given the student's numbers. blank: how many
+    were not given.
     """
 
     name: str
-    formula: str
     right: int
+    of: int
     follows: int
-    blanks: int
+    blank: int
     wrong: tuple[tuple[int, int], ...]
     expected: tuple[str, ...]
-    blank: int
 
     @property
     def verdict(self) -> str:
         """In words."""
-        if self.blank == self.blanks:
+        if self.blank == self.of:
             return "not answered"
         words = []
-        if self.right == self.blanks:
+        if self.right == self.of:
             words.append("right")
         elif self.wrong:
             words.append(f"wrong at {_places(self.wrong)}")
@@ -66,7 +66,7 @@ class Marks:
     @property
     def blanks(self) -> int:
         """The number of all answers."""
-        return sum(step.blanks for step in self.steps)
+        return sum(step.of for step in self.steps)
 
     @property
     def score(self) -> float:
@@ -75,19 +75,9 @@ class Marks:
 
     def as_dict(self, expected: bool = False) -> dict[str, Any]:
         """The marks as JSON types; with `expected` also the right answers."""
-        steps = [
-            {
-                "name": step.name,
-                "right": step.right,
-                "of": step.blanks,
-                "follows": step.follows,
-                "blank": step.blank,
-                "wrong": [list(place) for place in step.wrong],
-                "verdict": step.verdict,
-            }
-            | ({"expected": list(step.expected)} if expected else {})
-            for step in self.steps
-        ]
+        steps = [asdict(step) | {"verdict": step.verdict} for step in self.steps]
+        for step in steps if not expected else ():
+            del step["expected"]
         return self.sheet.head | {"right": self.right, "of": self.blanks, "score": self.score, "steps": steps}
 
     def table(self, expected: bool = False) -> str:
@@ -96,7 +86,7 @@ class Marks:
         lines = [f"{sheet.label}{f', {sheet.student}' if sheet.student else ''}"]
         width = max(len(step.name) for step in self.steps)
         for step in self.steps:
-            lines.append(f"  {step.name:<{width}}  {step.right:2d} of {step.blanks:2d}  {step.verdict}")
+            lines.append(f"  {step.name:<{width}}  {step.right:2d} of {step.of:2d}  {step.verdict}")
             if expected and step.wrong:
                 lines.append(f"  {'':<{width}}            expected there: {', '.join(step.expected)}")
         return "\n".join([*lines, f"{self.right} of {self.blanks} right ({100 * self.score:.0f} %)"])
@@ -121,13 +111,12 @@ def mark(form: Form) -> Marks:
         steps.append(
             StepMark(
                 step.name,
-                step.formula,
                 right=int(right.sum()),
+                of=answer.size,
                 follows=int((right & ~by_key).sum()),
-                blanks=answer.size,
+                blank=int(blank.sum()),
                 wrong=tuple((int(i) + 1, int(j) + 1) for i, j in wrong),
                 expected=tuple(number(expected[i, j]) for i, j in wrong),
-                blank=int(blank.sum()),
             )
         )
         own[step.name] = np.where(blank, key, answer)

@@ -1,29 +1,64 @@
 """A worksheet: given matrices, and steps that a student fills in. Each step is a formula of the values before it.
 
-A step holds its formula twice: as the text printed above the blanks, and as `rule`, a function of the values before it.
-The answers come from the library (`key` reads them from the variables of a run of the ops). The rules check these
-answers, and serve to mark the work of a student who continues from a wrong number.
+A kind of worksheet is a function that draws the numbers. Its docstring has the title, the notes (a paragraph each), and
+a line for every step:
+
+    y = x W + b | x @ W + b | linear.y
+    dx = dy Wᵀ | dy @ W.T | linear.dx
+
+First comes the formula that is printed above the blanks; its first word is the name of the step. Then the same in
+Python, from the given matrices and the steps before it; then the library's variable that holds the answer, or nothing
+where it has none, and the rule gives it. The answers come from a run of the library. The rules check them, and serve to
+mark the work of a student who continues from a wrong number. Some lines have a fourth part: `unit ln 2` is a factor of
+the numbers in the boxes, printed beside them; `moves x + t` is the displacement of a forward value, of which the step
+is the derivative. (The step `dname` needs none: it displaces every entry of `name` separately.)
 """
 
 from __future__ import annotations
 
-import inspect
+import functools
 import math
-import operator
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ....check.trace.recorder import Recorder
 from ....core.arrays.backend import Array, Pullback
+from ..exercise import docstring
+from .numbers import Draw
 
 Values = Mapping[str, np.ndarray]
+Run = Callable[[], tuple[Array, Pullback, Array]]
 
 LN2 = math.log(2.0)
 UNITS = {"": 1.0, "ln 2": LN2, "0.1": 0.1, "0.1 ln 2": 0.1 * LN2}
+
+
+def row_mean(x: np.ndarray) -> np.ndarray:
+    """The mean of each row, as a column."""
+    return x.mean(axis=-1, keepdims=True)
+
+
+def row_sum(x: np.ndarray) -> np.ndarray:
+    """The sum of each row, as a column."""
+    return x.sum(axis=-1, keepdims=True)
+
+
+def row_min(x: np.ndarray) -> np.ndarray:
+    """The smallest number of each row, as a column."""
+    return x.min(axis=-1, keepdims=True)
+
+
+def turned(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """Row p of x, multiplied p times by the matrix."""
+    return np.stack([row @ np.linalg.matrix_power(turn, p) for p, row in enumerate(x)])
+
+
+_KNOWN = {"np": np, "LN2": LN2, "row_mean": row_mean, "row_sum": row_sum, "row_min": row_min, "turned": turned}
 
 
 @dataclass(frozen=True)
@@ -42,52 +77,99 @@ class Given:
 
 @dataclass(frozen=True)
 class Step:
-    """A matrix to fill in.
-
-    formula: the text above it. rule: the same as a function of matrices before it, which its parameters name, unless
-    `of` does. key: the name of the library's variable that holds the answer, or the answer as a function of these
-    variables; None if the library has no variable for it and the rule gives the answer. unit: the factor of the numbers
-    in the boxes, printed beside them. moves: the forward value that is displaced by t, and the displacement (value, t)
-    whose derivative the step is. None for a forward step, and for the step `dname`, which displaces every entry of
-    `name` separately.
-    """
+    """A matrix to fill in: the parts of its line, as described above."""
 
     formula: str
-    rule: Callable[..., np.ndarray]
-    key: str | Callable[[Values], np.ndarray] | None = None
-    unit: str = ""
-    moves: tuple[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] | None = None
-    of: tuple[str, ...] = ()
+    rule: str
+    key: str
+    unit: str
+    moves: str
 
     @property
     def name(self) -> str:
         """The name of the matrix: the first word of the formula."""
         return self.formula.split()[0]
 
-    @cached_property
-    def _reads(self) -> tuple[str, ...]:
-        return self.of or tuple(inspect.signature(self.rule).parameters)
-
     def computed(self, values: Values) -> np.ndarray:
-        """The matrix by its rule, from these values of the matrices before it."""
-        return np.asarray(self.rule(*(values[name] for name in self._reads)))
+        """The matrix by its rule, from these values of the matrices before it. In a rule q' is written q_."""
+        return _evaluated(self.rule, {name.replace("'", "_"): value for name, value in values.items()})
+
+    @property
+    def moved(self) -> str:
+        """The forward value that is displaced, or "" for a forward step."""
+        return self.moves.partition(" ")[0] or (self.name[1:] if self.name.startswith("d") else "")
+
+    def displaced(self, value: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """The forward value after the displacement by t."""
+        return _evaluated(self.moves or "value + t", {self.moved: value, "value": value, "t": t})
 
     @property
     def backward(self) -> bool:
         """Whether it belongs to the backward pass: it is a derivative."""
-        return self.name.startswith("d") or self.moves is not None
+        return bool(self.moved)
+
+
+@functools.cache
+def _compiled(rule: str) -> types.CodeType:
+    return compile(rule, "<a rule of a worksheet>", "eval")
+
+
+def _evaluated(rule: str, values: Values) -> np.ndarray:
+    return np.asarray(eval(_compiled(rule), {**_KNOWN, **values}))
 
 
 @dataclass(frozen=True)
 class Task:
-    """The task of a kind of worksheet: `run` calls the library, and `output` is the step whose gradient is given."""
+    """The task of a kind of worksheet with its numbers. `run` calls the library, for the answers."""
 
     title: str
     notes: tuple[str, ...]
     given: tuple[Given, ...]
     steps: tuple[Step, ...]
-    output: str
-    run: Callable[[], tuple[Array, Pullback, Array]]
+    run: Run
+
+    @property
+    def output(self) -> str:
+        """The step whose gradient is given, or the loss."""
+        given = {one.name for one in self.given}
+        return next((step.name for step in self.steps if f"d{step.name}" in given), "loss")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of worksheet: the function that draws its numbers, and its possible sizes."""
+
+    drawn: Callable[[Draw, int], tuple[Sequence[Given], Run]]
+    sizes: range
+
+    def make(self, draw: Draw, size: int) -> Task:
+        """Its task of a size with new numbers."""
+        given, run = self.drawn(draw, size)
+        title, *parts = docstring(self.drawn).split("\n\n")
+        sizes = {"less": size - 1, "size": size, "more": size + 1}
+        notes = [" ".join(part.split()).format(**sizes) for part in parts if "|" not in part]
+        lines = [line for part in parts if "|" in part for line in part.splitlines()]
+        return Task(title.removesuffix("."), tuple(notes), tuple(given), tuple(map(_step, lines)), run)
+
+
+def _step(line: str) -> Step:
+    formula, rule, key, more = [*map(str.strip, line.split("|")), "", ""][:4]
+    what, _, of = more.partition(" ")
+    return Step(formula, rule, key, unit=of if what == "unit" else "", moves=of if what == "moves" else "")
+
+
+KINDS: dict[str, Kind] = {}
+Drawn = TypeVar("Drawn", bound=Callable[..., Any])
+
+
+def kind(smallest: int, largest: int) -> Callable[[Drawn], Drawn]:
+    """Put the function into KINDS, under its own name, with the sizes of its sheets."""
+
+    def add(drawn: Drawn) -> Drawn:
+        KINDS[drawn.__name__.replace("_", "-")] = Kind(drawn, range(smallest, largest + 1))
+        return drawn
+
+    return add
 
 
 @dataclass(frozen=True)
@@ -128,11 +210,9 @@ class Sheet:
     @cached_property
     def answers(self) -> dict[str, np.ndarray]:
         """The answer to each step, by name."""
-        recorded = _recorded(self.task.run)
-        values = dict(self.given)
+        recorded, values = _recorded(self.task.run), dict(self.given)
         for step in self.task.steps:
-            key = operator.itemgetter(step.key) if isinstance(step.key, str) else step.key
-            values[step.name] = step.computed(values) if key is None else np.asarray(key(recorded))
+            values[step.name] = np.asarray(recorded[step.key]) if step.key else step.computed(values)
         return {step.name: values[step.name] for step in self.task.steps}
 
     def boxes(self, name: str) -> np.ndarray:
@@ -144,7 +224,7 @@ class Sheet:
         return np.atleast_2d(value) / UNITS[units[name]]
 
 
-def _recorded(run: Callable[[], tuple[Array, Pullback, Array]]) -> dict[str, np.ndarray]:
+def _recorded(run: Run) -> dict[str, np.ndarray]:
     """Every value that a run of the library bound to a name: "softmax.y", "linear#2.dproduct", "attention.dq"."""
     with Recorder(run) as recorder:
         _output, backward, upstream = run()

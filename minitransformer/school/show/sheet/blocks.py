@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from ....check.trace.calls import Binding
-from ..stepper import terms
 from ..stepper.expansion import NotExpandable, term_of
-from ..stepper.expressions import Applied, Number, Operation, numbers
+from ..stepper.expressions import Number, numbers
 from ..stepper.page_data import is_expandable
 from ..stepper.page_edits import entry_of, other_numbers
 from ..stepper.steps import Steps, is_float
-from ..stepper.terms import Term
+from ..stepper.terms import Term, evaluate
 from .again import again, given_numbers, parameter_gradients
 from .choices import with_choices
 
@@ -205,32 +204,25 @@ class Blocks:
             for _, bound in self.recording.bindings:
                 home, now = self._home(bound.serial), self._now(fresh, bound.serial)
                 held = self._now(fresh, home)
-                if home in needed and not (held is not None and now is not None and _close(held.ravel(), now.ravel())):
+                if home in needed and not _close(held, now):
                     wrong.add(bound.serial)
             for serial in needed:
                 array, now = self.recording.binding(serial)[1].value.array, self._now(fresh, serial)
-                if array is None or now is None or np.isnan(array).any() or np.isposinf(array).any():
-                    wrong.add(serial)
-                elif (cells := self._terms(serial)) is not None:
-                    if not _close(np.array([self._value(cell, fresh) for cell in cells], float), now.ravel()):
-                        wrong.add(serial)
-                elif serial not in self._inputs and serial not in self._parameters and not _close(array, now):
+                expected = now if serial in self._inputs or serial in self._parameters else array
+                if (cells := self._terms(serial)) is not None:
+                    expected = np.array([self._value(cell, fresh) for cell in cells], float)
+                if array is None or np.isnan(array).any() or np.isposinf(array).any() or not _close(expected, now):
                     wrong.add(serial)
         return sorted(wrong, key=self.recording.number_of.__getitem__)
 
     def _value(self, term: Term, fresh: Steps) -> Any:
         """The number that a term gives with the numbers of another run."""
-        if isinstance(term, Number):
-            now = None if term.serial is None else self._now(fresh, term.serial)
-            return term.value if now is None else now[term.index].item()
-        assert isinstance(term, Operation | Applied)
-        parts = tuple(Number(self._value(part, fresh)) for part in term.parts)
-        if isinstance(term, Operation):
-            return terms.evaluate(Operation(term.symbol, parts))
-        if term.name == "where":
-            test, one, other = (part.value for part in parts)
-            return one if test else other
-        return terms.evaluate(Applied(term.name, parts))
+
+        def now(number: Number) -> Any:
+            array = None if number.serial is None else self._now(fresh, number.serial)
+            return number.value if array is None else array[number.index].item()
+
+        return evaluate(term, now)
 
     def _constants(self, needed: Sequence[int], draws: Sequence[tuple[Mapping[str, np.ndarray], Steps]]) -> set[int]:
         """The single numbers that cannot be edited: sizes, flags, and settings that decide how the others compute."""
@@ -244,11 +236,10 @@ class Blocks:
                     constant.add(serial)
                     continue
                 try:
-                    fresh = self._again({**draws[-1][0], name: other_numbers(array, rng)})
+                    refused = self._problems(needed, [self._again({**draws[-1][0], name: other_numbers(array, rng)})])
                 except (ValueError, TypeError):
-                    constant.add(serial)
-                    continue
-                if self._problems(needed, [fresh]):
+                    refused = [serial]
+                if refused:
                     constant.add(serial)
         return constant
 
@@ -317,7 +308,9 @@ class Blocks:
         return Block(serial, name, shown.call.label, array, kind, line, cells, gradient)
 
 
-def _close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays hold the same numbers, up to rounding."""
-    one, other = np.asarray(one, float), np.asarray(other, float)
-    return one.shape == other.shape and np.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
+def _close(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Whether two arrays hold the same numbers in the same order, up to rounding."""
+    if one is None or other is None or one.size != other.size:
+        return False
+    one, other = np.asarray(one, float).ravel(), np.asarray(other, float).ravel()
+    return np.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)

@@ -12,28 +12,15 @@ from .blocks import Block, Blocks
 from .formulas import MINUS_INFINITY, Cell
 
 # The cells below the finite difference that have names.
-CHOICE = (
-    "chosen_array",
-    "chosen_row",
-    "chosen_column",
-    "step_h",
-    "loss_ahead",
-    "loss_behind",
-    "difference",
-    "gradient",
-)
+CHOICE = "chosen_array chosen_row chosen_column step_h loss_ahead loss_behind difference gradient".split()
 _ADDRESS = re.compile(r"[a-z]{1,3}\d+|r\d*c?\d*|c\d*|true|false", re.IGNORECASE)  # these are not names of ranges
 
 
 def address(cell: Cell, fixed: bool = False) -> str:
     """B7, or $B$7."""
-    row, column = cell
-    letters = ""
-    column += 1
-    while column:
-        column, rest = divmod(column - 1, 26)
-        letters = chr(ord("A") + rest) + letters
-    return f"${letters}${row + 1}" if fixed else f"{letters}{row + 1}"
+    from xlsxwriter.utility import xl_rowcol_to_cell
+
+    return str(xl_rowcol_to_cell(*cell, fixed, fixed))
 
 
 def finite(number: Any) -> float:

@@ -29,7 +29,8 @@ ONLY_IN = {"core/arrays/backend.py": {"cupy", "cupyx"}, "core/text/tokenizer.py"
 ONLY_IN |= {"pytest_plugin.py": {"pytest"}}  # only pytest itself imports this file
 ONLY_IN |= {"ideas/published/gguf.py": {"gguf"}, "ideas/published/chat.py": {"jinja2"}}
 ONLY_IN |= {"run/machines/parallel/mpi.py": {"mpi4py"}, "school/show/stepper/widget.py": {"anywidget", "traitlets"}}
-ONLY_IN |= {"school/show/sheet/workbook.py": {"xlsxwriter"}}
+ONLY_IN |= {f"school/show/sheet/{name}.py": {"xlsxwriter"} for name in ("naming", "workbook")}
+ONLY_IN |= {"school/show/site/frame.py": {"jinja2", "markupsafe"}}
 ONLY_IN |= {"school/show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
 ONLY_IN |= {
     "check/derivation/parsing.py": {"lark"},

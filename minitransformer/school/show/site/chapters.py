@@ -11,16 +11,11 @@ from ....core.arrays.files import write
 from ...course.exercises import EXERCISES
 from . import markdown
 from .folding import summary
-from .frame import Site
-from .notebook import PICTURE, Chapter, exercise_in, source_of
+from .frame import Site, template
+from .notebook import Chapter, exercise_in, picture_of, source_of
 from .predictions import question
 from .siblings import Siblings, in_turn, listed
 
-_THREADS = (
-    "<p><strong>Most cells of this chapter do not run in a browser</strong>: its ranks are threads, which Python lacks "
-    "there. Read the outputs below, and run the notebook in Python on a computer. The pages of its exercises "
-    "run here.</p>\n"
-)
 # What the field calls the subjects of a chapter, where the chapter itself says it otherwise or only in its code.
 _NAMES = {
     1: "gradient check, gradcheck, numerical gradient",
@@ -80,8 +75,10 @@ def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:
         else:
             yield markdown.render(text)
         if i == 0:
-            yield _tools(site, chapter) if chapter.number else ""
-            yield _THREADS if any("in_threads(" in source_of(each) for each in chapter.cells) else ""
+            threads = any("in_threads(" in source_of(each) for each in chapter.cells)
+            found = [h for each in chapter.cells if each["cell_type"] == "markdown" for h in _second(each)]
+            needs = site.needs("matplotlib")
+            yield template("contents", chapter=chapter, headings=found, needs=needs, threads=threads)
         if cell["cell_type"] == "markdown" and markdown.PREDICT in text:
             yield question(cell["id"], cell["metadata"].get("answer", ""))
             yield '</section>\n<section class="part">\n'
@@ -95,20 +92,6 @@ def _after(text: str, check: str) -> str:
     name = check.partition('course.check("')[2].partition('"')[0]
     summary = "<summary>Open this when your function is right: it tells the answer</summary>"
     return f'<details class="after" data-exercise="{name}">{summary}{text}</details>\n'
-
-
-def _tools(site: Site, chapter: Chapter) -> str:
-    headings = [found for cell in chapter.cells if cell["cell_type"] == "markdown" for found in _second(cell)]
-    items = "".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in headings)
-    return (
-        f'<details class="contents"><summary>In this chapter</summary><ul>{items}</ul></details>\n'
-        '<div class="buttons"><button type="button" id="run-all" hidden>Run all cells</button>'
-        '<button type="button" class="save" hidden>Save my work</button>'
-        f'<a href="../slides/{chapter.stem}.html">Slides</a>'
-        f'<a href="../questions/{chapter.stem}.html">Questions</a>'
-        f'<a href="../download/student/{chapter.stem}.ipynb" download>Notebook</a>'
-        f'<span class="note">{site.needs("matplotlib")}</span></div>\n'
-    )
 
 
 def _handed_in(chapter: Chapter) -> str:
@@ -126,17 +109,11 @@ def _second(cell: dict[str, Any]) -> list[tuple[str, str]]:
 
 def code_cell(site: Site, chapter: Chapter, cell: dict[str, Any], fold: bool = False) -> str:
     """A cell of code with its outputs. fold: whether long code and imports are folded."""
-    exercise, outputs = exercise_in(cell), outputs_html(site, chapter, cell)
-    mark = f' data-exercise="{exercise}"' if exercise else ""
-    link = ""
-    if exercise:
-        title = html.escape(EXERCISES[exercise].title)
-        link = f'<p class="note">With hints and a verdict: <a href="../exercises/{exercise}.html">{title}</a></p>\n'
-    code = f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>'
+    name, outputs = exercise_in(cell), outputs_html(site, chapter, cell)
     draws = any("image/png" in output.get("data", {}) for output in cell["outputs"])
-    if fold and not exercise and (said := summary(source_of(cell), draws)):
-        code = f'<details class="code"><summary>{html.escape(said)}</summary>{code}</details>'
-    return f'{link}<div class="cell" data-cell="{cell["id"]}"{mark}>{code}<div class="output">{outputs}</div></div>\n'
+    said = summary(source_of(cell), draws) if fold and not name else ""
+    parts = {"code": source_of(cell), "outputs": outputs, "summary": said, "exercise": EXERCISES.get(name)}
+    return template("cell", id=cell["id"], **parts)
 
 
 def outputs_html(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
@@ -148,9 +125,8 @@ def _output(site: Site, chapter: Chapter, name: str, output: dict[str, Any]) -> 
     """A stored output. Its HTML is the course's own; a picture becomes a file, so that the page stays small."""
     data = output.get("data", {})
     if "image/png" in data:
-        path = f"pictures/{chapter.stem}-{name}.png"
+        path, words = picture_of(chapter, name, output)
         write(site.made(path), base64.b64decode("".join(data["image/png"])))
-        words = output.get("metadata", {}).get("image/png", {}).get("alt") or PICTURE
         return f'<img src="../{path}" alt="{html.escape(words, quote=True)}" loading="lazy">\n'
     if "text/html" in data:
         inside = markdown.without_empty_headings("".join(data["text/html"]))

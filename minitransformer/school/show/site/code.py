@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ....check.verify.mistakes import Mistake, mistakes_in
+from ....check.verify.mistakes import mistakes_in
 from ....core.arrays.files import write
 from ..page import as_script_data
 from ..stepper import expressions as ex
 from ..stepper import mathml
 from . import markdown
-from .frame import Site
+from .frame import Site, template
 from .modules import ROOMS, address_of, file_of, shown_modules
 from .siblings import Siblings, in_turn, listed
 from .steppers import Seen
@@ -36,30 +36,22 @@ _WHOLE = "code/gpt2.html"  # the page of GPT-2 on one page
 
 def write_code(site: Site, seen: Seen, siblings: Siblings, whole: Path) -> None:
     """Write the page of each module, that of the file `whole`, and the list of all."""
-    lists = []
     start = _Module(whole.stem, seen, whole)
     write(site.made(f"code/{whole.name}"), whole.read_text(encoding="utf-8"))
     file = f'<p><a href="{whole.name}" download>The file {whole.name}</a> needs NumPy alone.</p>\n'
     site.page(_WHOLE, start.title, "".join(start.parts(file)), ("code.js",), start.about)
     addresses = [(address_of(module), module) for module in shown_modules()]
-    for room in ROOMS:
-        items = []
-        for module in (name for name in shown_modules() if name.startswith(f"{room}.")):
-            page = _Module(module, seen)
-            links = siblings.links([module], leave_out=address_of(module))
-            body = "".join(page.parts(listed(links))) + in_turn(addresses, address_of(module))
-            title = f"{module}: {page.title}"
-            site.page(address_of(module), title, body, ("code.js",), page.about)
-            for name in page.names:
-                site.index(address_of(module, name), f"{name} ({module})", page.about)
-            items.append(f'<li><a href="{address_of(module)[5:]}">{html.escape(title)}</a></li>\n')
-        lists.append(f"<h2>{room}</h2>\n<ul>{''.join(items)}</ul>\n")
-    about = (
-        "<p>The code that runs, with the formula of each line. Point at a name to see its gradient.</p>\n"
-        f'<p><strong>Begin here</strong>: <a href="{_WHOLE[5:]}">{html.escape(start.title)}</a>. '
-        "The folders below have the same parts, with more to choose from.</p>\n"
-    )
-    site.page("code/index.html", "The code, annotated", f"<h1>The code, annotated</h1>\n{about}{''.join(lists)}")
+    rooms: dict[str, list[tuple[str, str]]] = {room: [] for room in ROOMS}
+    for address, module in addresses:
+        page = _Module(module, seen)
+        links = siblings.links([module], leave_out=address)
+        body = "".join(page.parts(listed(links))) + in_turn(addresses, address)
+        title = f"{module}: {page.title}"
+        site.page(address, title, body, ("code.js",), page.about)
+        for name in page.names:
+            site.index(address_of(module, name), f"{name} ({module})", page.about)
+        rooms[next(room for room in ROOMS if module.startswith(f"{room}."))].append((address[5:], title))
+    site.page("code/index.html", "The code, annotated", template("code", start=(_WHOLE[5:], start.title), rooms=rooms))
 
 
 def _is_overload(node: ast.stmt) -> bool:
@@ -110,9 +102,7 @@ class _Module:
         yield markdown.docstring(doc) + "\n" if doc else ""
         yield from self._rows(node, first, {name for name, shape in shapes.items() if shape == "one number"})
         found = mistakes_in(f"{self.module}:{name}")
-        if found:
-            told = "".join(map(_mistake, found))
-            yield f"<details><summary>Known mistakes here: {len(found)}</summary>{told}</details>\n"
+        yield template("mistakes", found=found) if found else ""
         yield "</section>\n"
 
     def _rows(self, node: Function, first: int, scalars: set[str]) -> Iterator[str]:
@@ -187,12 +177,3 @@ def _formula(line: ex.Statement, scalars: set[str]) -> str:
     element.set("display", "inline")
     scrolls = ' tabindex="0"' if len("".join(element.itertext())) > _SHORT else ""
     return f'<div class="formula"{scrolls}>{ElementTree.tostring(element, encoding="unicode")}</div>'
-
-
-def _mistake(mistake: Mistake) -> str:
-    edits = "".join(
-        f'<span class="del">− {html.escape(old)}</span>\n<span class="ins">+ {html.escape(new)}</span>\n'
-        for old, new in mistake.edits
-    )
-    by = "" if mistake.caught_by == "gradients" else " Finite differences do not find it."
-    return f'<p>{html.escape(mistake.sentence)}{by}</p><pre tabindex="0">{edits}</pre>'

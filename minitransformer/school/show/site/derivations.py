@@ -6,7 +6,7 @@ import html
 
 from ...course.derive import Derivation, tasks
 from ...course.derive.marking import start_formulas
-from .exercises import FILES, SCRIPTS, folded
+from .exercises import SCRIPTS
 from .frame import Site, template
 from .notebook import Chapter
 from .places import Place
@@ -36,25 +36,19 @@ def write_derivations(site: Site, chapters: list[Chapter], found: list[Place]) -
 def _page(exercise: Derivation, chapter: str, near: str, site: Site) -> str:
     given = [line for line in exercise.start.splitlines() if line.startswith("given ")]
     hints = {f"Hint for step {n}": f"<p>{html.escape(hint)}</p>" for n, (_, hint) in enumerate(exercise.model, 1)}
-    keys = "".join(
-        f'<button type="button" data-key="{key}" aria-label="{name}">{key}</button>' for key, name in _SYMBOLS
-    )
     return template(
         "derive",
         name=exercise.name,
         chapter=chapter,
-        title=html.escape(exercise.title),
-        statement=html.escape(exercise.statement),
-        given="".join(f"<p><code>{html.escape(line)}</code></p>\n" for line in given),
-        start="".join(
-            f'<div class="math block" tabindex="0" role="group" aria-label="Formula">{formula}</div>\n'
-            for formula in start_formulas(exercise)
-        ),
-        text=html.escape(exercise.start),
-        find=html.escape(", ".join(exercise.finish)),
-        hints=folded(hints, exercise.solution(), site),
-        keys=keys,
+        title=exercise.title,
+        statement=exercise.statement,
+        given=given,
+        start=start_formulas(exercise),
+        text=exercise.start,
+        find=", ".join(exercise.finish),
+        hints=hints,
+        solution=exercise.solution() if site.instructor else "",
+        keys=_SYMBOLS,
         needs=site.needs(),
-        files=FILES,
         near=near,
     )

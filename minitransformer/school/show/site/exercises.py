@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import html
-import itertools
 import json
 import re
 
@@ -15,10 +14,6 @@ from .frame import Site, template
 from .places import Place
 from .siblings import Siblings, in_turn, linked, listed, module_of, on_paper
 
-FILES = (
-    '<button type="button" class="save" hidden>Save my work</button>\n'
-    '<label hidden>Open saved work <input type="file" class="open" accept=".ipynb"></label>'
-)
 _LETTERS = {
     "B": "sequences in the batch",
     "T": "tokens of a sequence",
@@ -43,38 +38,19 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         body = _page(place, linked(same, " · On paper:"), listed(links) + in_turn(addresses, path), site)
         site.page(path, place.exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{place.exercise.title} (exercise)", markdown.shown(place.exercise.statement))
-    groups = ""
-    for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
-        items = "".join(_item(place.exercise.name, place.title) for place in members)
-        groups += f'<section><h2><a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a></h2>\n'
-        groups += f"<ul>{items}</ul></section>\n"
-    items = "".join(_item(name, one.title) for name, one in tasks().items())
-    body = (
-        "<h1>Exercises</h1>\n<p>Write a derivation as code; the check says which term is wrong. Your work stays in "
-        "this browser. Save it as a file to hand it in: the file holds your code for these exercises, and nothing "
-        "else. Tasks in other cells of the chapters and predictions are for you alone.</p>\n"
-        f'<div class="buttons">{FILES}</div>\n{progress(found)}<div class="columns" id="exercise-list">{groups}</div>'
-        "<h2>On paper</h2>\n<p>Write a derivation as on paper; each line is set and marked.</p>\n"
-        f'<ul class="columns">{items}</ul>'
-    )
+    body = template("exercises", progress=progress(found), found=found, papers=tasks())
     site.page("exercises/index.html", "Exercises", body, SCRIPTS)
 
 
-def _item(name: str, title: str) -> str:
-    link = f'<a href="{name}.html">{html.escape(title)}</a>'
-    return f'<li data-exercise="{name}">{link} <span class="state"></span></li>\n'
-
-
 def progress(found: list[Place]) -> str:
-    """The line that says how many exercises are right, and with which one to continue."""
-    data = html.escape(json.dumps([[place.exercise.name, place.title] for place in found]), quote=True)
-    return f'<p id="progress" data-exercises="{data}" hidden></p>\n'
+    """The names and titles, from which progress.js says how many are right, and with which one to continue."""
+    return json.dumps([[place.exercise.name, place.title] for place in found])
 
 
 def _page(place: Place, paper: str, near: str, site: Site) -> str:
     exercise = place.exercise
     chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
-    given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
+    given, wanted = (", ".join(names) for names in (exercise.arguments, exercise.outputs))
     stub = f"def {exercise.name}({given}):\n    # your derivation here\n    raise NotImplementedError\n"
     where = f"Read {chapter}. You have {given} and return {wanted}: write the shape of each beside it."
     names = {*exercise.arguments, *exercise.outputs}
@@ -83,25 +59,16 @@ def _page(place: Place, paper: str, near: str, site: Site) -> str:
         "exercise",
         name=exercise.name,
         chapter=chapter + paper,
-        title=html.escape(place.title),
+        title=place.title,
         statement=statement.to_html(exercise.statement, names),
         letters=_letters(exercise.statement),
-        signature=html.escape(exercise.signature),
-        hints=folded({f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)}, exercise.solution(), site),
+        signature=exercise.signature,
+        hints={f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)},
+        solution=exercise.solution() if site.instructor else "",
         stub=stub,
-        files=FILES,
         needs=site.needs(),
         near=near,
     )
-
-
-def folded(hints: dict[str, str], solution: str, site: Site) -> str:
-    """Hints to unfold, by their titles, and for instructors the solution. hints: in HTML."""
-    shown = [f'<details class="hint"><summary>{title}</summary>{hint}</details>\n' for title, hint in hints.items()]
-    if site.instructor:
-        code = f'<pre tabindex="0">{html.escape(solution)}</pre>'
-        shown.append(f"<details><summary>Solution</summary>{code}</details>\n")
-    return "".join(shown)
 
 
 def _letters(text: str) -> str:

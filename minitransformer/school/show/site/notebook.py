@@ -43,8 +43,7 @@ class Chapter:
         for cell in self.cells:
             for i, output in enumerate(cell.get("outputs", [])):
                 if "image/png" in output.get("data", {}):
-                    words = output.get("metadata", {}).get("image/png", {}).get("alt") or PICTURE
-                    found.append((f"pictures/{self.stem}-{cell['id']}-{i}.png", words))
+                    found.append(picture_of(self, f"{cell['id']}-{i}", output))
         return found
 
     def numbered(self, empty: bool = False) -> dict[str, str]:
@@ -99,6 +98,12 @@ def linked(text: str, pages: dict[int, str]) -> str:
         return word + re.sub(r"(?<!\S)\d+(?![^(]*\))", lambda n: f"[{n[0]}]({pages[int(n[0])]})", match[4])
 
     return _MENTIONED.sub(chapters, text)
+
+
+def picture_of(chapter: Chapter, name: str, output: dict[str, Any]) -> tuple[str, str]:
+    """The address of a picture that a cell draws, and what it shows in words."""
+    words = output.get("metadata", {}).get("image/png", {}).get("alt") or PICTURE
+    return f"pictures/{chapter.stem}-{name}.png", words
 
 
 def source_of(cell: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from ...course.exercises import EXERCISES
 from . import markdown
 from .chapters import Chapter, outputs_html, source_of
-from .frame import Site
+from .frame import Site, template
 from .notebook import PICTURE
 from .predictions import poll
 
@@ -77,13 +77,8 @@ def write_slides(site: Site, chapters: list[Chapter]) -> None:
     """Write the page of slides of each chapter."""
     for chapter in chapters:
         slides = slides_of(site, chapter)
-        link = f'<a href="../chapters/{chapter.stem}.html">Chapter</a>'
-        body = "".join(
-            f'<section class="slide {slide.kind}" id="{i}" tabindex="-1" '
-            f'aria-label="Slide {i}: {html.escape(markdown.plain(slide.title), quote=True)}">{_shown(slide)}'
-            f'<p class="number">{link} {i} / {len(slides)}</p></section>\n'
-            for i, slide in enumerate(slides, 1)
-        )
+        titles = [markdown.plain(slide.title) for slide in slides]
+        body = template("slides", stem=chapter.stem, slides=list(zip(titles, map(_shown, slides), slides, strict=True)))
         site.page(f"slides/{chapter.stem}.html", f"Slides: {chapter.title}", body, ("poll.js", "slides.js"))
 
 
@@ -117,10 +112,9 @@ def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
     for i, slide in enumerate(slides, 1):
         if word := slide.points_at_nothing():
             raise ValueError(f"slide {i} of {chapter.stem}, {slide.title!r}: {word!r} is not on it: {slide.texts}")
-    numbers = chapter.numbered()
     items = "".join(
         f'<li>{number} <a href="../exercises/{name}.html">{html.escape(EXERCISES[name].title)}</a></li>\n'
-        for name, number in numbers.items()
+        for name, number in chapter.numbered().items()
     )
     return [*slides, Slide("Exercises", output=f"<ul>{items}</ul>")] if items else slides
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 from ....core.arrays.files import write
 from . import families, live, markdown
@@ -57,10 +57,10 @@ def write_start(
     body = template(
         "start",
         needs=site.needs(),
-        doors="".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors),
+        doors=doors,
         progress=progress(found),
         live=live.part() if model is not None else "",
-        path="".join(_step(*step) for step in steps),
+        path=steps,
         cards=cards(chapters, ideas, ""),
     )
     scripts = ("progress.js", *(live.SCRIPTS if model is not None else ()))
@@ -69,38 +69,21 @@ def write_start(
     site.page("chapters/index.html", "The book", f"<h1>The book</h1>\n<p>{told}</p>\n{cards(chapters, ideas, '../')}")
 
 
-def _step(does: str, to: str, name: str, about: str, minutes: int) -> str:
-    return (
-        f'<li><strong>{does}</strong> <span class="note">{minutes} min</span>\n'
-        f'<p><a href="{to}">{name}</a></p>\n<p>{about}</p></li>\n'
-    )
-
-
 def cards(chapters: list[Chapter], ideas: list[Chapter], root: str) -> str:
     """The chapters in their parts, each as a card, and the ideas. root: from the page to the site's folder."""
-    parts = iter(_PARTS)
-    out: list[str] = []
-    last = 0
-    for chapter in chapters:
-        if chapter.number > last and (part := next(parts, None)):
-            title, about, last = part
-            out.append(f'{"</ul>" if out else ""}<h2>{title}</h2>\n<p class="note">{about}</p>\n<ul class="cards">\n')
-        out.append(_card(chapter, root))
-    one_by_one = "".join(_card(idea, root) for idea in ideas)
-    invitation = (
-        f'<p><a href="{root}{families.ADDRESS}">{families.INVITATION}</a>: choose two, and see which boxes of the '
-        "Transformer differ; and a table of which model has which part.</p>"
-    )
-    return f'{"".join(out)}</ul>\n<h2>One idea each</h2>\n{invitation}\n<ul class="cards">\n{one_by_one}</ul>\n'
+    shown = [_card(chapter, root) | {"number": chapter.number} for chapter in chapters]
+    first, parts = 0, []
+    for title, about, last in _PARTS:
+        parts.append((title, about, [card for card in shown if first < card["number"] <= last]))
+        first = last
+    here = [(title, about, cards) for title, about, cards in parts if cards]
+    return template("cards", parts=here, ideas=[_card(idea, root) for idea in ideas], root=root, families=families)
 
 
-def _card(chapter: Chapter, root: str) -> str:
-    pictures, picture = chapter.pictures(), ""
-    if pictures:
-        path, _ = pictures[min(_PICTURES.get(chapter.number, 0), len(pictures) - 1)]
-        picture = f'<div class="picture"><img src="{root}{path}" alt="" loading="lazy"></div>'
+def _card(chapter: Chapter, root: str) -> dict[str, Any]:
+    pictures = chapter.pictures()
+    which = min(_PICTURES.get(chapter.number, 0), len(pictures) - 1)
     after = markdown.render("\n".join(itertools.islice(_ITEMS.findall(source_of(chapter.cells[0])), 3)))
-    return (
-        f'<li>{picture}<h3><a href="{root}chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a></h3>\n'
-        f"{_LINK.sub('', after)}</li>\n"
-    )
+    address, about = f"{root}chapters/{chapter.stem}.html", _LINK.sub("", after)
+    picture = f"{root}{pictures[which][0]}" if pictures else ""
+    return {"title": chapter.title, "address": address, "picture": picture, "about": about}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from pathlib import Path
@@ -13,19 +12,12 @@ from ..stepper.examples import EXAMPLES
 from . import markdown
 from .frame import Site, template
 from .notebook import Chapter, linked
-from .questions import address_of
 from .slides import write_slides
 from .weeks import linked_exercises, linked_weeks, write_weeks
 from .worksheets import write_worksheets
 
 _COMMANDS = "A class that opens a link|Preparing the room|Handing in and grading|Answers".split("|")  # last, folded
 _ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
-_KEY = " Only the answers need the package, and one command."
-_ASKED = (
-    "Five for each chapter, with four answers each: a class raises letters, you type how many, and bars show it. The "
-    "answers open one by one and say what each wrong one believes."
-)
-_HERE = "<p>This build has them: with each notebook below, each exercise, each worksheet and each paper.</p>"
 
 
 def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: str) -> None:
@@ -37,30 +29,14 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
     guide = linked((source / "docs" / "teaching.md").read_text(encoding="utf-8"), pages)
     public, answers, rest = guide.replace("| notebooks |", "| chapters |").partition(_ANSWERS)
     text = public + (answers + rest if site.instructor else "")
-    slides = "".join(f'<li><a href="../slides/{c.stem}.html">{html.escape(c.title)}</a></li>\n' for c in chapters)
-    asked = "".join(f'<li><a href="../{address_of(c)}">{html.escape(c.title)}</a></li>\n' for c in chapters)
-    files = "".join(
-        f'<li>{html.escape(c.title)}: <a href="../{_student(c)}" download>without outputs '
-        f'<span class="note">({c.stem})</span></a>, <a href="../{_teacher(c)}" download>with outputs '
-        f'<span class="note">({c.stem})</span></a></li>\n'
-        for c in chapters
-    )
-    own = (
-        ("answers", "Answers", _HERE if site.instructor else template("answers", wheel=site.wheel)),
-        ("worksheets-to-print", "Worksheets and papers", '<p><a href="worksheets.html">Make worksheets in this '
-         "browser</a>, with different numbers for each student, or print one, or an examination, as it is.</p>"),
-        ("slides", "Slides", f"<ul>{slides}</ul>"),
-        ("questions", "Questions to a class", f"<p>{_ASKED}</p>\n<ul>{asked}</ul>"),
-        ("notebooks-to-download", "Notebooks to download", f"<ul>{files}</ul>"),
-    )  # fmt: skip
+    own = template("own", chapters=chapters, answers=template("answers", wheel=site.wheel), instructor=site.instructor)
     title, end, rest = markdown.render(text).partition("</h1>\n")
-    rest += "".join(f'<h2 id="{name}">{heading}</h2>\n{content}\n' for name, heading, content in own)
-    first, *parts = re.split(r"(?=<h2 )", linked_weeks(linked_exercises(rest)))
+    first, *parts = re.split(r"(?=<h2 )", linked_weeks(linked_exercises(rest + own)))
     parts.sort(key=_has_commands)
     contents = _contents(re.findall(r'<h([23]) id="([^"]+)">(.*?)</h', "".join(parts)))
     steps = EXAMPLES["attention"].record()
     back = next(step.index for step in steps.steps if steps.calls[step.call].backward)
-    tomorrow = template("tomorrow", key="" if site.instructor else _KEY, step=str(back))
+    tomorrow = template("tomorrow", instructor=site.instructor, step=back)
     body = f"{title}{end}{tomorrow}{first}{contents}" + "".join(
         part.replace("<h2", "<details><summary><h2", 1).replace("</h2>", "</h2></summary>", 1) + "</details>\n"
         if _has_commands(part)
@@ -75,8 +51,8 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
     line = f"%pip install {address.rstrip('/') or 'ADDRESS-OF-THE-SITE'}/{site.wheel}"
     for chapter in chapters:
         name = f"{chapter.stem}.ipynb"
-        _download(site, source / "notebooks" / "student" / name, _student(chapter), line)
-        _download(site, source / "notebooks" / name, _teacher(chapter), line)
+        _download(site, source / "notebooks" / "student" / name, f"download/student/{name}", line)
+        _download(site, source / "notebooks" / name, f"download/{chapter.stem}_with_outputs.ipynb", line)
 
 
 def _has_commands(part: str) -> bool:
@@ -84,20 +60,9 @@ def _has_commands(part: str) -> bool:
     return any(part.partition("</h2>")[0].endswith(f">{name}") for name in _COMMANDS)
 
 
-def _student(chapter: Chapter) -> str:
-    return f"download/student/{chapter.stem}.ipynb"
-
-
-def _teacher(chapter: Chapter) -> str:
-    """A different name from the student's, so that neither is handed out as the other."""
-    return f"download/{chapter.stem}_with_outputs.ipynb"
-
-
 def _contents(headings: list[tuple[str, str, str]]) -> str:
     """A list of links to the parts of the page."""
-    items = "".join(
-        f'<li class="level{level}"><a href="#{name}">{heading}</a></li>\n' for level, name, heading in headings
-    )
+    items = "".join(f'<li class="level{n}"><a href="#{name}">{heading}</a></li>\n' for n, name, heading in headings)
     return f'<nav class="contents" aria-label="On this page"><ul class="columns">{items}</ul></nav>\n'
 
 

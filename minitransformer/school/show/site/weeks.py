@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 from ...course.exercises import EXERCISES
-from . import markdown
-from .frame import Site
+from .frame import Site, template
 from .notebook import Chapter
 
 _TABLES = ("Twelve weeks", "Outcomes and papers")  # their rows begin with the week
@@ -20,25 +18,16 @@ def write_weeks(site: Site, chapters: list[Chapter], guide: str) -> None:
     plan, outcomes = (
         {int(week): re.split(r"\s*\|\s*", row) for week, row in _ROW.findall(_section(guide, name))} for name in _TABLES
     )
-    by_number = {chapter.number: chapter for chapter in chapters}
-    parts = []
+    weeks = []
     for week, (notebooks, homework, prepare, dive, speech) in plan.items():
         can, read = outcomes[week]
         spans = re.findall(r"(\d+)(?: to (\d+))?", notebooks)
         numbers = [n for first, last in spans for n in range(int(first), int(last or first) + 1)]
-        items = [by_number[n] for n in numbers if n in by_number]
         rows = [("After it a student can", can), ("Read", read), ("Homework", homework), ("Prepare", prepare)]
         rows += [("Dive into Deep Learning", dive), ("Speech and Language Processing", speech)]
-        told = "".join(f"<dt>{name}</dt><dd>{markdown.render(text)}</dd>\n" for name, text in rows if text.strip())
-        lessons = "".join(f"<li>{_lesson(chapter)}</li>\n" for chapter in items)
-        heading = f'<h2 id="week-{week}">Week {week}: chapter{"s" * (len(numbers) > 1)} {html.escape(notebooks)}</h2>'
-        parts.append(f"{heading}\n<ul>{lessons}</ul>\n<dl>{told}</dl>\n")
-    links = ", ".join(f'<a href="#week-{week}">{week}</a>' for week in plan)
-    body = (
-        f'<p class="note"><a href="index.html#the-term">Teaching with minitransformer: the term</a></p>\n'
-        f"<h1>The term, week by week</h1>\n<p>Weeks {links}. Each has two hours, as the plan says.</p>\n"
-    )
-    site.page("teachers/weeks.html", "The term, week by week", body + linked_exercises("".join(parts)))
+        lessons = [chapter for n in numbers for chapter in chapters if chapter.number == n]
+        weeks.append((week, notebooks, len(numbers), lessons, [(name, text) for name, text in rows if text.strip()]))
+    site.page("teachers/weeks.html", "The term, week by week", linked_exercises(template("weeks", weeks=weeks)))
 
 
 def linked_weeks(page: str) -> str:
@@ -56,15 +45,6 @@ def linked_exercises(page: str) -> str:
     """HTML in which the name of each exercise is a link to its page."""
     link = '<a href="../exercises/{0}.html"><code>{0}</code></a>'
     return _EXERCISE.sub(lambda code: link.format(code[1]) if code[1] in EXERCISES else code[0], page)
-
-
-def _lesson(chapter: Chapter) -> str:
-    return (
-        f'<a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a>, '
-        f'<a href="../slides/{chapter.stem}.html">slides</a>, '
-        f'<a href="../questions/{chapter.stem}.html">questions</a>, '
-        f'<a href="../download/student/{chapter.stem}.ipynb" download>notebook</a>'
-    )
 
 
 def _section(guide: str, name: str) -> str:

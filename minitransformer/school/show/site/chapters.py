@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,41 +12,13 @@ from ....core.arrays.files import write
 from ...course.exercises import EXERCISES
 from . import markdown
 from .folding import summary
-from .frame import Site, template
+from .frame import Site, own_file, template
 from .notebook import Chapter, exercise_in, picture_of, source_of
 from .predictions import question
 from .siblings import Siblings, in_turn, listed
 
-# What the field calls the subjects of a chapter, where the chapter itself says it otherwise or only in its code.
-_NAMES = {
-    1: "gradient check, gradcheck, numerical gradient",
-    2: "VJP, backpropagation, autograd, chain rule, keepdims, einsum, transpose, batch, matrix multiplication gradient",
-    3: "logsumexp, log-sum-exp, log-softmax, overflow, NaN, numerical stability",
-    4: "softmax derivative, softmax gradient",
-    5: "NLL, negative log-likelihood, cross-entropy loss, logits, perplexity",
-    6: "self-attention, scaled dot-product attention, query key value, attention weights, scaling factor, "
-    "divide by sqrt(d)",
-    8: "causal mask, padding mask, look-ahead mask",
-    9: "multi-head attention, MHA, cross-attention",
-    10: "layer normalization, layer norm backward, RMSNorm, LayerNorm",
-    11: "MLP, FFN, GELU, skip connection, residual stream, pre-norm, post-norm",
-    12: "positional encoding, positional embedding, sinusoidal encoding, embedding, tokenizer, BPE, "
-    "byte-pair encoding, weight tying",
-    13: "BERT, GPT, T5, Adam, encoder-decoder, teacher forcing, masked language model, learning rate, training loop, "
-    "machine translation",
-    14: "KV cache, key-value cache, incremental decoding, greedy decoding, beam search, inference",
-    15: "FlashAttention, activation checkpointing, gradient checkpointing, FLOPs",
-    17: "induction heads, logit lens, mechanistic interpretability",
-    18: "ablation, activation patching, causal tracing, attribution",
-    19: "RNN, LSTM, vanishing gradient, convolution",
-    20: "RoPE, rotary embedding, ALiBi, relative positions",
-    21: "GQA, MQA, MLA, multi-query attention, grouped-query attention, sliding window, attention sinks, "
-    "linear attention, FlashAttention",
-    22: "MoE, mixture of experts, router, load balancing",
-    23: "data parallel, tensor parallel, all-reduce, pipeline parallel, distributed training",
-    24: "linear attention, delta rule, DeltaNet, gated delta rule, hybrid models, recurrent state",
-    25: "GPT-2, Llama, Qwen3, RMSNorm, RoPE, SwiGLU, GQA, MoE, ablation, random seeds",
-}
+# What the field calls the subjects of each chapter, by its number.
+_NAMES = dict(re.findall(r"^(\d+): (.+)$", own_file("names.txt"), re.MULTILINE))
 _WHEN_RIGHT = "When it is right"  # so begins a text after a check that tells the answer
 
 
@@ -58,7 +31,7 @@ def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> N
         used = scripts if chapter.number else ()  # the page of an idea has nothing to run or to answer
         site.page(address, title, "".join(_page(site, chapter, near)), used, text=None)
         texts, code = ([source_of(c) for c in chapter.cells if c["cell_type"] == kind] for kind in ("markdown", "code"))
-        names = _NAMES.get(chapter.number, chapter.stem.replace("_", " "))  # an idea has the name of its folder
+        names = _NAMES.get(str(chapter.number), chapter.stem.replace("_", " "))  # an idea has the name of its folder
         site.index_sections(address, title, texts, names, "\n".join(code))
 
 

@@ -27,8 +27,7 @@ from .expansion import term_of
 from .expressions import Applied, Name, NotExpandable, Number, Operation, numbers, read
 from .page_map import map_data
 from .paper import paper, parameter, returned
-from .sentences import sentence_of
-from .sentences.glossary import GLOSSARY
+from .sentences import sections, sentence_of
 from .sources import parse
 from .steps import Step, Steps, counts, is_float
 from .stops import stops_of
@@ -80,7 +79,7 @@ class _Page:
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
             "map": map_data(self.recording, shown),
             "verified": self.recording.report is not None,
-            "glossary": GLOSSARY,
+            "glossary": sections()["glossary"],
             "dictionary": self._dictionary(),
         }
 

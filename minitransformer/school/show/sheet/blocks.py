@@ -7,6 +7,8 @@ line cannot be written as formulas, and the error names it.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +18,13 @@ import numpy as np
 
 from ....check.trace.calls import Binding
 from ..stepper.expansion import NotExpandable, term_of
-from ..stepper.expressions import Number, numbers
+from ..stepper.expressions import Applied, Index, Number, numbers
 from ..stepper.page_data import is_expandable
 from ..stepper.page_edits import entry_of, other_numbers
 from ..stepper.steps import Steps, is_float
 from ..stepper.terms import Term, evaluate
+from ..stepper.walk import Walk
 from .again import again, given_numbers, parameter_gradients
-from .choices import with_choices
 
 DRAWS = 2
 CLOSE = 1e-9  # relative: terms and arrays add in another order
@@ -52,7 +54,7 @@ def blocks_of(recording: Steps, name: str) -> Blocks:
     try:
         return Blocks(recording, name)
     except ValueError:
-        return Blocks(with_choices(recording), name)
+        return Blocks(_with_choices(recording), name)
 
 
 class Blocks:
@@ -314,3 +316,34 @@ def _close(one: np.ndarray | None, other: np.ndarray | None) -> bool:
         return False
     one, other = np.asarray(one, float).ravel(), np.asarray(other, float).ravel()
     return np.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
+
+
+# ---- Lines that choose, number by number: `xp.where(x < 0.0, a, b)`. The stepper writes out the side that was taken,
+# because that is what a reader of one run wants to see. A sheet whose inputs change needs both: IF(x<0,a,b). ----
+
+
+def _with_choices(recording: Steps) -> Steps:
+    """The same recording, whose terms keep both sides of a choice that depends on its numbers."""
+    copy = dataclasses.replace(recording)
+    for step in copy.steps:
+        copy.kept(step.index, functools.partial(_Choosing, copy, step))
+    return copy
+
+
+class _Choosing(Walk):
+    def _applied(self, whole: Applied, index: Index) -> Term:
+        if whole.name == "where" and len(whole.operands) == 3:
+            try:
+                test, *sides = (self.under(part, index) for part in whole.operands)
+                if self._depends(test):
+                    return Applied("where", (test, *sides))
+            except NotExpandable:
+                pass  # a test that is not written out, such as a mask that was given, does not depend on the numbers
+        return super()._applied(whole, index)
+
+    def _depends(self, test: Term) -> bool:
+        """Whether a test was computed from recorded numbers."""
+        if isinstance(test, Number) and test.serial is not None:
+            test = term_of(self.recording, *self.recording.binding(test.serial), test.index)
+            return not isinstance(test, Number) and self._depends(test)
+        return any(number.serial is not None for number in numbers(test))

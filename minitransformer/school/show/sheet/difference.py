@@ -13,8 +13,7 @@ from ..stepper.steps import Steps
 from .again import again, given_numbers
 from .blocks import Block
 from .formulas import Cell
-from .layout import Layout
-from .naming import CHOICE, address, finite, size_of
+from .layout import CHOICE, Layout, address, finite, size_of
 
 H = 1e-5  # as in verify.gradients
 COMPUTED, AHEAD, BEHIND = "Computed", "x + h", "x - h"  # sheets

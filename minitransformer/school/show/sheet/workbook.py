@@ -19,8 +19,7 @@ from ..stepper.steps import Steps
 from .blocks import Block, blocks_of
 from .difference import AHEAD, BEHIND, COMPUTED, Difference
 from .formulas import Cell
-from .layout import FIRST, Layout
-from .naming import address, finite, range_name
+from .layout import FIRST, Layout, address, finite, range_name
 
 FILL_IN = "Fill in"
 TOLERANCE = 0.001  # of an answer that was filled in, as on a worksheet

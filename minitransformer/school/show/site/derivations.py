@@ -8,8 +8,7 @@ from ...course.derive import Derivation, tasks
 from ...course.derive.marking import start_formulas
 from .exercises import SCRIPTS
 from .frame import Site, template
-from .notebook import Chapter
-from .places import Place
+from .notebook import Chapter, Place
 from .siblings import in_turn, linked, on_paper
 
 _SYMBOLS = (  # what a key shows and puts in, and its name

@@ -11,7 +11,7 @@ from ...course.derive import tasks
 from ...course.exercise import Exercise
 from . import markdown, statement
 from .frame import Site, template
-from .places import Place
+from .notebook import Place
 from .siblings import Siblings, in_turn, linked, listed, module_of, on_paper
 
 _LETTERS = {

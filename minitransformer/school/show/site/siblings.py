@@ -16,8 +16,7 @@ from ...course.exercise import docstring
 from ..stepper.examples import EXAMPLES
 from .frame import template, titled
 from .modules import address_of, public_names
-from .notebook import Chapter
-from .places import Place
+from .notebook import Chapter, Place
 
 Link = tuple[str, str]  # address within the site, text
 

@@ -11,8 +11,7 @@ from ....core.arrays.files import write
 from . import families, live, markdown
 from .exercises import progress
 from .frame import Site, own_file, template
-from .notebook import Chapter, source_of
-from .places import Place
+from .notebook import Chapter, Place, source_of
 
 _PARTS = (  # title, what it is about, number of its last chapter
     ("Gradients by hand", "What a backward pass is, and how to know that it is right.", 5),

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from ....core.arrays.files import read_json, write
+from ...course.exercises import EXERCISES
 from ..stepper.examples import EXAMPLES
 from . import markdown
 from .frame import Site, template
 from .notebook import Chapter, linked
 from .slides import write_slides
-from .weeks import linked_exercises, linked_weeks, write_weeks
 from .worksheets import write_worksheets
 
 _COMMANDS = "A class that opens a link|Preparing the room|Handing in and grading|Answers".split("|")  # last, folded
 _ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
+
+_TABLES = ("Twelve weeks", "Outcomes and papers")  # their rows begin with the week
+_EXERCISE = re.compile(r"<code>(\w+)</code>")
+_ROW = re.compile(r"^\| (\d+) \| (.*) \|$", re.MULTILINE)
 
 
 def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: str) -> None:
@@ -31,7 +35,7 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
     text = public + (answers + rest if site.instructor else "")
     own = template("own", chapters=chapters, answers=template("answers", wheel=site.wheel), instructor=site.instructor)
     title, end, rest = markdown.render(text).partition("</h1>\n")
-    first, *parts = re.split(r"(?=<h2 )", linked_weeks(linked_exercises(rest + own)))
+    first, *parts = re.split(r"(?=<h2 )", _linked_weeks(_linked_exercises(rest + own)))
     parts.sort(key=_has_commands)
     contents = _contents(re.findall(r'<h([23]) id="([^"]+)">(.*?)</h', "".join(parts)))
     steps = EXAMPLES["attention"].record()
@@ -44,7 +48,7 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         for part in parts
     )
     write_worksheets(site)
-    write_weeks(site, chapters, guide)
+    _write_weeks(site, chapters, guide)
     site.page("teachers/index.html", "For teachers", body, text=None)
     site.index_sections("teachers/index.html", "For teachers", [public])
     write_slides(site, chapters)
@@ -73,3 +77,45 @@ def _download(site: Site, path: Path, address: str, line: str) -> None:
     cell: dict[str, Any] = {"cell_type": "code", "execution_count": None, "id": "install", "metadata": {}}
     notebook["cells"].insert(1, cell | {"outputs": [], "source": text})
     write(site.made(address), json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+
+
+# ---- The weeks of the term: a part of one page for each, made from the tables of the guide. ----
+
+
+def _write_weeks(site: Site, chapters: list[Chapter], guide: str) -> None:
+    """Write the page of the weeks. guide: the text with the tables."""
+    plan, outcomes = (
+        {int(week): re.split(r"\s*\|\s*", row) for week, row in _ROW.findall(_section(guide, name))} for name in _TABLES
+    )
+    weeks = []
+    for week, (notebooks, homework, prepare, dive, speech) in plan.items():
+        can, read = outcomes[week]
+        spans = re.findall(r"(\d+)(?: to (\d+))?", notebooks)
+        numbers = [n for first, last in spans for n in range(int(first), int(last or first) + 1)]
+        rows = [("After it a student can", can), ("Read", read), ("Homework", homework), ("Prepare", prepare)]
+        rows += [("Dive into Deep Learning", dive), ("Speech and Language Processing", speech)]
+        lessons = [chapter for n in numbers for chapter in chapters if chapter.number == n]
+        weeks.append((week, notebooks, len(numbers), lessons, [(name, text) for name, text in rows if text.strip()]))
+    site.page("teachers/weeks.html", "The term, week by week", _linked_exercises(template("weeks", weeks=weeks)))
+
+
+def _linked_weeks(page: str) -> str:
+    """The guide's page, in which each week of the tables is a link to its part of the page of weeks."""
+    pieces = re.split(r"(?=<h[23] )", page)
+    return "".join(
+        re.sub(r"<tr>\n<td>(\d+)</td>", r'<tr>\n<td><a href="weeks.html#week-\1">\1</a></td>', piece)
+        if any(f">{name}</h3>" in piece for name in _TABLES)
+        else piece
+        for piece in pieces
+    )
+
+
+def _linked_exercises(page: str) -> str:
+    """HTML in which the name of each exercise is a link to its page."""
+    link = '<a href="../exercises/{0}.html"><code>{0}</code></a>'
+    return _EXERCISE.sub(lambda code: link.format(code[1]) if code[1] in EXERCISES else code[0], page)
+
+
+def _section(guide: str, name: str) -> str:
+    """The text under a heading of the third level."""
+    return guide.partition(f"### {name}\n")[2].partition("\n#")[0]

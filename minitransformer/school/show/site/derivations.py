@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from ...course.derive import Derivation, tasks
+from ...course.derive import tasks
 from ...course.derive.marking import start_formulas
 from .exercises import SCRIPTS
 from .frame import Site, template
@@ -25,29 +25,10 @@ def write_derivations(site: Site, chapters: list[Chapter], found: list[Place]) -
     addresses = [(f"exercises/{name}.html", exercise.title) for name, exercise in tasks().items()]
     for exercise, (path, _) in zip(tasks().values(), addresses, strict=True):
         (chapter,) = (each for each in chapters if each.number == exercise.chapter)
-        link = f'<a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a>'
         codes = [(f"exercises/{code.exercise.name}.html", code.title) for code, paper in pairs if paper is exercise]
-        body = _page(exercise, link + linked(codes, " · In code:"), in_turn(addresses, path), site)
+        hints = {f"Hint for step {n}": f"<p>{html.escape(hint)}</p>" for n, (_, hint) in enumerate(exercise.model, 1)}
+        parts = {"start": start_formulas(exercise), "hints": hints, "codes": linked(codes, " · In code:")}
+        parts |= {"site": site, "chapter": chapter, "keys": _SYMBOLS, "near": in_turn(addresses, path)}
+        body = template("derive", exercise=exercise, **parts)
         site.page(path, exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{exercise.title} (on paper)", exercise.statement)
-
-
-def _page(exercise: Derivation, chapter: str, near: str, site: Site) -> str:
-    given = [line for line in exercise.start.splitlines() if line.startswith("given ")]
-    hints = {f"Hint for step {n}": f"<p>{html.escape(hint)}</p>" for n, (_, hint) in enumerate(exercise.model, 1)}
-    return template(
-        "derive",
-        name=exercise.name,
-        chapter=chapter,
-        title=exercise.title,
-        statement=exercise.statement,
-        given=given,
-        start=start_formulas(exercise),
-        text=exercise.start,
-        find=", ".join(exercise.finish),
-        hints=hints,
-        solution=exercise.solution() if site.instructor else "",
-        keys=_SYMBOLS,
-        needs=site.needs(),
-        near=near,
-    )

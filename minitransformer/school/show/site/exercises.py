@@ -50,25 +50,13 @@ def progress(found: list[Place]) -> str:
 def _page(place: Place, paper: str, near: str, site: Site) -> str:
     exercise = place.exercise
     chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
-    given, wanted = (", ".join(names) for names in (exercise.arguments, exercise.outputs))
-    stub = f"def {exercise.name}({given}):\n    # your derivation here\n    raise NotImplementedError\n"
+    given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
     where = f"Read {chapter}. You have {given} and return {wanted}: write the shape of each beside it."
     names = {*exercise.arguments, *exercise.outputs}
     hints = [where, statement.to_html(exercise.hint(), names), _outline(exercise)]
-    return template(
-        "exercise",
-        name=exercise.name,
-        chapter=chapter + paper,
-        title=place.title,
-        statement=statement.to_html(exercise.statement, names),
-        letters=_letters(exercise.statement),
-        signature=exercise.signature,
-        hints={f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)},
-        solution=exercise.solution() if site.instructor else "",
-        stub=stub,
-        needs=site.needs(),
-        near=near,
-    )
+    parts = {"statement": statement.to_html(exercise.statement, names), "letters": _letters(exercise.statement)}
+    parts |= {"hints": {f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)}, "paper": paper, "near": near}
+    return template("exercise", site=site, place=place, exercise=exercise, **parts)
 
 
 def _letters(text: str) -> str:

@@ -100,6 +100,7 @@ def _templates() -> Any:
     made = Environment(loader=FunctionLoader(own_file), autoescape=True, undefined=StrictUndefined, **lines)
     for as_html in (titled, typeset, markdown.docstring, markdown.render):
         made.filters[as_html.__name__] = lambda text, as_html=as_html: Markup(as_html(text))
+    made.filters["plain"] = markdown.plain
     return made
 
 

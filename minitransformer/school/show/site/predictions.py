@@ -23,12 +23,12 @@ _PLACES = re.compile(r"\.(\d+)")
 
 def question(name: str, answer: str) -> str:
     """The box. Without an answer it has room only for words, which the reader compares."""
-    return template("predict", name=name, fields=_fields(answer))
+    return template("predict", name=name, fields=fields_of(answer))
 
 
 def poll(answer: str) -> str:
     """The same for a class: the choices with letters. If there are none, the lecturer types what the class says."""
-    return template("poll", fields=_fields(answer))
+    return template("poll", fields=fields_of(answer))
 
 
 def kind(answer: str) -> str:
@@ -38,7 +38,7 @@ def kind(answer: str) -> str:
     return "signs" if _SIGNS.fullmatch(answer) else "numbers" if answer.startswith("(") else "number"
 
 
-def _fields(answers: str) -> list[dict[str, Any]]:
+def fields_of(answers: str) -> list[dict[str, Any]]:
     """The fields of a box. choices: of a choice, in an order that does not tell which is right."""
     fields = []
     for name, answer in (part.partition(": ")[::2] for part in answers.split("; ") if part):

@@ -24,17 +24,6 @@ _PARTS = (  # title, what it is about, number of its last chapter
 _PICTURES = {6: 4, 7: 5, 13: 3, 16: 2, 17: 1}  # which picture of a chapter its card shows, where it is not the first
 _ITEMS = re.compile(r"^[-*] .*(?:\n  +.*)*", re.MULTILINE)
 _LINK = re.compile(r"</?a\b[^>]*>")
-_PATH = (  # what one does, where, what one finds there, what to do with it, minutes
-    ("See", "#live", "A translator at work", "Type a number, and watch where each head looks.", 2),
-    ("Compute", "chapters/06_attention_by_hand.html", "Attention by hand, a chapter",
-     "Three tokens, whole numbers, paper and pencil.", 50),
-    ("Step", "steppers/attention.html", "Attention, line by line",
-     "Press a key: the next line, forward and then backward, with every number.", 10),
-    ("Derive", "chapters/07_attention_backward.html", "Attention backward, a chapter",
-     "The gradients of queries, keys and values. Needs chapters 2 and 4.", 50),
-    ("Check", "exercises/attention_backward.html", "An exercise that finds the wrong term",
-     "Write your derivation as code; the page says what is wrong with it.", 30),
-)  # fmt: skip
 
 
 def write_start(
@@ -45,23 +34,8 @@ def write_start(
         write(site.made("model.js"), live.script(model))
         for name in live.SCRIPTS[1:]:
             write(site.made(name), own_file(name))
-    doors = (
-        ("See it", _PATH[0][1], _PATH[0][3])
-        if model is not None
-        else ("Step through it", "steppers/attention.html", "Attention: every number, forward and backward."),
-        ("Compute it by hand", "chapters/06_attention_by_hand.html", "Three tokens, whole numbers, a pencil."),
-        ("Teach it", "teachers/index.html", "A lesson for tomorrow; plans, slides, worksheets, marks."),
-    )
-    steps = (step for step in _PATH if model is not None or step[1] != "#live")
-    body = template(
-        "start",
-        needs=site.needs(),
-        doors=doors,
-        progress=progress(found),
-        live=live.part() if model is not None else "",
-        path=steps,
-        cards=cards(chapters, ideas, ""),
-    )
+    parts = {"progress": progress(found), "cards": cards(chapters, ideas, "")}
+    body = template("start", site=site, live=model is not None, first=live.FIRST, **parts)
     scripts = ("progress.js", *(live.SCRIPTS if model is not None else ()))
     site.page("index.html", "Start", body, scripts)
     told = "Each chapter takes about 50 minutes, and its exercises 30 to 60 more. Every cell can be changed and run."

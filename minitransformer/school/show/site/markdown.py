@@ -130,7 +130,7 @@ def _without_files(state: Any) -> None:
 def docstring(text: str) -> str:
     """A docstring as HTML: paragraphs, with `code`, and what is indented as lines of their own."""
     out = []
-    for block in text.strip().split("\n\n"):
+    for block in text.strip().split("\n\n") if text else ():
         lines = block.split("\n")
         if all(line.startswith("    ") or not line for line in lines):
             out.append(f'<pre class="formula" tabindex="0">{html.escape(block)}</pre>')

@@ -79,27 +79,15 @@ def _outline(exercise: Exercise) -> str:
     if not body:
         names = {part.id for part in ast.walk(function.body[-1]) if isinstance(part, ast.Name)} - {"np"}
         return f"One line is enough. It contains {html.escape(', '.join(sorted(names)))}."
-    outline = ast.unparse(ast.fix_missing_locations(_Blank().visit(tree)))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Expr():
+                node.value = ast.Constant(...)
+            case ast.Return(value) if not isinstance(value, ast.Name | ast.Tuple):
+                node.value = ast.Constant(...)
+            case ast.FunctionDef():
+                node.returns = None
+                for argument in node.args.args:
+                    argument.annotation = None
+    outline = ast.unparse(tree)
     return f'The lines of one solution, without what they compute:<pre tabindex="0">{html.escape(outline)}</pre>'
-
-
-class _Blank(ast.NodeTransformer):
-    """Replaces the right side of every statement by three dots."""
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        node.value = ast.Constant(...)
-        return node
-
-    visit_AugAssign = visit_AnnAssign = visit_Expr = visit_Assign  # type: ignore[assignment]
-
-    def visit_Return(self, node: ast.Return) -> ast.AST:
-        if not isinstance(node.value, ast.Name | ast.Tuple):
-            node.value = ast.Constant(...)
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        for argument in node.args.args:
-            argument.annotation = None
-        self.generic_visit(node)
-        return node

@@ -184,11 +184,8 @@ class _Page:
 
 def is_expandable(bound: Binding) -> bool:
     """Whether its numbers, or what is true of them, were computed here and recorded in full."""
-    return (
-        (is_float(bound) or (bound.value.dtype == "bool" and bound.value.shape != ()))
-        and bound.value.array is not None
-        and bound.origin is None
-    )
+    has_numbers = is_float(bound) or (bound.value.dtype == "bool" and bound.value.shape != ())
+    return has_numbers and bound.value.array is not None and bound.origin is None
 
 
 def written_out(

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,10 +21,6 @@ from . import markdown
 PUBLIC_PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
 # Megabytes that each package brings, in that distribution; Python itself comes with NumPy.
 PUBLIC_SIZES = {"numpy": 17, "matplotlib": 10, "scipy": 20}
-_NAMES = (
-    "site python worker editor predictions progress chapter exercise derive poll code search slides worksheets families"
-)
-_SCRIPTS = [f"{name}.js" for name in _NAMES.split()]
 
 
 @dataclass
@@ -83,7 +80,7 @@ class Site:
         """Write the style, the scripts, the page of the search and, last of all, its index."""
         style = font.style() + colours.STYLE + text_of("page.css")
         write(self.made("site.css"), style + own_file("site.css"))
-        for name in _SCRIPTS:
+        for name in sorted(file.name for file in resources.files(__package__).iterdir() if file.name.endswith(".js")):
             write(self.made(name), (text_of("elements.js") if name == "site.js" else "") + own_file(name))
         self.page("search.html", "Search", own_file("search.html"), ("index.js", "search.js"))
         index = json.dumps(self.found, ensure_ascii=False, separators=(",", ":"))

@@ -10,7 +10,7 @@ from typing import Any
 from ....core.arrays.files import write
 from . import families, live, markdown
 from .exercises import progress
-from .frame import Site, own_file, template
+from .frame import Site, template
 from .notebook import Chapter, Place, source_of
 
 _PARTS = (  # title, what it is about, number of its last chapter
@@ -32,8 +32,6 @@ def write_start(
     """Write the first page, and the page of all chapters. found: all exercises."""
     if model is not None:
         write(site.made("model.js"), live.script(model))
-        for name in live.SCRIPTS[1:]:
-            write(site.made(name), own_file(name))
     parts = {"progress": progress(found), "cards": cards(chapters, ideas, "")}
     body = template("start", site=site, live=model is not None, first=live.FIRST, **parts)
     scripts = ("progress.js", *(live.SCRIPTS if model is not None else ()))

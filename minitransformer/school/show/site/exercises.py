@@ -1,4 +1,7 @@
-"""A page for each exercise: statement, editor, verdict, and three hints, each telling more than the one before."""
+"""A page for each exercise: statement, editor, verdict, and three hints, each telling more than the one before.
+
+For one on paper, the start, a field that marks each line, and a hint for each line.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import json
 import re
 
 from ...course.derive import tasks
+from ...course.derive.marking import start_formulas
 from ...course.exercise import Exercise
 from . import markdown, statement
 from .frame import Site, template
-from .notebook import Place
+from .notebook import Chapter, Place
 from .siblings import Siblings, in_turn, linked, listed, module_of, on_paper
 
 _LETTERS = {
@@ -24,7 +28,7 @@ _LETTERS = {
     "d_k": "numbers in a query and in a key",
     "d_v": "numbers in a value",
 }
-SCRIPTS = ("python.js", "editor.js", "progress.js", "derive.js")
+_SCRIPTS = ("python.js", "editor.js", "progress.js", "derive.js")
 
 
 def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
@@ -36,10 +40,25 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         del links["Chapter"]  # its own is above
         same = [(f"exercises/{paper.name}.html", paper.title) for code, paper in papers if code is place]
         body = _page(place, linked(same, " · On paper:"), listed(links) + in_turn(addresses, path), site)
-        site.page(path, place.exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
+        site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{place.exercise.title} (exercise)", markdown.shown(place.exercise.statement))
     body = template("exercises", progress=progress(found), found=found, papers=tasks())
-    site.page("exercises/index.html", "Exercises", body, SCRIPTS)
+    site.page("exercises/index.html", "Exercises", body, _SCRIPTS)
+
+
+def write_derivations(site: Site, chapters: list[Chapter], found: list[Place]) -> None:
+    """Write a page for each exercise that one derives on paper. found: those in code."""
+    pairs = on_paper(found)
+    addresses = [(f"exercises/{name}.html", exercise.title) for name, exercise in tasks().items()]
+    for exercise, (path, _) in zip(tasks().values(), addresses, strict=True):
+        (chapter,) = (each for each in chapters if each.number == exercise.chapter)
+        codes = [(f"exercises/{code.exercise.name}.html", code.title) for code, paper in pairs if paper is exercise]
+        hints = {f"Hint for step {n}": f"<p>{html.escape(hint)}</p>" for n, (_, hint) in enumerate(exercise.model, 1)}
+        parts = {"start": start_formulas(exercise), "hints": hints, "codes": linked(codes, " · In code:")}
+        parts |= {"site": site, "chapter": chapter, "near": in_turn(addresses, path)}
+        body = template("derive", exercise=exercise, **parts)
+        site.page(path, exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
+        site.index(path, f"{exercise.title} (on paper)", exercise.statement)
 
 
 def progress(found: list[Place]) -> str:

@@ -18,16 +18,6 @@ from .frame import Site, template
 from .notebook import Chapter, Place
 from .siblings import Siblings, in_turn, linked, listed, module_of, on_paper
 
-_LETTERS = {
-    "B": "sequences in the batch",
-    "T": "tokens of a sequence",
-    "T_q": "queries",
-    "T_k": "keys, each with a value",
-    "D": "numbers for each token",
-    "H": "heads",
-    "d_k": "numbers in a query and in a key",
-    "d_v": "numbers in a value",
-}
 _SCRIPTS = ("python.js", "editor.js", "progress.js", "derive.js")
 
 
@@ -81,12 +71,7 @@ def _page(place: Place, paper: str, near: str, site: Site) -> str:
 def _letters(text: str) -> str:
     """What the letters in the shapes of a statement count."""
     used = set(re.findall(r"\w+", " ".join(re.findall(r"\([^()]*,[^()]*\)", text))))
-    told = "; ".join(
-        f"{markdown.formula(statement.tex(letter), False)}: {counted}"
-        for letter, counted in _LETTERS.items()
-        if letter in used
-    )
-    return f'<p class="note">In the shapes, {told}.</p>\n' if told else ""
+    return template("letters", used=used, formula=lambda letter: markdown.formula(statement.tex(letter), False))
 
 
 def _outline(exercise: Exercise) -> str:

@@ -13,14 +13,6 @@ from .exercises import progress
 from .frame import Site, template
 from .notebook import Chapter, Place, source_of
 
-_PARTS = (  # title, what it is about, number of its last chapter
-    ("Gradients by hand", "What a backward pass is, and how to know that it is right.", 5),
-    ("Attention", "Three tokens on the board, forward and backward; then masks, heads and a memory.", 9),
-    ("A whole Transformer", "What surrounds attention, and three models that learn.", 13),
-    ("Make it run, make it right", "Faster, and without the mistakes that nothing reports.", 16),
-    ("Inside trained models", "What heads do, and which of them matter.", 18),
-    ("Before and after", "What attention replaced, and what today’s models changed.", 25),
-)
 _PICTURES = {6: 4, 7: 5, 13: 3, 16: 2, 17: 1}  # which picture of a chapter its card shows, where it is not the first
 _ITEMS = re.compile(r"^[-*] .*(?:\n  +.*)*", re.MULTILINE)
 _LINK = re.compile(r"</?a\b[^>]*>")
@@ -42,13 +34,8 @@ def write_start(
 
 def cards(chapters: list[Chapter], ideas: list[Chapter], root: str) -> str:
     """The chapters in their parts, each as a card, and the ideas. root: from the page to the site's folder."""
-    shown = [_card(chapter, root) | {"number": chapter.number} for chapter in chapters]
-    first, parts = 0, []
-    for title, about, last in _PARTS:
-        parts.append((title, about, [card for card in shown if first < card["number"] <= last]))
-        first = last
-    here = [(title, about, cards) for title, about, cards in parts if cards]
-    return template("cards", parts=here, ideas=[_card(idea, root) for idea in ideas], root=root, families=families)
+    made = {"chapters": [_card(each, root) for each in chapters], "ideas": [_card(each, root) for each in ideas]}
+    return template("cards", **made, root=root, families=families)
 
 
 def _card(chapter: Chapter, root: str) -> dict[str, Any]:
@@ -57,4 +44,4 @@ def _card(chapter: Chapter, root: str) -> dict[str, Any]:
     after = markdown.render("\n".join(itertools.islice(_ITEMS.findall(source_of(chapter.cells[0])), 3)))
     address, about = f"{root}chapters/{chapter.stem}.html", _LINK.sub("", after)
     picture = f"{root}{pictures[which][0]}" if pictures else ""
-    return {"title": chapter.title, "address": address, "picture": picture, "about": about}
+    return {"number": chapter.number, "title": chapter.title, "address": address, "picture": picture, "about": about}

@@ -27,10 +27,6 @@ from .siblings import Link, Siblings
 
 VIEWED = " ".join(english(FIRST))  # what the demo's model translates
 
-_FIRST = {  # where to begin: what the card says, and why
-    "softmax": ("Start here", "the shortest. It shows how to read such a page, and attention needs it."),
-    "attention": ("Then this", "the formula of the paper, on which all others build."),
-}
 _BACK = [("../index.html", "minitransformer"), ("index.html", "Steppers")]
 _ABOUT = {"worked-example": "core.ops.attention"}  # it calls parts of what it is about
 
@@ -82,9 +78,8 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     if model is not None:
         view_text(model, VIEWED).to_html(site.made("steppers/attention-of-a-model.html"), _BACK)
         site.index("steppers/attention-of-a-model.html", "The attention of a trained model", VIEWED)
-    first = {name: (here, EXAMPLES[name].title, why) for name, (here, why) in _FIRST.items() if name in EXAMPLES}
     shown = {kind: made for kind, made in cards.items() if made}
-    body = template("steppers", first=first, cards=shown, viewed="" if model is None else VIEWED)
+    body = template("steppers", examples=EXAMPLES, cards=shown, viewed="" if model is None else VIEWED)
     site.page("steppers/index.html", "Steppers", body)
     return seen
 

@@ -88,14 +88,11 @@ def _write_weeks(site: Site, chapters: list[Chapter], guide: str) -> None:
         {int(week): re.split(r"\s*\|\s*", row) for week, row in _ROW.findall(_section(guide, name))} for name in _TABLES
     )
     weeks = []
-    for week, (notebooks, homework, prepare, dive, speech) in plan.items():
-        can, read = outcomes[week]
+    for week, (notebooks, *row) in plan.items():
         spans = re.findall(r"(\d+)(?: to (\d+))?", notebooks)
         numbers = [n for first, last in spans for n in range(int(first), int(last or first) + 1)]
-        rows = [("After it a student can", can), ("Read", read), ("Homework", homework), ("Prepare", prepare)]
-        rows += [("Dive into Deep Learning", dive), ("Speech and Language Processing", speech)]
         lessons = [chapter for n in numbers for chapter in chapters if chapter.number == n]
-        weeks.append((week, notebooks, len(numbers), lessons, [(name, text) for name, text in rows if text.strip()]))
+        weeks.append((week, notebooks, len(numbers), lessons, [*outcomes[week], *row]))
     site.page("teachers/weeks.html", "The term, week by week", _linked_exercises(template("weeks", weeks=weeks)))
 
 

@@ -29,64 +29,32 @@ def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> N
     for chapter, (address, title) in zip(chapters, addresses, strict=True):
         near = listed(siblings.links(siblings.about(chapter), leave_out=address)) + in_turn(addresses, address)
         used = scripts if chapter.number else ()  # the page of an idea has nothing to run or to answer
-        site.page(address, title, "".join(_page(site, chapter, near)), used, text=None)
+        markdown_cells = [cell for cell in chapter.cells if cell["cell_type"] == "markdown"]
+        found = [heading for cell in markdown_cells for heading in markdown.headings(source_of(cell))]
+        parts = {"headings": [(name, text) for level, name, text in found if level == 2], "near": near, "site": site}
+        parts["threads"] = any("in_threads(" in source_of(cell) for cell in chapter.cells)
+        body = template("chapter", chapter=chapter, cells=list(_cells(site, chapter)), **parts)
+        site.page(address, title, body, used, text=None)
         texts, code = ([source_of(c) for c in chapter.cells if c["cell_type"] == kind] for kind in ("markdown", "code"))
         names = _NAMES.get(str(chapter.number), chapter.stem.replace("_", " "))  # an idea has the name of its folder
         site.index_sections(address, title, texts, names, "\n".join(code))
 
 
-def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:
-    yield f'<article data-chapter="{chapter.stem}">\n<section class="part">\n'
-    for i, cell in enumerate(chapter.cells):
+def _cells(site: Site, chapter: Chapter) -> Iterator[dict[str, Any]]:
+    """after: the exercise checked before a text that tells its answer. question: the box below a text, in HTML."""
+    before = ""
+    for cell in chapter.cells:
         text = source_of(cell)
         if cell["cell_type"] == "code":
-            yield code_cell(site, chapter, cell, fold=True)
-        elif text.startswith("## Exercises"):
-            yield markdown.render(text).replace("</h2>", f"</h2>\n{_handed_in(chapter)}", 1)
-        elif text.startswith(_WHEN_RIGHT):
-            yield _after(markdown.render(text), source_of(chapter.cells[i - 1]))
+            name = exercise_in(cell)
+            draws = any("image/png" in output.get("data", {}) for output in cell["outputs"])
+            code = {"code": text, "exercise": EXERCISES.get(name), "summary": "" if name else summary(text, draws)}
+            yield code | {"id": cell["id"], "outputs": outputs_html(site, chapter, cell), "question": ""}
         else:
-            yield markdown.render(text)
-        if i == 0:
-            threads = any("in_threads(" in source_of(each) for each in chapter.cells)
-            found = [h for each in chapter.cells if each["cell_type"] == "markdown" for h in _second(each)]
-            needs = site.needs("matplotlib")
-            yield template("contents", chapter=chapter, headings=found, needs=needs, threads=threads)
-        if cell["cell_type"] == "markdown" and markdown.PREDICT in text:
-            yield question(cell["id"], cell["metadata"].get("answer", ""))
-            yield '</section>\n<section class="part">\n'
-    yield '</section>\n<p id="covered" hidden>The rest is covered until you have answered. '
-    yield '<button type="button" id="show-all">Show everything</button></p>\n'
-    yield f"{near}</article>"
-
-
-def _after(text: str, check: str) -> str:
-    """A text that tells the answer of the exercise checked before it, covered until the check says right."""
-    name = check.partition('course.check("')[2].partition('"')[0]
-    summary = "<summary>Open this when your function is right: it tells the answer</summary>"
-    return f'<details class="after" data-exercise="{name}">{summary}{text}</details>\n'
-
-
-def _handed_in(chapter: Chapter) -> str:
-    """Which of the chapter's exercises are handed in."""
-    names = [f"{number} <code>{name}</code>".lstrip() for name, number in chapter.numbered().items()]
-    return (
-        f'<p class="note">To hand in: {", ".join(names)}. "Save my work" above puts them into a file. Tasks without a '
-        "check, in other cells or on paper, and your predictions are for you alone.</p>"
-    )
-
-
-def _second(cell: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, text) for level, name, text in markdown.headings(source_of(cell)) if level == 2]
-
-
-def code_cell(site: Site, chapter: Chapter, cell: dict[str, Any], fold: bool = False) -> str:
-    """A cell of code with its outputs. fold: whether long code and imports are folded."""
-    name, outputs = exercise_in(cell), outputs_html(site, chapter, cell)
-    draws = any("image/png" in output.get("data", {}) for output in cell["outputs"])
-    said = summary(source_of(cell), draws) if fold and not name else ""
-    parts = {"code": source_of(cell), "outputs": outputs, "summary": said, "exercise": EXERCISES.get(name)}
-    return template("cell", id=cell["id"], **parts)
+            checked = before.partition('course.check("')[2].partition('"')[0]
+            asked = question(cell["id"], cell["metadata"].get("answer", "")) if markdown.PREDICT in text else ""
+            yield {"text": text, "after": checked if text.startswith(_WHEN_RIGHT) else "", "question": asked}
+        before = text
 
 
 def outputs_html(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from . import expressions as ex
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
-_GREEK = {
+GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "eta": "η", "theta": "θ",
     "lam": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "omega": "ω",
 }  # fmt: skip
@@ -54,21 +54,16 @@ def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
 
 def name(identifier: str) -> Element:
     """A name as mathematics writes it: gamma is γ, w_q is W with the index Q, dscores is an upright word."""
-    if identifier.startswith("d") and identifier[1:] in _GREEK:
-        return ml.element("mrow", ml.word("d"), ml.letter(_GREEK[identifier[1:]]))
-    if identifier in _GREEK:
-        return ml.letter(_GREEK[identifier])
+    if identifier.startswith("d") and identifier[1:] in GREEK:
+        return ml.element("mrow", ml.word("d"), ml.letter(GREEK[identifier[1:]]))
+    if identifier in GREEK:
+        return ml.letter(GREEK[identifier])
     base, _, index = identifier.rpartition("_")
     if base in ("w", "dw") and len(index) == 1:
         return ml.indexed(name(base.replace("w", "W")), ml.letter(index.upper()))
     if base and "_" not in base and len(base) <= 2 and len(index) <= 2:
         return ml.indexed(name(base), name(index))
     return ml.letter(identifier) if len(identifier) == 1 else ml.word(identifier)
-
-
-def is_greek(identifier: str) -> bool:
-    """Whether the name is that of a Greek letter."""
-    return identifier in _GREEK
 
 
 def block(parts: Sequence[Element]) -> Element:
@@ -159,7 +154,8 @@ class Formula:
             return [self.expression(parts[0], MATRICES), ml.space(), self.expression(parts[1], MATRICES)], MATRICES
         if symbol == "*":
             single = any(map(self._is_single, parts))
-            sign = ml.sign("⊙") if not single else ml.sign("·") if _two_numbers(*parts) else ml.space()
+            two = isinstance(parts[1], ex.Number) and isinstance(parts[0], ex.Number | ex.Operation)  # of numbers
+            sign = ml.sign("⊙") if not single else ml.sign("·") if two else ml.space()
             return [self.expression(parts[0], PRODUCT), sign, self.expression(parts[1], PRODUCT)], PRODUCT
         if symbol in ("+", "-"):
             sign = ml.sign("+" if symbol == "+" else "−")
@@ -283,7 +279,3 @@ def map_of(pullback: str) -> Element | None:
     written = name(words) if words else None
     is_word = written is not None and written.tag == "mi" and "_" in words
     return ml.word(words.replace("_", _NBSP)) if is_word else written
-
-
-def _two_numbers(left: ex.Expression, right: ex.Expression) -> bool:
-    return isinstance(right, ex.Number) and isinstance(left, ex.Number | ex.Operation)

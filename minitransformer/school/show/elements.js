@@ -24,12 +24,6 @@ function makeButton(label, action, attributes = {}) {
   return made;
 }
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function vector(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
-}
-
 // What the reader has written and chosen, kept by the browser under names of our own.
 const kept = {
   get(name) {

@@ -3,6 +3,8 @@
 
 const PACE = 130; // ms for each part of the translation
 const FEWEST_DRAWN = 0.03; // a thinner line cannot be seen
+const SVG = "http://www.w3.org/2000/svg";
+const vector = (tag, attributes) => filled(document.createElementNS(SVG, tag), attributes, []);
 // Whose queries look at whose keys, in each kind of attention.
 const KINDS = {
   cross: { queries: (made) => made.written, keys: (made) => made.words, verb: "writes", ask: "To write", point: "Point at a German part" },

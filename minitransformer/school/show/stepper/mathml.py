@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -279,3 +279,51 @@ def map_of(pullback: str) -> Element | None:
     written = name(words) if words else None
     is_word = written is not None and written.tag == "mi" and "_" in words
     return ml.word(words.replace("_", _NBSP)) if is_word else written
+
+
+# ---- Indices. ----
+
+
+def new_axis(at: str) -> str | None:
+    """The letter of the axis along which x[..., None] differs: j the last, i and h before; None for another index."""
+    slots = [part for part in at.strip("()").split(", ") if part != "..."]
+    if "None" not in slots or not {"None", ":"}.issuperset(slots):
+        return None
+    kept = [len(slots) - i for i, slot in enumerate(slots) if slot == ":"]
+    return "jihb"[(kept[0] if kept else len(slots) + 1) - 1]
+
+
+def part_in_words(at: str, known: Mapping[str, Any]) -> str:
+    """Which part an index takes, "first 3 rows" for (..., :t, :); "" for an index by numbers of its own. known: the
+    names of the line, by which sizes become numbers.
+    """
+    slots = [slot for slot in at.strip("()").split(", ") if slot not in ("None", "...")]
+    if not slots or ("..." not in at and ":" not in at):
+        return ""
+    told = []
+    axes = ("columns", "rows", "", "", "") if "..." in at else ("rows",)
+    for slot, lines in zip(reversed(slots), axes, strict=False):
+        start, colon, end = map(str.strip, slot.partition(":"))
+        first, last = _size(start, known), _size(end, known)
+        if slot == "::-1":
+            told.append(f"{lines} in reverse")
+        elif colon and end == "-1" and not start:
+            told.append(f"all {lines} but the last")
+        elif colon and end and not start:
+            told.append(f"first {lines}"[:-1] if last == "1" else f"first {last} {lines}")
+        elif colon and end:
+            told.append(f"{lines} {first} to {int(last) - 1 if last.isdigit() else last}")
+        elif colon and start:
+            told.append(f"last {lines}"[:-1] if first == "-1" else f"{lines} from {first}")
+        elif not colon:
+            told.append({"-1": f"last {lines}"[:-1]}.get(slot, _size(slot, known)))
+    return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())
+
+
+def _size(text: str, known: Mapping[str, Any]) -> str:
+    """A size or a place as a number, if it is one of those that the line knows."""
+    try:
+        value = eval(text, dict(known)) if text else None
+    except Exception:  # it calls something, or reads what was not recorded
+        return text
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else text

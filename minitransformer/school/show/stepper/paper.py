@@ -33,7 +33,6 @@ A line that only gives an array another name has no formula.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -262,7 +261,7 @@ class PaperFormula(LinearFormula):
             ):
                 at = ml.separated([ml.letter("i"), self.expression(ids, mathml.TIGHT)])
                 return [ml.indexed(self.expression(array, mathml.TIGHT), ml.row(at))], mathml.TIGHT
-            case ex.Operation("[]", (array, at)) if (letter := _new_axis(at.text)) is not None:
+            case ex.Operation("[]", (array, at)) if (letter := mathml.new_axis(at.text)) is not None:
                 rows = self.expression(array, mathml.TIGHT)
                 return [ml.indexed(rows, ml.letter(letter)) if np.ndim(self._value(array)) else rows], mathml.TIGHT
             case ex.Operation("[]", (array, _)) if told := self._block(whole, array):
@@ -272,7 +271,7 @@ class PaperFormula(LinearFormula):
                 return [ml.bracketed(ml.letter("j"), compared, self.expression(ids, mathml.SUM))], mathml.TIGHT
             case ex.Operation("+", (ex.Applied("zeros" | "zeros_like"), added)):
                 return [self.expression(added, mathml.SUM)], mathml.SUM
-            case ex.Operation("[]", (array, at)) if told := _part_in_words(at.text, self.walk.names):
+            case ex.Operation("[]", (array, at)) if told := mathml.part_in_words(at.text, self.walk.names):
                 return [ml.indexed(self.expression(_unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
         return super()._operation(whole)
 
@@ -360,52 +359,7 @@ class PaperFormula(LinearFormula):
         return [norm, ml.bracketed(x, ml.sign("+"), sublayer, update)], mathml.TIGHT
 
 
-# ---- What the rules ask of an expression, a value or an index. ----
-
-
-def _new_axis(at: str) -> str | None:
-    """The letter of the axis along which x[..., None] differs: j the last, i and h before; None for another index."""
-    slots = [part for part in at.strip("()").split(", ") if part != "..."]
-    if "None" not in slots or not {"None", ":"}.issuperset(slots):
-        return None
-    kept = [len(slots) - i for i, slot in enumerate(slots) if slot == ":"]
-    return "jihb"[(kept[0] if kept else len(slots) + 1) - 1]
-
-
-def _part_in_words(at: str, known: Mapping[str, Any]) -> str:
-    """Which part an index takes, "first 3 rows" for (..., :t, :); "" for an index by numbers of its own. known: the
-    names of the line, by which sizes become numbers.
-    """
-    slots = [slot for slot in at.strip("()").split(", ") if slot not in ("None", "...")]
-    if not slots or ("..." not in at and ":" not in at):
-        return ""
-    told = []
-    axes = ("columns", "rows", "", "", "") if "..." in at else ("rows",)
-    for slot, lines in zip(reversed(slots), axes, strict=False):
-        start, colon, end = map(str.strip, slot.partition(":"))
-        first, last = _size(start, known), _size(end, known)
-        if slot == "::-1":
-            told.append(f"{lines} in reverse")
-        elif colon and end == "-1" and not start:
-            told.append(f"all {lines} but the last")
-        elif colon and end and not start:
-            told.append(f"first {lines}"[:-1] if last == "1" else f"first {last} {lines}")
-        elif colon and end:
-            told.append(f"{lines} {first} to {int(last) - 1 if last.isdigit() else last}")
-        elif colon and start:
-            told.append(f"last {lines}"[:-1] if first == "-1" else f"{lines} from {first}")
-        elif not colon:
-            told.append({"-1": f"last {lines}"[:-1]}.get(slot, _size(slot, known)))
-    return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())
-
-
-def _size(text: str, known: Mapping[str, Any]) -> str:
-    """A size or a place as a number, if it is one of those that the line knows."""
-    try:
-        value = eval(text, dict(known)) if text else None
-    except Exception:  # it calls something, or reads what was not recorded
-        return text
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else text
+# ---- What the rules ask of an expression or a value. ----
 
 
 def _holds_arrays(value: Any) -> bool:

@@ -1,4 +1,7 @@
-// The numbers of all maps.
+// The numbers of all maps, and a function that makes SVG elements.
+
+const SVG = "http://www.w3.org/2000/svg";
+const vector = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
 
 const area = (maps) => maps.rows.length * maps.columns.length;
 const masked = (maps, i, j) => maps.causal && j > i;

@@ -228,20 +228,20 @@ class Blocks:
 
     def _constants(self, needed: Sequence[int], draws: Sequence[tuple[Mapping[str, np.ndarray], Steps]]) -> set[int]:
         """The single numbers that cannot be edited: sizes, flags, and settings that decide how the others compute."""
-        constant, rng = set(), np.random.default_rng(1)
+        rng = np.random.default_rng(1)
+
+        def decides(name: str, array: np.ndarray) -> bool:
+            try:
+                return bool(self._problems(needed, [self._again({**draws[-1][0], name: other_numbers(array, rng)})]))
+            except (ValueError, TypeError):
+                return True
+
+        constant = set()
         for serial in needed:
             bound = self.recording.binding(serial)[1]
             if bound.value.shape == () and self._terms(serial) is None and serial != self.upstream:
-                name = self._inputs.get(serial)
-                array = bound.value.array
-                if name is None or array is None or bound.call.index != 0:
-                    constant.add(serial)
-                    continue
-                try:
-                    refused = self._problems(needed, [self._again({**draws[-1][0], name: other_numbers(array, rng)})])
-                except (ValueError, TypeError):
-                    refused = [serial]
-                if refused:
+                name, array = self._inputs.get(serial), bound.value.array
+                if name is None or array is None or bound.call.index != 0 or decides(name, array):
                     constant.add(serial)
         return constant
 
@@ -251,9 +251,9 @@ class Blocks:
             step, bound = self.recording.binding(serial)
             source = " ".join(step.source.split())
             file = Path(self.recording.calls[step.call].file).name
-            why = f" ({self._why[self._home(serial)]})" if self._home(serial) in self._why else ""
-            why = f" ({_ORDER})" if bound.value.dtype.startswith(("int", "bool")) else why
-            told[f"line {step.line} of {file}, `{source[:60]}{'…' * (len(source) > 60)}`{why}"] = None
+            why = _ORDER if bound.value.dtype.startswith(("int", "bool")) else self._why.get(self._home(serial))
+            line = f"line {step.line} of {file}, `{source[:60]}{'…' * (len(source) > 60)}`"
+            told[f"{line} ({why})" if why else line] = None
         more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
         return ValueError(
             f"sheet: {self.name} cannot be written as formulas. With other inputs these lines compute other sums: "

@@ -33,20 +33,15 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
     guide = linked((source / "docs" / "teaching.md").read_text(encoding="utf-8"), pages)
     public, answers, rest = guide.replace("| notebooks |", "| chapters |").partition(_ANSWERS)
     text = public + (answers + rest if site.instructor else "")
-    own = template("own", chapters=chapters, answers=template("answers", wheel=site.wheel), instructor=site.instructor)
-    title, end, rest = markdown.render(text).partition("</h1>\n")
+    own = template("own", chapters=chapters, wheel=site.wheel, instructor=site.instructor)
+    title, _, rest = markdown.render(text).partition("</h1>\n")
     first, *parts = re.split(r"(?=<h2 )", _linked_weeks(_linked_exercises(rest + own)))
     parts.sort(key=_has_commands)
-    contents = _contents(re.findall(r'<h([23]) id="([^"]+)">(.*?)</h', "".join(parts)))
+    headings = re.findall(r'<h([23]) id="([^"]+)">(.*?)</h', "".join(parts))
     steps = EXAMPLES["attention"].record()
     back = next(step.index for step in steps.steps if steps.calls[step.call].backward)
-    tomorrow = template("tomorrow", instructor=site.instructor, step=back)
-    body = f"{title}{end}{tomorrow}{first}{contents}" + "".join(
-        part.replace("<h2", "<details><summary><h2", 1).replace("</h2>", "</h2></summary>", 1) + "</details>\n"
-        if _has_commands(part)
-        else part
-        for part in parts
-    )
+    shown = {"title": title, "first": first, "headings": headings, "step": back, "instructor": site.instructor}
+    body = template("teachers", parts=[(part, _has_commands(part)) for part in parts], **shown)
     write_worksheets(site)
     _write_weeks(site, chapters, guide)
     site.page("teachers/index.html", "For teachers", body, text=None)
@@ -62,12 +57,6 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
 def _has_commands(part: str) -> bool:
     """Whether a part of the page is about commands."""
     return any(part.partition("</h2>")[0].endswith(f">{name}") for name in _COMMANDS)
-
-
-def _contents(headings: list[tuple[str, str, str]]) -> str:
-    """A list of links to the parts of the page."""
-    items = "".join(f'<li class="level{n}"><a href="#{name}">{heading}</a></li>\n' for n, name, heading in headings)
-    return f'<nav class="contents" aria-label="On this page"><ul class="columns">{items}</ul></nav>\n'
 
 
 def _download(site: Site, path: Path, address: str, line: str) -> None:

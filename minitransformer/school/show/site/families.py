@@ -18,17 +18,12 @@ def write_families(site: Site) -> None:
     """Write the page. Without scripts it is the table of all families."""
     found, shown = families(), set(shown_modules())
     data = {name: [_data(side, shown) for side in sides] for name, sides in found.items()}
-    rows = [
-        (", ".join(names) + (f": {side['name']}" if len(data[names[0]]) > 1 else ""), side["boxes"])
-        for names, _ in alike(found)
-        for side in data[names[0]]
-    ]
     body = template(
         "families",
         families=EVERY,
+        boxes=BOXES,
         data=as_script_data({"boxes": BOXES, "families": data}),
-        heads=["Family", *(label for _, label in BOXES)],
-        rows=[(title, [boxes.get(box, ()) for box, _ in BOXES]) for title, boxes in rows],
+        rows=[(names, data[names[0]]) for names, _ in alike(found)],
     )
     text = "Which parts the families of published models have: norms, positions, attention, feed-forward networks. "
     site.page(ADDRESS, INVITATION, body, ("families.js",), text + " ".join(found))

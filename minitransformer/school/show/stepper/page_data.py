@@ -28,7 +28,6 @@ from .expressions import Applied, Name, NotExpandable, Number, Operation, number
 from .page_map import map_data
 from .paper import paper, parameter, returned
 from .sentences import sections, sentence_of
-from .sources import parse
 from .steps import Step, Steps, counts, is_float
 from .stops import stops_of
 from .symbols import LETTERS, symbols_of
@@ -284,7 +283,7 @@ def code_of(call: Call) -> dict[str, Any]:
 def _listing(source: tuple[str, ...]) -> list[str]:
     """The lines of a function. Those of its docstring are empty: the page need not repeat it."""
     lines = list(source)
-    definition = parse(textwrap.dedent("\n".join(lines)))
+    definition = read(textwrap.dedent("\n".join(lines))).node
     if isinstance(definition, ast.FunctionDef) and ast.get_docstring(definition) is not None:
         documentation = definition.body[0]
         for i in range(documentation.lineno - 1, documentation.end_lineno or documentation.lineno):

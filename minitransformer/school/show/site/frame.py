@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ....core.arrays.files import write
+from ....core.text.tokenizer import load_library
 from .. import colours, font
 from ..page import text_of
 from . import markdown
@@ -90,13 +91,11 @@ class Site:
 @functools.cache
 def _templates() -> Any:
     """The HTML files of this folder. What they are given becomes text, unless they say that it is HTML: `safe`."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-    from markupsafe import Markup
-
-    lines: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
-    made = Environment(loader=FunctionLoader(own_file), autoescape=True, undefined=StrictUndefined, **lines)
+    jinja2, markupsafe = (load_library("the site", "site", name) for name in ("jinja2", "markupsafe"))
+    how = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    made = jinja2.Environment(loader=jinja2.FunctionLoader(own_file), **how)
     for as_html in (titled, typeset, markdown.docstring, markdown.render):
-        made.filters[as_html.__name__] = lambda text, as_html=as_html: Markup(as_html(text))
+        made.filters[as_html.__name__] = lambda text, as_html=as_html: markupsafe.Markup(as_html(text))
     made.filters["plain"] = markdown.plain
     return made
 

@@ -122,12 +122,15 @@ def _labels(tokens: Sequence[str]) -> tuple[range, Sequence[str]]:
     return range(0, len(tokens), every), tokens[::every]
 
 
-def _curves(x: str, y: str, curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], **look: Any) -> Axes:
-    """The axes of a figure with a curve for each name. x, y: what the axes show."""
-    axes = Picture(figsize=(6.0, 3.6), layout="constrained").subplots(subplot_kw={"xlabel": x, "ylabel": y})
+def _curves(
+    x: str, y: str, curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], **look: Any
+) -> tuple[Figure, Axes]:
+    """A figure with a curve for each name, and its axes. x, y: what these show."""
+    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots(subplot_kw={"xlabel": x, "ylabel": y})
     for name, (xs, ys) in curves.items():
         axes.plot(xs, ys, label=name, **look)
-    return axes
+    return figure, axes
 
 
 def round_ticks(*axes: Axis) -> None:
@@ -141,30 +144,30 @@ def round_ticks(*axes: Axis) -> None:
 
 def growth(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], x: str, y: str) -> Figure:
     """One curve for each name, on logarithmic axes, where a power is a straight line. x, y: what the axes show."""
-    axes = _curves(x, y, curves, marker=".")
+    figure, axes = _curves(x, y, curves, marker=".")
     axes.loglog()
     round_ticks(axes.xaxis, axes.yaxis)
     axes.legend()
-    return axes.figure
+    return figure
 
 
 def accuracies(curves: Mapping[str, Sequence[float]], trained: int, x: str, y: str) -> Figure:
     """A share for each position, counted from 1. trained: the last position that training had, drawn as a line."""
-    axes = _curves(x, y, {name: (range(1, len(shares) + 1), shares) for name, shares in curves.items()})
+    figure, axes = _curves(x, y, {name: (range(1, len(shares) + 1), shares) for name, shares in curves.items()})
     axes.axvline(trained + 0.5, color="gray", linestyle=":")
     axes.set_ylim(-0.02, 1.02)
     axes.legend()
-    return axes.figure
+    return figure
 
 
 def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
     """The loss against the step. floor: the lowest possible loss, drawn as a line."""
-    axes = _curves("step", "cross-entropy (nats)", {"training loss": (steps, losses)})
+    figure, axes = _curves("step", "cross-entropy (nats)", {"training loss": (steps, losses)})
     if floor is not None:
         axes.axhline(floor, linestyle="--", color="grey", label="lowest possible with label smoothing")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend()
-    return axes.figure
+    return figure
 
 
 def pipeline(ranks: Sequence[Sequence[Turn]], title: str = "") -> Figure:

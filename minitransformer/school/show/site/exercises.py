@@ -9,6 +9,7 @@ import ast
 import html
 import json
 import re
+from typing import Any
 
 from ...course.derive import tasks
 from ...course.derive.marking import start_formulas
@@ -44,8 +45,8 @@ def write_derivations(site: Site, chapters: list[Chapter], found: list[Place]) -
         (chapter,) = (each for each in chapters if each.number == exercise.chapter)
         codes = [(f"exercises/{code.exercise.name}.html", code.title) for code, paper in pairs if paper is exercise]
         hints = {f"Hint for step {n}": f"<p>{html.escape(hint)}</p>" for n, (_, hint) in enumerate(exercise.model, 1)}
-        parts = {"start": start_formulas(exercise), "hints": hints, "codes": linked(codes, " · In code:")}
-        parts |= {"site": site, "chapter": chapter, "near": in_turn(addresses, path)}
+        parts: dict[str, Any] = {"site": site, "chapter": chapter, "hints": hints, "start": start_formulas(exercise)}
+        parts |= {"codes": linked(codes, " · In code:"), "near": in_turn(addresses, path)}
         body = template("derive", exercise=exercise, **parts)
         site.page(path, exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{exercise.title} (on paper)", exercise.statement)
@@ -63,8 +64,9 @@ def _page(place: Place, paper: str, near: str, site: Site) -> str:
     where = f"Read {chapter}. You have {given} and return {wanted}: write the shape of each beside it."
     names = {*exercise.arguments, *exercise.outputs}
     hints = [where, statement.to_html(exercise.hint(), names), _outline(exercise)]
-    parts = {"statement": statement.to_html(exercise.statement, names), "letters": _letters(exercise.statement)}
-    parts |= {"hints": {f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)}, "paper": paper, "near": near}
+    told = statement.to_html(exercise.statement, names)
+    parts: dict[str, Any] = {"statement": told, "letters": _letters(exercise.statement), "paper": paper, "near": near}
+    parts["hints"] = {f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)}
     return template("exercise", site=site, place=place, exercise=exercise, **parts)
 
 

@@ -31,7 +31,8 @@ _AND, _PRODUCT, _NEGATIVE, _ATOM = 2, 4, 5, 7
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(np, name) for name in "abs exp log sqrt tanh sin cos floor ceil".split()
 } | {"erf": math.erf, "erfc": math.erfc}
-_OF_SEVERAL = {"max": max, "min": min, "where": lambda test, one, other: one if test else other}
+_OF_SEVERAL: dict[str, Callable[..., Any]] = {"max": max, "min": min}
+_OF_SEVERAL["where"] = lambda test, one, other: one if test else other
 LONGEST = 12  # a sum with more terms shows only its first terms and its last
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

@@ -33,8 +33,9 @@ def widget(recording: Steps, height: int = HEIGHT, **options: Any) -> Any:
 @functools.cache
 def _kind() -> Any:
     anywidget, traitlets = (load_library("a widget", "widget", name) for name in ("anywidget", "traitlets"))
+    base: Any = anywidget.AnyWidget
 
-    class StepperWidget(anywidget.AnyWidget):
+    class StepperWidget(base):
         _esm = resources.files(__package__).joinpath("widget.js").read_text(encoding="utf-8")
         page = traitlets.Unicode().tag(sync=True)
         title = traitlets.Unicode().tag(sync=True)

@@ -152,8 +152,7 @@ def test_derivation_is_a_sheet_with_ruled_lines_and_its_model_apart(capsys, tmp_
 
 @pytest.mark.slow
 def test_exercises_in_code_and_on_paper_find_each_other():
-    from minitransformer.school.show.site.notebook import read
-    from minitransformer.school.show.site.places import places
+    from minitransformer.school.show.site.notebook import places, read
     from minitransformer.school.show.site.siblings import on_paper
 
     found: dict[str, set[str]] = {}

@@ -28,8 +28,8 @@ COMPILED = ("loops", "attention_loops", "blas", "decoding_loops", "packed_loops"
 ONLY_IN = {"core/arrays/backend.py": {"cupy", "cupyx"}, "core/text/tokenizer.py": {"tokenizers"}}
 ONLY_IN |= {"pytest_plugin.py": {"pytest"}}  # only pytest itself imports this file
 ONLY_IN |= {"ideas/published/gguf.py": {"gguf"}, "ideas/published/chat.py": {"jinja2"}}
-ONLY_IN |= {"run/machines/parallel/mpi.py": {"mpi4py"}, "school/show/stepper/widget.py": {"anywidget", "traitlets"}}
-ONLY_IN |= {"school/show/sheet/workbook.py": {"xlsxwriter"}}
+ONLY_IN |= {"run/machines/parallel/mpi.py": {"mpi4py"}}
+ONLY_IN |= {"school/show/sheet/layout.py": {"xlsxwriter"}}
 ONLY_IN |= {"school/show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
 ONLY_IN |= {
     "check/derivation/parsing.py": {"lark"},

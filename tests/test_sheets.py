@@ -25,7 +25,7 @@ from minitransformer.cli import main
 from minitransformer.school.show.sheet import workbook
 from minitransformer.school.show.sheet.again import again, given_numbers
 from minitransformer.school.show.sheet.blocks import Blocks, blocks_of
-from minitransformer.school.show.sheet.naming import range_name, unique_names
+from minitransformer.school.show.sheet.layout import range_name, unique_names
 from minitransformer.school.show.sheet.sizes import resized, sizes_of
 from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.page_data import page_data

@@ -11,8 +11,7 @@ from minitransformer import course, ideas, layers, ops
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.ideas.after.softcap import CappedOutput, softcap, softcapped_attention
 from minitransformer.school.show.site.modules import shown_modules
-from minitransformer.school.show.site.notebook import read, read_ideas
-from minitransformer.school.show.site.places import places
+from minitransformer.school.show.site.notebook import places, read, read_ideas
 from minitransformer.school.show.site.siblings import Siblings, module_of
 
 ROOT = Path(__file__).parent.parent

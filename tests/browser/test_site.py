@@ -14,8 +14,7 @@ from playwright.sync_api import expect
 from minitransformer.course import EXERCISES
 from minitransformer.school.show.site.exercises import write_exercises
 from minitransformer.school.show.site.frame import Site
-from minitransformer.school.show.site.notebook import read, read_ideas
-from minitransformer.school.show.site.places import places
+from minitransformer.school.show.site.notebook import places, read, read_ideas
 from minitransformer.school.show.site.siblings import Siblings
 from minitransformer.school.show.site.teachers import write_teachers
 

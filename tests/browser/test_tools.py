@@ -12,12 +12,13 @@ from playwright.sync_api import Page
 from minitransformer import layers, ops
 from minitransformer.school.show.stepper import Recording, step
 from minitransformer.school.show.stepper.page import to_html
-from minitransformer.school.show.stepper.sentences.glossary import GLOSSARY
+from minitransformer.school.show.stepper.sentences import sections
 
 from .conftest import Files, Open, Recordings
 from .reading import FIGURES, KEYS, answers_in_time, at, current, go, stops, until
 
 pytestmark = pytest.mark.browser
+GLOSSARY = sections()["glossary"]
 
 
 def test_predict_covers_each_new_matrix_until_asked(open_page: Open, recordings: Recordings, files: Files) -> None:

@@ -116,52 +116,48 @@ def _after(owner: Any, stack: Module) -> Iterator[Module]:
 def _boxes(embed: Any, stack: Any, after: list[Module]) -> Iterator[tuple[str, tuple[Entry, ...]]]:
     layers = stack.plain_layers
     positions = getattr(embed, "positions", None)
-    yield "embeds", _entry(parts(embed, leave_out=(positions,)))
-    yield "positions", _entry([] if positions is None else parts(positions))
     repeated = f"; one layer, {len(layers)} times" if len(layers) > len(set(map(id, layers))) == 1 else ""
-    yield "order", _by_layer(layers, lambda layer: Entry((_part(type(layer)),), order(layer) + repeated))
-    yield "normalises", _by_layer(layers, lambda layer: Entry(_norms(layer)))
-    yield "turns", _by_layer(layers, lambda layer: Entry(_turns(layer.self_attention)))
-    yield "mixes", _by_layer(layers, lambda layer: Entry(_mixes(layer.self_attention)))
     readers = [layer for layer in layers if layer.reads_memory]
-    yield "reads", _by_layer(readers, lambda layer: Entry(_mixes(layer.cross_attention)))
     feeders = [layer for layer in layers if hasattr(layer, "feed_forward")]
-    yield "feeds", _by_layer(feeders, lambda layer: Entry(_mixes(layer.feed_forward)))
-    yield "ends", _entry([] if stack.final_norm is None else parts(stack.final_norm))
-    yield "predicts", _entry([part for each in after for part in _whole(each)])
+    yield "embeds", _entry(parts(embed, leave_out=(positions,)))
+    yield "positions", _entry(parts(positions))
+    yield "order", _by_layer(layers, lambda layer: (_part(type(layer)),), lambda layer: order(layer) + repeated)
+    yield "normalises", _by_layer(layers, lambda layer: parts(*(n for _, x in layer.children() for n in _norms(x))))
+    yield "turns", _by_layer(layers, lambda layer: parts(*_turning(layer.self_attention)))
+    yield "mixes", _by_layer(layers, lambda layer: _mixes(layer.self_attention))
+    yield "reads", _by_layer(readers, lambda layer: _mixes(layer.cross_attention))
+    yield "feeds", _by_layer(feeders, lambda layer: _mixes(layer.feed_forward))
+    yield "ends", _entry(parts(stack.final_norm))
+    yield "predicts", _entry(tuple(dict.fromkeys(p for each in after for p in (_part(type(each)), *parts(each)))))
 
 
-def _entry(found: list[Part]) -> tuple[Entry, ...]:
-    return (Entry(tuple(dict.fromkeys(found))),) if found else ()
+def _entry(found: tuple[Part, ...]) -> tuple[Entry, ...]:
+    return (Entry(found),) if found else ()
 
 
-def _by_layer(layers: list[Any], what: Callable[[Any], Entry]) -> tuple[Entry, ...]:
+def _by_layer(
+    layers: list[Any], what: Callable[[Any], tuple[Part, ...]], formula: Callable[[Any], str] = lambda _: ""
+) -> tuple[Entry, ...]:
     """What each layer holds; layers that hold the same are named together."""
-    where: dict[Entry, list[int]] = {}
+    where: dict[tuple[tuple[Part, ...], str], list[int]] = {}
     for number, layer in enumerate(layers, start=1):
-        where.setdefault(what(layer), []).append(number)
+        where.setdefault((what(layer), formula(layer)), []).append(number)
     if len(where) == 1:
-        return tuple(entry for entry in where if entry.parts or entry.formula)
-    named = ((entry, f"layer{'s' * (len(n) > 1)} {', '.join(map(str, n))}") for entry, n in where.items())
-    return tuple(Entry(entry.parts, entry.formula, layers) for entry, layers in named)
+        return tuple(Entry(*held) for held in where if any(held))
+    return tuple(Entry(*held, f"layer{'s' * (len(n) > 1)} {', '.join(map(str, n))}") for held, n in where.items())
 
 
 # ---- Parts of a tree. ----
 
 
-def parts(module: Any, leave_out: tuple[Any, ...] = ()) -> list[Part]:
-    """The class of a module, the functions that it calls by a socket, and those of the modules inside; each once."""
-    if module in leave_out or type(module) in _EVERYWHERE:
-        return []
-    found = [_part(type(module)), *_functions(module)]
-    for _, child in module.children():
-        found += parts(child, leave_out)
-    return list(dict.fromkeys(found))
-
-
-def _whole(module: Module) -> list[Part]:
-    """As parts, with the class of the module itself even if it is one that is everywhere."""
-    return [_part(type(module)), *parts(module)]
+def parts(*modules: Any, leave_out: tuple[Any, ...] = ()) -> tuple[Part, ...]:
+    """The class of each module, the functions that it calls by a socket, and those of the modules inside; each once."""
+    found: dict[Part, None] = {}
+    for module in modules:
+        if module is not None and module not in leave_out and type(module) not in _EVERYWHERE:
+            inside = parts(*(child for _, child in module.children()), leave_out=leave_out)
+            found |= dict.fromkeys([_part(type(module)), *_functions(module), *inside])
+    return tuple(found)
 
 
 def _part(kind: Any, name: str = "") -> Part:
@@ -179,47 +175,41 @@ def _functions(module: Any) -> Iterator[Part]:
             yield _part(value)
 
 
-def _inside(residual: Any) -> tuple[Any, list[Module]]:
-    """The sub-layer of a residual connection, without norms around it; and these norms, from outside in."""
-    norms = []
-    while hasattr(residual, "sublayer") and hasattr(residual, "norm"):
-        norms.append(residual.norm)
-        residual = residual.sublayer
-    return residual, norms
+def _inside(residual: Any) -> Any:
+    """The sub-layer of a residual connection, without norms around it."""
+    return _inside(residual.sublayer) if _has_norm(residual) else residual
 
 
-def _norms(layer: Any) -> tuple[Part, ...]:
-    found = [part for _, residual in layer.children() for norm in _inside(residual)[1] for part in parts(norm)]
-    return tuple(dict.fromkeys(found))
+def _norms(residual: Any) -> list[Module]:
+    """The norms around a sub-layer, from outside in."""
+    return [residual.norm, *_norms(residual.sublayer)] if _has_norm(residual) else []
 
 
-def _turning(sublayer: Any) -> tuple[Module, ...]:
-    named = [child for _, module in sublayer.modules() for child in module.children()]
+def _has_norm(part: Any) -> bool:
+    return hasattr(part, "sublayer") and hasattr(part, "norm")
+
+
+def _turning(residual: Any) -> tuple[Module, ...]:
+    named = [child for _, module in _inside(residual).modules() for child in module.children()]
     return tuple(child for name, child in named if name.startswith("turn"))
 
 
-def _turns(residual: Any) -> tuple[Part, ...]:
-    turning = _turning(_inside(residual)[0])
-    return tuple(dict.fromkeys(part for turn in turning for part in parts(turn)))
-
-
 def _mixes(residual: Any) -> tuple[Part, ...]:
-    sublayer, _ = _inside(residual)
-    return tuple(parts(sublayer, leave_out=_turning(sublayer)))
+    return parts(_inside(residual), leave_out=_turning(residual))
 
 
 # ---- The order of a layer, from a call of it. ----
 
 
+@dataclass(eq=False)
 class Name:
     """What a layer computes, in words. A layer that is called with one adds and normalises names."""
 
+    text: str = ""
+    terms: tuple[Name, ...] = ()
+    inside: Name | None = None
+    more: str = ""
     shape = ()
-
-    def __init__(
-        self, text: str = "", terms: tuple[Name, ...] = (), inside: Name | None = None, more: str = ""
-    ) -> None:
-        self.text, self.terms, self.inside, self.more = text, terms, inside, more
 
     def __add__(self, other: Name) -> Name:
         return Name(terms=(self, other))
@@ -257,7 +247,7 @@ def order(layer: Any) -> str:
 
 
 def _named(part: Any, name: str) -> Any:
-    if not (hasattr(part, "sublayer") and hasattr(part, "norm")):
+    if not _has_norm(part):
         return _Called(name)
     told = copy.copy(part)
     told.sublayer = _named(part.sublayer, name)
@@ -269,13 +259,11 @@ def _named(part: Any, name: str) -> Any:
 def _as_text(y: Name) -> str:
     """The formula of y. What is used twice gets a letter, and a formula of its own before it."""
     uses: Counter[int] = Counter()
-    seen: set[int] = set()
 
     def count(name: Name) -> None:
-        uses[id(name)] += 1
-        if id(name) not in seen:
-            seen.add(id(name))
-            for each in name.within():
+        for each in name.within():
+            uses[id(each)] += 1
+            if uses[id(each)] == 1:
                 count(each)
 
     count(y)

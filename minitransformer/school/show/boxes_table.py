@@ -1,27 +1,11 @@
-"""The table of docs/families.md: which parts each family of published models puts into the boxes of figure 1."""
+"""The table of docs/families.md, below families.txt: the parts of each family, box by box."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from .boxes import BOXES, Entry, Part, alike, families, home
-
-_ABOUT = """# Families and their parts
-
-Each row is a family of published models, and each column a box of figure 1 of Vaswani et al. 2017: the parts that do
-this there, from outside in, each with a link to its code. Families whose parts are the same share a row; they differ in
-sizes, in numbers, or in their files alone. An encoder-decoder has two rows.
-
-The parts are those of the small model that each family brings, with everything that the family adds. `layers 1, 3` are
-layers of this small model: where layers differ, the model itself has more of each kind. A decoder without an encoder
-has layers of the class `EncoderLayer`: it is an encoder that does not look ahead. `Linear` and `Embedding` are in
-nearly every part, so they are left out, except where they predict.
-
-In the formulas of a layer, x is its input, y its output, and each norm has its own gain.
-
-`minitransformer info --parts > docs/families.md` writes this page from the models. The site has it as well, and there
-you can choose two families, and see in which boxes they differ.
-"""
+from .page import text_of
 
 
 def markdown() -> str:
@@ -38,7 +22,7 @@ def markdown() -> str:
             cells = ("<br>".join(_told(entry, parts) for entry in side.boxes.get(box, ())) for box, _ in BOXES)
             lines.append(_row([title, *cells]))
     targets = sorted({f"[`{_label(part, parts)}`]: ../{_file(part.module)}" for part in parts})
-    return "\n".join([_ABOUT, *lines, "", *targets]) + "\n"
+    return "\n".join([text_of("families.txt"), *lines, "", *targets]) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:

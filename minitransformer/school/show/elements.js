@@ -17,6 +17,13 @@ function filled(element, attributes, children) {
   return element;
 }
 
+// A button that does something when it is pressed. label: a text, or all that stands in it.
+function makeButton(label, action, attributes = {}) {
+  const made = make("button", { type: "button", ...attributes }, ...[label].flat());
+  made.addEventListener("click", action);
+  return made;
+}
+
 // What the reader has written and chosen, kept by the browser under names of our own.
 const kept = {
   get(name) {

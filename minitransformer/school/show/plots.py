@@ -9,6 +9,7 @@ import io
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -121,10 +122,15 @@ def _labels(tokens: Sequence[str]) -> tuple[range, Sequence[str]]:
     return range(0, len(tokens), every), tokens[::every]
 
 
-def _curves(x: str, y: str) -> tuple[Figure, Axes]:
-    """A figure for curves, and its axes, which show x and y."""
+def _curves(
+    x: str, y: str, curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], **look: Any
+) -> tuple[Figure, Axes]:
+    """A figure with a curve for each name, and its axes. x, y: what these show."""
     figure = Picture(figsize=(6.0, 3.6), layout="constrained")
-    return figure, figure.subplots(subplot_kw={"xlabel": x, "ylabel": y})
+    axes = figure.subplots(subplot_kw={"xlabel": x, "ylabel": y})
+    for name, (xs, ys) in curves.items():
+        axes.plot(xs, ys, label=name, **look)
+    return figure, axes
 
 
 def round_ticks(*axes: Axis) -> None:
@@ -138,9 +144,8 @@ def round_ticks(*axes: Axis) -> None:
 
 def growth(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], x: str, y: str) -> Figure:
     """One curve for each name, on logarithmic axes, where a power is a straight line. x, y: what the axes show."""
-    figure, axes = _curves(x, y)
-    for name, (sizes, costs) in curves.items():
-        axes.loglog(sizes, costs, marker=".", label=name)
+    figure, axes = _curves(x, y, curves, marker=".")
+    axes.loglog()
     round_ticks(axes.xaxis, axes.yaxis)
     axes.legend()
     return figure
@@ -148,9 +153,7 @@ def growth(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], x: str, 
 
 def accuracies(curves: Mapping[str, Sequence[float]], trained: int, x: str, y: str) -> Figure:
     """A share for each position, counted from 1. trained: the last position that training had, drawn as a line."""
-    figure, axes = _curves(x, y)
-    for name, shares in curves.items():
-        axes.plot(range(1, len(shares) + 1), shares, label=name)
+    figure, axes = _curves(x, y, {name: (range(1, len(shares) + 1), shares) for name, shares in curves.items()})
     axes.axvline(trained + 0.5, color="gray", linestyle=":")
     axes.set_ylim(-0.02, 1.02)
     axes.legend()
@@ -159,8 +162,7 @@ def accuracies(curves: Mapping[str, Sequence[float]], trained: int, x: str, y: s
 
 def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
     """The loss against the step. floor: the lowest possible loss, drawn as a line."""
-    figure, axes = _curves("step", "cross-entropy (nats)")
-    axes.plot(steps, losses, label="training loss")
+    figure, axes = _curves("step", "cross-entropy (nats)", {"training loss": (steps, losses)})
     if floor is not None:
         axes.axhline(floor, linestyle="--", color="grey", label="lowest possible with label smoothing")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

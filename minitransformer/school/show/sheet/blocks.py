@@ -7,6 +7,8 @@ line cannot be written as formulas, and the error names it.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from ....check.trace.calls import Binding
-from ..stepper import terms
 from ..stepper.expansion import NotExpandable, term_of
-from ..stepper.expressions import Applied, Number, Operation, numbers
+from ..stepper.expressions import Applied, Index, Number, numbers
 from ..stepper.page_data import is_expandable
 from ..stepper.page_edits import entry_of, other_numbers
 from ..stepper.steps import Steps, is_float
-from ..stepper.terms import Term
+from ..stepper.terms import Term, evaluate
+from ..stepper.walk import Walk
 from .again import again, given_numbers, parameter_gradients
-from .choices import with_choices
 
 DRAWS = 2
 CLOSE = 1e-9  # relative: terms and arrays add in another order
@@ -53,7 +54,7 @@ def blocks_of(recording: Steps, name: str) -> Blocks:
     try:
         return Blocks(recording, name)
     except ValueError:
-        return Blocks(with_choices(recording), name)
+        return Blocks(_with_choices(recording), name)
 
 
 class Blocks:
@@ -205,50 +206,42 @@ class Blocks:
             for _, bound in self.recording.bindings:
                 home, now = self._home(bound.serial), self._now(fresh, bound.serial)
                 held = self._now(fresh, home)
-                if home in needed and not (held is not None and now is not None and _close(held.ravel(), now.ravel())):
+                if home in needed and not _close(held, now):
                     wrong.add(bound.serial)
             for serial in needed:
                 array, now = self.recording.binding(serial)[1].value.array, self._now(fresh, serial)
-                if array is None or now is None or np.isnan(array).any() or np.isposinf(array).any():
-                    wrong.add(serial)
-                elif (cells := self._terms(serial)) is not None:
-                    if not _close(np.array([self._value(cell, fresh) for cell in cells], float), now.ravel()):
-                        wrong.add(serial)
-                elif serial not in self._inputs and serial not in self._parameters and not _close(array, now):
+                expected = now if serial in self._inputs or serial in self._parameters else array
+                if (cells := self._terms(serial)) is not None:
+                    expected = np.array([self._value(cell, fresh) for cell in cells], float)
+                if array is None or np.isnan(array).any() or np.isposinf(array).any() or not _close(expected, now):
                     wrong.add(serial)
         return sorted(wrong, key=self.recording.number_of.__getitem__)
 
     def _value(self, term: Term, fresh: Steps) -> Any:
         """The number that a term gives with the numbers of another run."""
-        if isinstance(term, Number):
-            now = None if term.serial is None else self._now(fresh, term.serial)
-            return term.value if now is None else now[term.index].item()
-        assert isinstance(term, Operation | Applied)
-        parts = tuple(Number(self._value(part, fresh)) for part in term.parts)
-        if isinstance(term, Operation):
-            return terms.evaluate(Operation(term.symbol, parts))
-        if term.name == "where":
-            test, one, other = (part.value for part in parts)
-            return one if test else other
-        return terms.evaluate(Applied(term.name, parts))
+
+        def now(number: Number) -> Any:
+            array = None if number.serial is None else self._now(fresh, number.serial)
+            return number.value if array is None else array[number.index].item()
+
+        return evaluate(term, now)
 
     def _constants(self, needed: Sequence[int], draws: Sequence[tuple[Mapping[str, np.ndarray], Steps]]) -> set[int]:
         """The single numbers that cannot be edited: sizes, flags, and settings that decide how the others compute."""
-        constant, rng = set(), np.random.default_rng(1)
+        rng = np.random.default_rng(1)
+
+        def decides(name: str, array: np.ndarray) -> bool:
+            try:
+                return bool(self._problems(needed, [self._again({**draws[-1][0], name: other_numbers(array, rng)})]))
+            except (ValueError, TypeError):
+                return True
+
+        constant = set()
         for serial in needed:
             bound = self.recording.binding(serial)[1]
             if bound.value.shape == () and self._terms(serial) is None and serial != self.upstream:
-                name = self._inputs.get(serial)
-                array = bound.value.array
-                if name is None or array is None or bound.call.index != 0:
-                    constant.add(serial)
-                    continue
-                try:
-                    fresh = self._again({**draws[-1][0], name: other_numbers(array, rng)})
-                except (ValueError, TypeError):
-                    constant.add(serial)
-                    continue
-                if self._problems(needed, [fresh]):
+                name, array = self._inputs.get(serial), bound.value.array
+                if name is None or array is None or bound.call.index != 0 or decides(name, array):
                     constant.add(serial)
         return constant
 
@@ -258,9 +251,9 @@ class Blocks:
             step, bound = self.recording.binding(serial)
             source = " ".join(step.source.split())
             file = Path(self.recording.calls[step.call].file).name
-            why = f" ({self._why[self._home(serial)]})" if self._home(serial) in self._why else ""
-            why = f" ({_ORDER})" if bound.value.dtype.startswith(("int", "bool")) else why
-            told[f"line {step.line} of {file}, `{source[:60]}{'…' * (len(source) > 60)}`{why}"] = None
+            why = _ORDER if bound.value.dtype.startswith(("int", "bool")) else self._why.get(self._home(serial))
+            line = f"line {step.line} of {file}, `{source[:60]}{'…' * (len(source) > 60)}`"
+            told[f"{line} ({why})" if why else line] = None
         more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
         return ValueError(
             f"sheet: {self.name} cannot be written as formulas. With other inputs these lines compute other sums: "
@@ -317,7 +310,40 @@ class Blocks:
         return Block(serial, name, shown.call.label, array, kind, line, cells, gradient)
 
 
-def _close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays hold the same numbers, up to rounding."""
-    one, other = np.asarray(one, float), np.asarray(other, float)
-    return one.shape == other.shape and np.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
+def _close(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Whether two arrays hold the same numbers in the same order, up to rounding."""
+    if one is None or other is None or one.size != other.size:
+        return False
+    one, other = np.asarray(one, float).ravel(), np.asarray(other, float).ravel()
+    return np.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
+
+
+# ---- Lines that choose, number by number: `xp.where(x < 0.0, a, b)`. The stepper writes out the side that was taken,
+# because that is what a reader of one run wants to see. A sheet whose inputs change needs both: IF(x<0,a,b). ----
+
+
+def _with_choices(recording: Steps) -> Steps:
+    """The same recording, whose terms keep both sides of a choice that depends on its numbers."""
+    copy = dataclasses.replace(recording)
+    for step in copy.steps:
+        copy.kept(step.index, functools.partial(_Choosing, copy, step))
+    return copy
+
+
+class _Choosing(Walk):
+    def _applied(self, whole: Applied, index: Index) -> Term:
+        if whole.name == "where" and len(whole.operands) == 3:
+            try:
+                test, *sides = (self.under(part, index) for part in whole.operands)
+                if self._depends(test):
+                    return Applied("where", (test, *sides))
+            except NotExpandable:
+                pass  # a test that is not written out, such as a mask that was given, does not depend on the numbers
+        return super()._applied(whole, index)
+
+    def _depends(self, test: Term) -> bool:
+        """Whether a test was computed from recorded numbers."""
+        if isinstance(test, Number) and test.serial is not None:
+            test = term_of(self.recording, *self.recording.binding(test.serial), test.index)
+            return not isinstance(test, Number) and self._depends(test)
+        return any(number.serial is not None for number in numbers(test))

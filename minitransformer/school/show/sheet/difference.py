@@ -13,8 +13,7 @@ from ..stepper.steps import Steps
 from .again import again, given_numbers
 from .blocks import Block
 from .formulas import Cell
-from .layout import Layout
-from .naming import CHOICE, address, finite, size_of
+from .layout import CHOICE, Layout, address, finite, size_of
 
 H = 1e-5  # as in verify.gradients
 COMPUTED, AHEAD, BEHIND = "Computed", "x + h", "x - h"  # sheets
@@ -30,13 +29,11 @@ class Difference:
         self.top = on.end + 1
         self.first = self.top + 13  # the row of the first array
         self.last = self.first + len(self.listed) - 1
-        self.end = self.last + 1 if self.listed else on.end
+        self.end = self.last + 1
         self.runs = {sign: self._run(sign * H) for sign in (1, -1)}
 
     def _run(self, h: float) -> Steps:
         """The recording with the first number of the first array moved by h: for viewers that compute nothing."""
-        if not self.listed:
-            return self.on.recording
         name = self.listed[0].name
         moved = np.array(given_numbers(self.on.recording)[name])
         moved.flat[0] += h
@@ -54,8 +51,6 @@ class Difference:
 
     def write(self, sheet: Any) -> None:
         """On the sheet of computed numbers: the choice, the two losses, the finite difference and the gradient."""
-        if not self.listed:
-            return
         sheet.write_string(self.top, 0, "Check: a finite difference beside the gradient", self.style["section"])
         told = "L is the sum of output times doutput. Choose an array of the list, and a row and a column in it."
         sheet.write_string(self.top + 1, 1, told, self.style["code"])
@@ -81,10 +76,8 @@ class Difference:
             self.on.file.define_name(name, f"={COMPUTED}!{address(at, fixed=True)}")
             if made:
                 sheet.write_formula(*at, made, self.style["exact"], value)
-            elif isinstance(value, str):
-                sheet.write_string(*at, value, self.style["input"])
             else:
-                sheet.write_number(*at, value, self.style["input"])
+                sheet.write(*at, value, self.style["input"])
         at = (self.top + 2, _NUMBER)
         sheet.data_validation(*at, *at, {"validate": "list", "source": f"={self._column(_ARRAY)}"})
         whole = {"validate": "integer", "criteria": ">=", "value": 1}
@@ -92,11 +85,8 @@ class Difference:
 
     def _arrays(self, sheet: Any) -> None:
         """The arrays that can be chosen, and the gradient of the chosen number."""
-        for column, title in (
-            (_ARRAY, "arrays"),
-            (_NUMBER, "rows, columns"),
-            (_FOUND, "gradient of the chosen number"),
-        ):
+        titles = {_ARRAY: "arrays", _NUMBER: "rows, columns", _FOUND: "gradient of the chosen number"}
+        for column, title in titles.items():
             sheet.write_string(self.first - 1, column, title, self.style["code"])
         for row, block in enumerate(self.listed, self.first):
             rows, columns = size_of(block)

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ....core.text.tokenizer import load_library
 from ..stepper.steps import Steps
 from .blocks import Block, blocks_of
 from .difference import AHEAD, BEHIND, COMPUTED, Difference
 from .formulas import Cell
-from .layout import FIRST, Layout
-from .naming import address, finite, range_name
+from .layout import FIRST, Layout, address, finite, range_name
 
 FILL_IN = "Fill in"
 TOLERANCE = 0.001  # of an answer that was filled in, as on a worksheet
@@ -32,10 +32,7 @@ def workbook(recording: Steps, name: str) -> bytes:
     Raises ValueError that names the lines that cannot be written as formulas, and ImportError without the extra
     `sheet`.
     """
-    try:
-        import xlsxwriter
-    except ImportError as error:
-        raise ImportError('a sheet needs XlsxWriter: pip install "minitransformer[sheet]"') from error
+    xlsxwriter = load_library("a sheet", "sheet", "xlsxwriter")
     blocks = blocks_of(recording, name)
     content = io.BytesIO()
     # No text becomes a formula or a link, whatever it begins with.

@@ -14,12 +14,10 @@ from ....check.verify.gradients import Progress
 from ....core.arrays.files import read_json, write
 from .chapters import write_chapters
 from .code import write_code
-from .derivations import write_derivations
-from .exercises import write_exercises
+from .exercises import write_derivations, write_exercises
 from .families import write_families
 from .frame import PUBLIC_PYODIDE, PUBLIC_SIZES, Site
-from .notebook import read, read_ideas
-from .places import places
+from .notebook import places, read, read_ideas
 from .questions import write_questions
 from .reference import write_reference
 from .siblings import Siblings

@@ -60,11 +60,10 @@ class Session:
     def _value(self, code: str, file: str) -> Any:
         """Run the statements; the value of the last one if it is an expression without a semicolon behind it."""
         body = ast.parse(code, file).body
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) and not code.rstrip().endswith(";") else None
+        shows = bool(body) and isinstance(body[-1], ast.Expr) and not code.rstrip().endswith(";")
+        last: Any = body.pop() if shows else None
         exec(compile(ast.Module(body, []), file, "exec"), self.names)
-        return (
-            eval(compile(ast.Expression(last.value), file, "eval"), self.names) if isinstance(last, ast.Expr) else None
-        )
+        return eval(compile(ast.Expression(last.value), file, "eval"), self.names) if last is not None else None
 
     def display(self, *values: Any) -> None:
         """Show values as the last line of a cell is shown."""
@@ -125,17 +124,10 @@ def derive(name: str, text: str, send: Send) -> None:
     from ...course import check_derivation
 
     marked = check_derivation(name, text)
-    lines = [
-        {
-            "number": line.number,
-            "text": line.text,
-            "verdict": line.verdict,
-            "mark": VERDICTS[line.verdict],
-            "said": line.sentences(),
-            "formula": formula,
-        }
-        for line, formula in zip(marked.lines, marked.formulas, strict=True)
-    ]
+    lines = []
+    for line, formula in zip(marked.lines, marked.formulas, strict=True):
+        shown = {name: getattr(line, name) for name in ("number", "text", "verdict")}
+        lines.append(shown | {"mark": VERDICTS[line.verdict], "said": line.sentences(), "formula": formula})
     verdict = marked.verdict.removeprefix(f"{name}: ")
     said = [verdict[0].upper() + verdict[1:], *marked.remarks]
     send({"output_type": "derivation", "right": marked.right, "said": said, "lines": lines})

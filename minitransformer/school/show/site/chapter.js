@@ -13,11 +13,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const name = box.dataset.exercise ? `exercise:${box.dataset.exercise}` : `cell:${chapter}:${box.dataset.cell}`;
     const output = box.querySelector(".output");
     const cell = { box, i, ran: null, output, stored: output, kept: `output:${chapter}:${box.dataset.cell}` };
-    const button = (text, action) => {
-      const made = make("button", { type: "button", "aria-label": `${text} cell ${i + 1}` }, text);
-      made.addEventListener("click", action);
-      return made;
-    };
+    const button = (text, action) => makeButton(text, action, { "aria-label": `${text} cell ${i + 1}` });
     const run = button("Run", () => runTo(cell));
     const reset = button("Reset", () => cell.editor.set(cell.editor.original));
     cell.editor = edit(box.querySelector("pre.code"), `Code of cell ${i + 1}`, name, () => runTo(cell));
@@ -107,8 +103,7 @@ document.addEventListener("DOMContentLoaded", () => {
     cell.time.textContent = ended.seconds > 1 ? `ran for ${ended.seconds.toFixed(1)} s` : "";
     if (!ended.problem || outputs.length) show(cell, fresh, state); // else what was shown stays
     if (ended.problem) {
-      const again = make("button", { type: "button" }, "Try again");
-      again.addEventListener("click", () => runTo(cell));
+      const again = makeButton("Try again", () => runTo(cell));
       cell.problem = make("p", { class: "error", role: "alert" }, ended.problem, " ", again);
       cell.output.before(cell.problem);
     } else keepOutput(cell, state, outputs);

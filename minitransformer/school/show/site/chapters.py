@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,46 +12,13 @@ from ....core.arrays.files import write
 from ...course.exercises import EXERCISES
 from . import markdown
 from .folding import summary
-from .frame import Site
-from .notebook import PICTURE, Chapter, exercise_in, source_of
+from .frame import Site, own_file, template
+from .notebook import Chapter, exercise_in, picture_of, source_of
 from .predictions import question
 from .siblings import Siblings, in_turn, listed
 
-_THREADS = (
-    "<p><strong>Most cells of this chapter do not run in a browser</strong>: its ranks are threads, which Python lacks "
-    "there. Read the outputs below, and run the notebook in Python on a computer. The pages of its exercises "
-    "run here.</p>\n"
-)
-# What the field calls the subjects of a chapter, where the chapter itself says it otherwise or only in its code.
-_NAMES = {
-    1: "gradient check, gradcheck, numerical gradient",
-    2: "VJP, backpropagation, autograd, chain rule, keepdims, einsum, transpose, batch, matrix multiplication gradient",
-    3: "logsumexp, log-sum-exp, log-softmax, overflow, NaN, numerical stability",
-    4: "softmax derivative, softmax gradient",
-    5: "NLL, negative log-likelihood, cross-entropy loss, logits, perplexity",
-    6: "self-attention, scaled dot-product attention, query key value, attention weights, scaling factor, "
-    "divide by sqrt(d)",
-    8: "causal mask, padding mask, look-ahead mask",
-    9: "multi-head attention, MHA, cross-attention",
-    10: "layer normalization, layer norm backward, RMSNorm, LayerNorm",
-    11: "MLP, FFN, GELU, skip connection, residual stream, pre-norm, post-norm",
-    12: "positional encoding, positional embedding, sinusoidal encoding, embedding, tokenizer, BPE, "
-    "byte-pair encoding, weight tying",
-    13: "BERT, GPT, T5, Adam, encoder-decoder, teacher forcing, masked language model, learning rate, training loop, "
-    "machine translation",
-    14: "KV cache, key-value cache, incremental decoding, greedy decoding, beam search, inference",
-    15: "FlashAttention, activation checkpointing, gradient checkpointing, FLOPs",
-    17: "induction heads, logit lens, mechanistic interpretability",
-    18: "ablation, activation patching, causal tracing, attribution",
-    19: "RNN, LSTM, vanishing gradient, convolution",
-    20: "RoPE, rotary embedding, ALiBi, relative positions",
-    21: "GQA, MQA, MLA, multi-query attention, grouped-query attention, sliding window, attention sinks, "
-    "linear attention, FlashAttention",
-    22: "MoE, mixture of experts, router, load balancing",
-    23: "data parallel, tensor parallel, all-reduce, pipeline parallel, distributed training",
-    24: "linear attention, delta rule, DeltaNet, gated delta rule, hybrid models, recurrent state",
-    25: "GPT-2, Llama, Qwen3, RMSNorm, RoPE, SwiGLU, GQA, MoE, ablation, random seeds",
-}
+# What the field calls the subjects of each chapter, by its number.
+_NAMES = dict(re.findall(r"^(\d+): (.+)$", own_file("names.txt"), re.MULTILINE))
 _WHEN_RIGHT = "When it is right"  # so begins a text after a check that tells the answer
 
 
@@ -61,82 +29,32 @@ def write_chapters(site: Site, chapters: list[Chapter], siblings: Siblings) -> N
     for chapter, (address, title) in zip(chapters, addresses, strict=True):
         near = listed(siblings.links(siblings.about(chapter), leave_out=address)) + in_turn(addresses, address)
         used = scripts if chapter.number else ()  # the page of an idea has nothing to run or to answer
-        site.page(address, title, "".join(_page(site, chapter, near)), used, text=None)
+        markdown_cells = [cell for cell in chapter.cells if cell["cell_type"] == "markdown"]
+        found = [heading for cell in markdown_cells for heading in markdown.headings(source_of(cell))]
+        parts = {"headings": [(name, text) for level, name, text in found if level == 2], "near": near, "site": site}
+        parts["threads"] = any("in_threads(" in source_of(cell) for cell in chapter.cells)
+        body = template("chapter", chapter=chapter, cells=list(_cells(site, chapter)), **parts)
+        site.page(address, title, body, used, text=None)
         texts, code = ([source_of(c) for c in chapter.cells if c["cell_type"] == kind] for kind in ("markdown", "code"))
-        names = _NAMES.get(chapter.number, chapter.stem.replace("_", " "))  # an idea has the name of its folder
+        names = _NAMES.get(str(chapter.number), chapter.stem.replace("_", " "))  # an idea has the name of its folder
         site.index_sections(address, title, texts, names, "\n".join(code))
 
 
-def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:
-    yield f'<article data-chapter="{chapter.stem}">\n<section class="part">\n'
-    for i, cell in enumerate(chapter.cells):
+def _cells(site: Site, chapter: Chapter) -> Iterator[dict[str, Any]]:
+    """after: the exercise checked before a text that tells its answer. question: the box below a text, in HTML."""
+    before = ""
+    for cell in chapter.cells:
         text = source_of(cell)
         if cell["cell_type"] == "code":
-            yield code_cell(site, chapter, cell, fold=True)
-        elif text.startswith("## Exercises"):
-            yield markdown.render(text).replace("</h2>", f"</h2>\n{_handed_in(chapter)}", 1)
-        elif text.startswith(_WHEN_RIGHT):
-            yield _after(markdown.render(text), source_of(chapter.cells[i - 1]))
+            name = exercise_in(cell)
+            draws = any("image/png" in output.get("data", {}) for output in cell["outputs"])
+            code = {"code": text, "exercise": EXERCISES.get(name), "summary": "" if name else summary(text, draws)}
+            yield code | {"id": cell["id"], "outputs": outputs_html(site, chapter, cell), "question": ""}
         else:
-            yield markdown.render(text)
-        if i == 0:
-            yield _tools(site, chapter) if chapter.number else ""
-            yield _THREADS if any("in_threads(" in source_of(each) for each in chapter.cells) else ""
-        if cell["cell_type"] == "markdown" and markdown.PREDICT in text:
-            yield question(cell["id"], cell["metadata"].get("answer", ""))
-            yield '</section>\n<section class="part">\n'
-    yield '</section>\n<p id="covered" hidden>The rest is covered until you have answered. '
-    yield '<button type="button" id="show-all">Show everything</button></p>\n'
-    yield f"{near}</article>"
-
-
-def _after(text: str, check: str) -> str:
-    """A text that tells the answer of the exercise checked before it, covered until the check says right."""
-    name = check.partition('course.check("')[2].partition('"')[0]
-    summary = "<summary>Open this when your function is right: it tells the answer</summary>"
-    return f'<details class="after" data-exercise="{name}">{summary}{text}</details>\n'
-
-
-def _tools(site: Site, chapter: Chapter) -> str:
-    headings = [found for cell in chapter.cells if cell["cell_type"] == "markdown" for found in _second(cell)]
-    items = "".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in headings)
-    return (
-        f'<details class="contents"><summary>In this chapter</summary><ul>{items}</ul></details>\n'
-        '<div class="buttons"><button type="button" id="run-all" hidden>Run all cells</button>'
-        '<button type="button" class="save" hidden>Save my work</button>'
-        f'<a href="../slides/{chapter.stem}.html">Slides</a>'
-        f'<a href="../questions/{chapter.stem}.html">Questions</a>'
-        f'<a href="../download/student/{chapter.stem}.ipynb" download>Notebook</a>'
-        f'<span class="note">{site.needs("matplotlib")}</span></div>\n'
-    )
-
-
-def _handed_in(chapter: Chapter) -> str:
-    """Which of the chapter's exercises are handed in."""
-    names = [f"{number} <code>{name}</code>".lstrip() for name, number in chapter.numbered().items()]
-    return (
-        f'<p class="note">To hand in: {", ".join(names)}. "Save my work" above puts them into a file. Tasks without a '
-        "check, in other cells or on paper, and your predictions are for you alone.</p>"
-    )
-
-
-def _second(cell: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, text) for level, name, text in markdown.headings(source_of(cell)) if level == 2]
-
-
-def code_cell(site: Site, chapter: Chapter, cell: dict[str, Any], fold: bool = False) -> str:
-    """A cell of code with its outputs. fold: whether long code and imports are folded."""
-    exercise, outputs = exercise_in(cell), outputs_html(site, chapter, cell)
-    mark = f' data-exercise="{exercise}"' if exercise else ""
-    link = ""
-    if exercise:
-        title = html.escape(EXERCISES[exercise].title)
-        link = f'<p class="note">With hints and a verdict: <a href="../exercises/{exercise}.html">{title}</a></p>\n'
-    code = f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>'
-    draws = any("image/png" in output.get("data", {}) for output in cell["outputs"])
-    if fold and not exercise and (said := summary(source_of(cell), draws)):
-        code = f'<details class="code"><summary>{html.escape(said)}</summary>{code}</details>'
-    return f'{link}<div class="cell" data-cell="{cell["id"]}"{mark}>{code}<div class="output">{outputs}</div></div>\n'
+            checked = before.partition('course.check("')[2].partition('"')[0]
+            asked = question(cell["id"], cell["metadata"].get("answer", "")) if markdown.PREDICT in text else ""
+            yield {"text": text, "after": checked if text.startswith(_WHEN_RIGHT) else "", "question": asked}
+        before = text
 
 
 def outputs_html(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
@@ -148,9 +66,8 @@ def _output(site: Site, chapter: Chapter, name: str, output: dict[str, Any]) -> 
     """A stored output. Its HTML is the course's own; a picture becomes a file, so that the page stays small."""
     data = output.get("data", {})
     if "image/png" in data:
-        path = f"pictures/{chapter.stem}-{name}.png"
+        path, words = picture_of(chapter, name, output)
         write(site.made(path), base64.b64decode("".join(data["image/png"])))
-        words = output.get("metadata", {}).get("image/png", {}).get("alt") or PICTURE
         return f'<img src="../{path}" alt="{html.escape(words, quote=True)}" loading="lazy">\n'
     if "text/html" in data:
         inside = markdown.without_empty_headings("".join(data["text/html"]))

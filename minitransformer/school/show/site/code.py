@@ -15,15 +15,15 @@ import keyword
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
-from ....check.verify.mistakes import Mistake, mistakes_in
+from ....check.verify.mistakes import mistakes_in
 from ....core.arrays.files import write
 from ..page import as_script_data
 from ..stepper import expressions as ex
 from ..stepper import mathml
-from . import markdown
-from .frame import Site
+from .frame import Site, template
 from .modules import ROOMS, address_of, file_of, shown_modules
 from .siblings import Siblings, in_turn, listed
 from .steppers import Seen
@@ -36,30 +36,22 @@ _WHOLE = "code/gpt2.html"  # the page of GPT-2 on one page
 
 def write_code(site: Site, seen: Seen, siblings: Siblings, whole: Path) -> None:
     """Write the page of each module, that of the file `whole`, and the list of all."""
-    lists = []
     start = _Module(whole.stem, seen, whole)
     write(site.made(f"code/{whole.name}"), whole.read_text(encoding="utf-8"))
     file = f'<p><a href="{whole.name}" download>The file {whole.name}</a> needs NumPy alone.</p>\n'
-    site.page(_WHOLE, start.title, "".join(start.parts(file)), ("code.js",), start.about)
+    site.page(_WHOLE, start.title, start.body(file), ("code.js",), start.about)
     addresses = [(address_of(module), module) for module in shown_modules()]
-    for room in ROOMS:
-        items = []
-        for module in (name for name in shown_modules() if name.startswith(f"{room}.")):
-            page = _Module(module, seen)
-            links = siblings.links([module], leave_out=address_of(module))
-            body = "".join(page.parts(listed(links))) + in_turn(addresses, address_of(module))
-            title = f"{module}: {page.title}"
-            site.page(address_of(module), title, body, ("code.js",), page.about)
-            for name in page.names:
-                site.index(address_of(module, name), f"{name} ({module})", page.about)
-            items.append(f'<li><a href="{address_of(module)[5:]}">{html.escape(title)}</a></li>\n')
-        lists.append(f"<h2>{room}</h2>\n<ul>{''.join(items)}</ul>\n")
-    about = (
-        "<p>The code that runs, with the formula of each line. Point at a name to see its gradient.</p>\n"
-        f'<p><strong>Begin here</strong>: <a href="{_WHOLE[5:]}">{html.escape(start.title)}</a>. '
-        "The folders below have the same parts, with more to choose from.</p>\n"
-    )
-    site.page("code/index.html", "The code, annotated", f"<h1>The code, annotated</h1>\n{about}{''.join(lists)}")
+    rooms: dict[str, list[tuple[str, str]]] = {room: [] for room in ROOMS}
+    for address, module in addresses:
+        page = _Module(module, seen)
+        links = siblings.links([module], leave_out=address)
+        body = page.body(listed(links)) + in_turn(addresses, address)
+        title = f"{module}: {page.title}"
+        site.page(address, title, body, ("code.js",), page.about)
+        for name in page.names:
+            site.index(address_of(module, name), f"{name} ({module})", page.about)
+        rooms[next(room for room in ROOMS if module.startswith(f"{room}."))].append((address[5:], title))
+    site.page("code/index.html", "The code, annotated", template("code", start=(_WHOLE[5:], start.title), rooms=rooms))
 
 
 def _is_overload(node: ast.stmt) -> bool:
@@ -83,39 +75,33 @@ class _Module:
         self.names = [n.name for n in self.tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
         self.notes: dict[str, dict[str, str]] = {}
 
-    def parts(self, links: str) -> Iterator[str]:
-        """The body of the page, piece by piece. links: to pages about the same."""
-        yield f"<h1><code>{self.module}</code></h1>\n{links}{markdown.docstring(self.about)}\n"
+    def body(self, links: str) -> str:
+        """The body of the page. links: to pages about the same."""
+        entries = list(self._entries())
+        return template("module", page=self, links=links, entries=entries, notes=as_script_data(self.notes))
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        """The functions and the classes, each before its methods."""
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef):
-                yield from self._function(node, node.name, "h2")
+                yield self._function(node, node.name, "h2")
             elif isinstance(node, ast.ClassDef):
-                doc = ast.get_docstring(node) or ""
                 bases = ", ".join(map(ast.unparse, node.bases))
-                heading = f"{node.name}({bases})" if bases else node.name
-                yield f'<h2 id="{node.name}">class {html.escape(heading)}</h2>\n'
-                yield markdown.docstring(doc) + "\n" if doc else ""
+                heading = f"class {node.name}({bases})" if bases else f"class {node.name}"
+                yield {"id": node.name, "heading": heading, "doc": ast.get_docstring(node) or "", "level": "class"}
                 for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
-                    yield from self._function(method, f"{node.name}.{method.name}", "h3")
-        yield f'<script type="application/json" id="notes">{as_script_data(self.notes)}</script>\n'
-        yield '<p id="name" role="status"></p>'
+                    yield self._function(method, f"{node.name}.{method.name}", "h3")
 
-    def _function(self, node: Function, name: str, heading: str) -> Iterator[str]:
+    def _function(self, node: Function, name: str, level: str) -> dict[str, Any]:
         first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
         shapes = self.seen.shapes.get((self.file, first), {})
         identity = name if name not in self.notes else f"{name}.setter"  # a property and its setter have one name
         self.notes[identity] = shapes
-        doc = ast.get_docstring(node) or ""
-        yield f'<section class="function" id="{identity}"><{heading}>{html.escape(name)}</{heading}>\n'
-        yield markdown.docstring(doc) + "\n" if doc else ""
-        yield from self._rows(node, first, {name for name, shape in shapes.items() if shape == "one number"})
-        found = mistakes_in(f"{self.module}:{name}")
-        if found:
-            told = "".join(map(_mistake, found))
-            yield f"<details><summary>Known mistakes here: {len(found)}</summary>{told}</details>\n"
-        yield "</section>\n"
+        rows = self._rows(node, first, {name for name, shape in shapes.items() if shape == "one number"})
+        found = {"rows": list(rows), "mistakes": mistakes_in(f"{self.module}:{name}")}
+        return found | {"id": identity, "heading": name, "doc": ast.get_docstring(node) or "", "level": level}
 
-    def _rows(self, node: Function, first: int, scalars: set[str]) -> Iterator[str]:
+    def _rows(self, node: Function, first: int, scalars: set[str]) -> Iterator[dict[str, Any]]:
         """A row for each line: the formula of the statement that begins there, and the code."""
         beginning = {each.lineno: each for each in ast.walk(node) if isinstance(each, ast.stmt)}
         documented = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef) and ast.get_docstring(each)]
@@ -127,14 +113,14 @@ class _Module:
                 continue
             begins = beginning.get(number)
             line = ex.statement(begins) if isinstance(begins, ast.Assign | ast.AugAssign | ast.AnnAssign) else None
-            bound = [] if line is None else ex.names(*line.targets)
-            binds = f' data-binds="{" ".join(bound)}"' if bound else ""
-            link = self.seen.steps.get((self.file, number))
-            step = f' <a href="../{link}" title="in the stepper" aria-label="line {number} in the stepper">▸</a>'
-            code = self._code(number, node.col_offset, known)
             is_kept = is_plain or (self.is_program and begins is not None and _keeps_books(begins))
-            formula = (line and not is_kept and _formula(line, scalars)) or "<div></div>"
-            yield f'<div class="row"{binds}>{formula}<pre>{code}{step if link else ""}</pre></div>\n'
+            yield {
+                "number": number,
+                "binds": [] if line is None else ex.names(*line.targets),
+                "formula": _formula(line, scalars) if line and not is_kept else "",
+                "code": self._code(number, node.col_offset, known),
+                "link": self.seen.steps.get((self.file, number)),
+            }
 
     def _code(self, number: int, indent: int, known: set[str]) -> str:
         """A line with its names marked. The first time that a name occurs, the keyboard reaches it."""
@@ -187,12 +173,3 @@ def _formula(line: ex.Statement, scalars: set[str]) -> str:
     element.set("display", "inline")
     scrolls = ' tabindex="0"' if len("".join(element.itertext())) > _SHORT else ""
     return f'<div class="formula"{scrolls}>{ElementTree.tostring(element, encoding="unicode")}</div>'
-
-
-def _mistake(mistake: Mistake) -> str:
-    edits = "".join(
-        f'<span class="del">− {html.escape(old)}</span>\n<span class="ins">+ {html.escape(new)}</span>\n'
-        for old, new in mistake.edits
-    )
-    by = "" if mistake.caught_by == "gradients" else " Finite differences do not find it."
-    return f'<p>{html.escape(mistake.sentence)}{by}</p><pre tabindex="0">{edits}</pre>'

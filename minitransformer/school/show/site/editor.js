@@ -134,8 +134,7 @@ function replaceCode(codes, text) {
     else if (!kept.set(`exercise:${name}`, code)) text = "This browser keeps nothing: open the file on the page of an exercise.";
   }
   document.dispatchEvent(new Event("work"));
-  const undo = make("button", { type: "button" }, "Undo");
-  undo.addEventListener("click", () => replaceCode(before, "Undone."));
+  const undo = makeButton("Undo", () => replaceCode(before, "Undone."));
   tell(text, undo);
   undo.focus(); // the button that was pressed may be gone
 }

@@ -26,9 +26,7 @@ whenShown(() => {
       if (["verdict", "error"].includes(output.output_type)) kept.set(`checked:${name}`, JSON.stringify({ code, output }));
     });
     if (ended.problem) {
-      const again = make("button", { type: "button" }, "Try again");
-      again.addEventListener("click", check);
-      verdict.append(make("p", { class: "error" }, ended.problem, " ", again));
+      verdict.append(make("p", { class: "error" }, ended.problem, " ", makeButton("Try again", check)));
     }
     running = false;
     button.removeAttribute("aria-disabled");

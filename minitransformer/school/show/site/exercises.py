@@ -1,35 +1,25 @@
-"""A page for each exercise: statement, editor, verdict, and three hints, each telling more than the one before."""
+"""A page for each exercise: statement, editor, verdict, and three hints, each telling more than the one before.
+
+For one on paper, the start, a field that marks each line, and a hint for each line.
+"""
 
 from __future__ import annotations
 
 import ast
 import html
-import itertools
 import json
 import re
+from typing import Any
 
 from ...course.derive import tasks
+from ...course.derive.marking import start_formulas
 from ...course.exercise import Exercise
 from . import markdown, statement
 from .frame import Site, template
-from .places import Place
+from .notebook import Chapter, Place
 from .siblings import Siblings, in_turn, linked, listed, module_of, on_paper
 
-FILES = (
-    '<button type="button" class="save" hidden>Save my work</button>\n'
-    '<label hidden>Open saved work <input type="file" class="open" accept=".ipynb"></label>'
-)
-_LETTERS = {
-    "B": "sequences in the batch",
-    "T": "tokens of a sequence",
-    "T_q": "queries",
-    "T_k": "keys, each with a value",
-    "D": "numbers for each token",
-    "H": "heads",
-    "d_k": "numbers in a query and in a key",
-    "d_v": "numbers in a value",
-}
-SCRIPTS = ("python.js", "editor.js", "progress.js", "derive.js")
+_SCRIPTS = ("python.js", "editor.js", "progress.js", "derive.js")
 
 
 def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
@@ -41,78 +31,49 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         del links["Chapter"]  # its own is above
         same = [(f"exercises/{paper.name}.html", paper.title) for code, paper in papers if code is place]
         body = _page(place, linked(same, " · On paper:"), listed(links) + in_turn(addresses, path), site)
-        site.page(path, place.exercise.title, body, (*SCRIPTS, "exercise.js"), text=None)
+        site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
         site.index(path, f"{place.exercise.title} (exercise)", markdown.shown(place.exercise.statement))
-    groups = ""
-    for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
-        items = "".join(_item(place.exercise.name, place.title) for place in members)
-        groups += f'<section><h2><a href="../chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a></h2>\n'
-        groups += f"<ul>{items}</ul></section>\n"
-    items = "".join(_item(name, one.title) for name, one in tasks().items())
-    body = (
-        "<h1>Exercises</h1>\n<p>Write a derivation as code; the check says which term is wrong. Your work stays in "
-        "this browser. Save it as a file to hand it in: the file holds your code for these exercises, and nothing "
-        "else. Tasks in other cells of the chapters and predictions are for you alone.</p>\n"
-        f'<div class="buttons">{FILES}</div>\n{progress(found)}<div class="columns" id="exercise-list">{groups}</div>'
-        "<h2>On paper</h2>\n<p>Write a derivation as on paper; each line is set and marked.</p>\n"
-        f'<ul class="columns">{items}</ul>'
-    )
-    site.page("exercises/index.html", "Exercises", body, SCRIPTS)
+    body = template("exercises", progress=progress(found), found=found, papers=tasks())
+    site.page("exercises/index.html", "Exercises", body, _SCRIPTS)
 
 
-def _item(name: str, title: str) -> str:
-    link = f'<a href="{name}.html">{html.escape(title)}</a>'
-    return f'<li data-exercise="{name}">{link} <span class="state"></span></li>\n'
+def write_derivations(site: Site, chapters: list[Chapter], found: list[Place]) -> None:
+    """Write a page for each exercise that one derives on paper. found: those in code."""
+    pairs = on_paper(found)
+    addresses = [(f"exercises/{name}.html", exercise.title) for name, exercise in tasks().items()]
+    for exercise, (path, _) in zip(tasks().values(), addresses, strict=True):
+        (chapter,) = (each for each in chapters if each.number == exercise.chapter)
+        codes = [(f"exercises/{code.exercise.name}.html", code.title) for code, paper in pairs if paper is exercise]
+        hints = {f"Hint for step {n}": f"<p>{html.escape(hint)}</p>" for n, (_, hint) in enumerate(exercise.model, 1)}
+        parts: dict[str, Any] = {"site": site, "chapter": chapter, "hints": hints, "start": start_formulas(exercise)}
+        parts |= {"codes": linked(codes, " · In code:"), "near": in_turn(addresses, path)}
+        body = template("derive", exercise=exercise, **parts)
+        site.page(path, exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
+        site.index(path, f"{exercise.title} (on paper)", exercise.statement)
 
 
 def progress(found: list[Place]) -> str:
-    """The line that says how many exercises are right, and with which one to continue."""
-    data = html.escape(json.dumps([[place.exercise.name, place.title] for place in found]), quote=True)
-    return f'<p id="progress" data-exercises="{data}" hidden></p>\n'
+    """The names and titles, from which progress.js says how many are right, and with which one to continue."""
+    return json.dumps([[place.exercise.name, place.title] for place in found])
 
 
 def _page(place: Place, paper: str, near: str, site: Site) -> str:
     exercise = place.exercise
     chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
     given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
-    stub = f"def {exercise.name}({given}):\n    # your derivation here\n    raise NotImplementedError\n"
     where = f"Read {chapter}. You have {given} and return {wanted}: write the shape of each beside it."
     names = {*exercise.arguments, *exercise.outputs}
     hints = [where, statement.to_html(exercise.hint(), names), _outline(exercise)]
-    return template(
-        "exercise",
-        name=exercise.name,
-        chapter=chapter + paper,
-        title=html.escape(place.title),
-        statement=statement.to_html(exercise.statement, names),
-        letters=_letters(exercise.statement),
-        signature=html.escape(exercise.signature),
-        hints=folded({f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)}, exercise.solution(), site),
-        stub=stub,
-        files=FILES,
-        needs=site.needs(),
-        near=near,
-    )
-
-
-def folded(hints: dict[str, str], solution: str, site: Site) -> str:
-    """Hints to unfold, by their titles, and for instructors the solution. hints: in HTML."""
-    shown = [f'<details class="hint"><summary>{title}</summary>{hint}</details>\n' for title, hint in hints.items()]
-    if site.instructor:
-        code = f'<pre tabindex="0">{html.escape(solution)}</pre>'
-        shown.append(f"<details><summary>Solution</summary>{code}</details>\n")
-    return "".join(shown)
+    told = statement.to_html(exercise.statement, names)
+    parts: dict[str, Any] = {"statement": told, "letters": _letters(exercise.statement), "paper": paper, "near": near}
+    parts["hints"] = {f"Hint {i} of 3": hint for i, hint in enumerate(hints, 1)}
+    return template("exercise", site=site, place=place, exercise=exercise, **parts)
 
 
 def _letters(text: str) -> str:
     """What the letters in the shapes of a statement count."""
     used = set(re.findall(r"\w+", " ".join(re.findall(r"\([^()]*,[^()]*\)", text))))
-    told = "; ".join(
-        f"{markdown.formula(statement.tex(letter), False)}: {counted}"
-        for letter, counted in _LETTERS.items()
-        if letter in used
-    )
-    return f'<p class="note">In the shapes, {told}.</p>\n' if told else ""
+    return template("letters", used=used, formula=lambda letter: markdown.formula(statement.tex(letter), False))
 
 
 def _outline(exercise: Exercise) -> str:
@@ -124,27 +85,15 @@ def _outline(exercise: Exercise) -> str:
     if not body:
         names = {part.id for part in ast.walk(function.body[-1]) if isinstance(part, ast.Name)} - {"np"}
         return f"One line is enough. It contains {html.escape(', '.join(sorted(names)))}."
-    outline = ast.unparse(ast.fix_missing_locations(_Blank().visit(tree)))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Expr():
+                node.value = ast.Constant(...)
+            case ast.Return(value) if not isinstance(value, ast.Name | ast.Tuple):
+                node.value = ast.Constant(...)
+            case ast.FunctionDef():
+                node.returns = None
+                for argument in node.args.args:
+                    argument.annotation = None
+    outline = ast.unparse(tree)
     return f'The lines of one solution, without what they compute:<pre tabindex="0">{html.escape(outline)}</pre>'
-
-
-class _Blank(ast.NodeTransformer):
-    """Replaces the right side of every statement by three dots."""
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        node.value = ast.Constant(...)
-        return node
-
-    visit_AugAssign = visit_AnnAssign = visit_Expr = visit_Assign  # type: ignore[assignment]
-
-    def visit_Return(self, node: ast.Return) -> ast.AST:
-        if not isinstance(node.value, ast.Name | ast.Tuple):
-            node.value = ast.Constant(...)
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        for argument in node.args.args:
-            argument.annotation = None
-        self.generic_visit(node)
-        return node

@@ -1,17 +1,9 @@
 "use strict";
 // Two families side by side: each box of figure 1, and whether both put the same parts into it.
 (() => {
-  const { boxes, families } = JSON.parse(document.getElementById("families").textContent);
-  const chosen = ["one", "other"].map((id) => document.getElementById(id));
+  const { boxes, families } = JSON.parse(byId("families").textContent);
+  const chosen = ["one", "other"].map((id) => byId(id));
   const BEFORE = ["embeds", "positions"], AFTER = ["ends", "predicts"]; // the other boxes are those of each layer
-
-  function element(name, text = "", into = null, kind = "") {
-    const made = document.createElement(name);
-    made.textContent = text;
-    if (kind) made.className = kind;
-    into?.append(made);
-    return made;
-  }
 
   // The sides that belong together: those of one name, then the others in their order. A family with one has it for all.
   function pairs(ones, others) {
@@ -22,41 +14,33 @@
     return [...paired, ...left.map((other) => [null, other])];
   }
 
-  function held(entries, into) {
-    if (!entries.length) element("p", "nothing", into, "note");
-    for (const { layers, parts, lines } of entries) {
-      const told = element("p", layers ? `${layers}: ` : "", into);
-      if (!parts.length && !lines.length) told.append("nothing");
-      parts.forEach(([name, address], i) => {
-        if (i) told.append(", ");
-        const into = address ? element("a", "", told) : told;
-        if (address) into.href = address;
-        name.split(/(?=[A-Z][a-z])/).forEach((word, n) => into.append(...(n ? [element("wbr"), word] : [word])));
-      });
-      for (const line of lines) element("code", line, told);
-    }
+  // A name may break before each of its words.
+  const broken = (name) => name.split(/(?=[A-Z][a-z])/).flatMap((word, n) => (n ? [make("wbr"), word] : [word]));
+
+  function held(entries) {
+    if (!entries.length) return [make("p", { class: "note" }, "nothing")];
+    return entries.map(({ layers, parts, lines }) => {
+      const links = parts.map(([name, href]) => (href ? [make("a", { href }, ...broken(name))] : broken(name)));
+      const told = links.flatMap((link, i) => (i ? [", ", ...link] : link));
+      if (!parts.length && !lines.length) told.push("nothing");
+      return make("p", {}, layers ? `${layers}: ` : "", ...told, ...lines.map((line) => make("code", {}, line)));
+    });
   }
 
-  // One box; returns whether the families differ in it, or null if neither has it.
-  function box(key, label, sides, names, list) {
+  // One box, and whether the families differ in it; null if neither has it.
+  function box(key, label, sides, names) {
     const found = sides.map((side) => side?.boxes[key] ?? []);
     if (!found.some((entries) => entries.length)) return null;
     const differs = JSON.stringify(found[0]) !== JSON.stringify(found[1]);
-    const item = element("li", "", list, differs ? "differs" : "same");
-    const heading = element("h4", `${label} `, item);
-    element("span", differs ? "differs" : "the same", heading, "note");
-    const both = element("dl", "", item);
-    (differs ? [0, 1] : [0]).forEach((i) => {
-      const one = element("div", "", both);
-      element("dt", differs ? names[i] : `${names[0]} and ${names[1]}`, one);
-      held(found[i], element("dd", "", one));
-    });
-    return differs;
+    const heading = make("h4", {}, `${label} `, make("span", { class: "note" }, differs ? "differs" : "the same"));
+    const titles = differs ? names : [names.join(" and ")];
+    const both = titles.map((title, i) => make("div", {}, make("dt", {}, title), make("dd", {}, ...held(found[i]))));
+    return { differs, label, item: make("li", { class: differs ? "differs" : "same" }, heading, make("dl", {}, ...both)) };
   }
 
   function show() {
     const names = chosen.map((select) => select.value);
-    const figure = document.getElementById("figure");
+    const figure = byId("figure");
     figure.replaceChildren();
     const differing = [], lacking = [];
     let all = 0;
@@ -64,28 +48,23 @@
     for (const sides of found) {
       const titles = [...new Set(sides.filter(Boolean).map((side) => side.name))].join(" and ");
       const alone = sides.includes(null);
-      element("h3", alone ? `${titles}, of ${names[sides.indexOf(null) ? 0 : 1]} alone` : titles, figure);
+      figure.append(make("h3", {}, alone ? `${titles}, of ${names[sides.indexOf(null) ? 0 : 1]} alone` : titles));
       if (alone) lacking.push(`${names[sides.indexOf(null)]} has no ${titles}.`);
       const parts = [["Before the layers", BEFORE], ["Each layer", null], ["After the layers", AFTER]];
       for (const [title, keys] of parts) {
-        const group = element("section", "", null, keys ? "" : "layer");
-        element("p", title, group, "note");
-        const list = element("ol", "", group, "boxes");
-        list.setAttribute("role", "list"); // without its numbers some screen readers would not call it one
-        for (const [key, label] of boxes) {
-          if (keys ? !keys.includes(key) : [...BEFORE, ...AFTER].includes(key)) continue;
-          const differs = box(key, label, sides, names, list);
-          if (alone || differs === null) continue;
-          all += 1;
-          if (differs) differing.push(found.length > 1 ? `${label} (${titles})` : label);
-        }
-        if (list.children.length) figure.append(group);
+        const inside = boxes.filter(([key]) => (keys ? keys.includes(key) : ![...BEFORE, ...AFTER].includes(key)));
+        const made = inside.map(([key, label]) => box(key, label, sides, names)).filter(Boolean);
+        if (!alone) all += made.length;
+        if (!alone) differing.push(...made.filter(({ differs }) => differs).map(({ label }) => (found.length > 1 ? `${label} (${titles})` : label)));
+        // Without its numbers some screen readers would not call it a list: so it says that it is one.
+        const list = make("ol", { class: "boxes", role: "list" }, ...made.map(({ item }) => item));
+        if (made.length) figure.append(make("section", { class: keys ? null : "layer" }, make("p", { class: "note" }, title), list));
       }
     }
     const told = differing.length ? `${differing.length} of ${all} boxes differ: ${differing.join("; ")}.`
       : names[0] === names[1] ? "This is one family twice."
         : `All ${all} boxes have the same parts. What else differs are sizes, numbers, or the files.`;
-    document.getElementById("differ").textContent = [told, ...lacking].join(" ");
+    byId("differ").textContent = [told, ...lacking].join(" ");
     history.replaceState(null, "", `#${names.join("/")}`);
   }
 
@@ -95,7 +74,7 @@
     });
   }
 
-  document.getElementById("compare").hidden = false;
+  byId("compare").hidden = false;
   fromAddress();
   show();
   for (const select of chosen) select.addEventListener("change", show);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+_Import = ast.Import | ast.ImportFrom
 MOST_LINES = 12  # shown without asking
 _MOST_NAMES = 4
 _OF_PICTURES = ("plt", "xp", "figure", "axes", "ax", "image")
@@ -16,7 +17,7 @@ def summary(code: str, draws: bool = False) -> str:
     draws: whether its outputs have a picture.
     """
     tree = ast.parse(code).body
-    imports = [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [node for node in tree if isinstance(node, _Import)]
     n_lines = len(code.splitlines())
     if n_lines <= MOST_LINES and len(imports) < 3:
         return ""
@@ -24,19 +25,14 @@ def summary(code: str, draws: bool = False) -> str:
     return f"{said[:1].upper()}{said[1:]} ({n_lines} lines)"
 
 
-def _deeds(
-    code: str, tree: Sequence[ast.stmt], imports: Sequence[ast.Import | ast.ImportFrom], draws: bool
-) -> Iterator[str]:
-    packages = [
-        alias.name.partition(".")[0] for node in imports if isinstance(node, ast.Import) for alias in node.names
-    ]
-    parts = [alias.asname or alias.name for node in imports if isinstance(node, ast.ImportFrom) for alias in node.names]
+def _deeds(code: str, tree: Sequence[ast.stmt], imports: Sequence[_Import], draws: bool) -> Iterator[str]:
+    packages = [a.name.partition(".")[0] for node in imports if isinstance(node, ast.Import) for a in node.names]
+    parts = [a.asname or a.name for node in imports if isinstance(node, ast.ImportFrom) for a in node.names]
     if imports:
         yield f"imports {_listed([*packages, *parts])}"
     if defined := [node.name for node in tree if isinstance(node, ast.FunctionDef | ast.ClassDef)]:
         yield f"defines {_listed(defined)}"
-    computed = list(dict.fromkeys(_computed(tree)))
-    if computed:
+    if computed := list(dict.fromkeys(_computed(tree))):
         yield f"{'sets' if imports else 'computes'} {_listed(computed)}"
     if draws:
         yield "draws a picture"

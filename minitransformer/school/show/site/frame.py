@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from ....core.arrays.files import write
+from ....core.text.tokenizer import load_library
 from .. import colours, font
-from ..page import filled, text_of
+from ..page import text_of
 from . import markdown
 
 PUBLIC_PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
 # Megabytes that each package brings, in that distribution; Python itself comes with NumPy.
 PUBLIC_SIZES = {"numpy": 17, "matplotlib": 10, "scipy": 20}
-_PARTS = (
-    ("chapters", "Book"),
-    ("exercises", "Exercises"),
-    ("code", "Code"),
-    ("steppers", "Steppers"),
-    ("reference", "Reference"),
-    ("teachers", "Teachers"),
-)
-_BANNER = '<p class="banner">Instructor’s build: has solutions and answers; do not publish.</p>\n'
-_NAMES = (
-    "site python worker editor predictions progress chapter exercise derive poll code search slides worksheets families"
-)
-_SCRIPTS = [f"{name}.js" for name in _NAMES.split()]
 
 
 @dataclass
@@ -58,17 +50,12 @@ class Site:
         that comes by `index_sections`.
         """
         root = "../" * path.count("/")
-        here = path.partition("/")[0]
-        links = "".join(
-            f'<a href="{root}{part}/index.html"{" aria-current=true" if part == here else ""}>{name}</a>\n'
-            for part, name in _PARTS
-        )
-        tags = "".join(f'<script src="{root}{name}" defer></script>\n' for name in ("site.js", *scripts))
-        about = {"root": root, "pyodide": self.pyodide, "wheel": self.wheel, "sizes": self.sizes}
-        settings = html.escape(json.dumps(about), quote=True)
-        parts = {"root": root, "settings": settings, "policy": self._policy(), "title": html.escape(title)}
-        parts |= {"tags": tags, "links": links, "banner": _BANNER if self.instructor else "", "body": body}
-        write(self.made(path), template("page", **parts))
+        settings = json.dumps({"root": root, "pyodide": self.pyodide, "wheel": self.wheel, "sizes": self.sizes})
+        # Scripts within the page are those of a stepper that a cell shows.
+        origin = "{0.scheme}://{0.netloc}".format(urlsplit(self.pyodide)) if "://" in self.pyodide else ""
+        parts = {"here": path.partition("/")[0], "settings": settings, "origin": origin, "instructor": self.instructor}
+        parts["scripts"] = ["site.js", *scripts]
+        write(self.made(path), template("page", root=root, title=title, body=body, **parts))
         if text is not None:
             self.index(path, title, text)
 
@@ -94,25 +81,38 @@ class Site:
         """Write the style, the scripts, the page of the search and, last of all, its index."""
         style = font.style() + colours.STYLE + text_of("page.css")
         write(self.made("site.css"), style + own_file("site.css"))
-        for name in _SCRIPTS:
+        for name in sorted(file.name for file in resources.files(__package__).iterdir() if file.name.endswith(".js")):
             write(self.made(name), (text_of("elements.js") if name == "site.js" else "") + own_file(name))
         self.page("search.html", "Search", own_file("search.html"), ("index.js", "search.js"))
         index = json.dumps(self.found, ensure_ascii=False, separators=(",", ":"))
         write(self.made("index.js"), f"const INDEX = {index};\n")
 
-    def _policy(self) -> str:
-        """What a page may load. Scripts within the page are those of a stepper that a cell shows."""
-        origin = "{0.scheme}://{0.netloc}".format(urlsplit(self.pyodide)) if "://" in self.pyodide else ""
-        return html.escape(
-            f"default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
-            f"img-src 'self' data: blob:; font-src 'self' data:; "
-            f"connect-src 'self' {origin}; base-uri 'none'; form-action 'self'"
-        )
+
+@functools.cache
+def _templates() -> Any:
+    """The HTML files of this folder. What they are given becomes text, unless they say that it is HTML: `safe`."""
+    jinja2, markupsafe = (load_library("the site", "site", name) for name in ("jinja2", "markupsafe"))
+    how = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    made = jinja2.Environment(loader=jinja2.FunctionLoader(own_file), **how)
+    for as_html in (titled, typeset, markdown.docstring, markdown.render):
+        made.filters[as_html.__name__] = lambda text, as_html=as_html: markupsafe.Markup(as_html(text))
+    made.filters["plain"] = markdown.plain
+    return made
 
 
-def template(page: str, /, **parts: str) -> str:
-    """An HTML file of this folder with a part in the place of each {{name}}."""
-    return filled(own_file(f"{page}.html"), parts)
+def template(page: str, /, **parts: Any) -> str:
+    """An HTML file of this folder, filled with parts."""
+    return str(_templates().get_template(f"{page}.html").render(parts))
+
+
+def titled(title: str) -> str:
+    """A title as HTML; d_k in it has an index."""
+    return re.sub(r"\b([a-z])_([a-z])\b", r"<i>\1</i><sub>\2</sub>", html.escape(title))
+
+
+def typeset(text: str) -> str:
+    """A text as HTML, in which d_k has a subscript."""
+    return re.sub(r"\b([A-Za-z])_(\w+)", r"<var>\1</var><sub>\2</sub>", html.escape(text, quote=False))
 
 
 def own_file(name: str) -> str:

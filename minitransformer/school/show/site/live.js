@@ -4,6 +4,7 @@
 const PACE = 130; // ms for each part of the translation
 const FEWEST_DRAWN = 0.03; // a thinner line cannot be seen
 const SVG = "http://www.w3.org/2000/svg";
+const vector = (tag, attributes) => filled(document.createElementNS(SVG, tag), attributes, []);
 // Whose queries look at whose keys, in each kind of attention.
 const KINDS = {
   cross: { queries: (made) => made.written, keys: (made) => made.words, verb: "writes", ask: "To write", point: "Point at a German part" },
@@ -110,7 +111,6 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const event of ["mouseenter", "focus", "click"]) button.addEventListener(event, () => point(i));
       return make("li", { style: place(i, asking.length) }, button);
     });
-    const vector = (tag, attributes) => filled(document.createElementNS(SVG, tag), attributes, []);
     const svg = vector("svg", { viewBox: `0 0 1 ${rows}`, preserveAspectRatio: "none", "aria-hidden": "true" });
     mapOf(head).forEach((row, i) =>
       row.forEach((weight, j) => {
@@ -134,14 +134,14 @@ document.addEventListener("DOMContentLoaded", () => {
       : "Each small square is one head: a row for each word on the left, a column for each on the right; the stronger the colour, the more it looks there. Press one to draw its lines.";
     const maps = made.weights[kind].map((map, h) => {
       const canvas = make("canvas", { width: asked.length, height: asking.length });
-      const button = make("button", { type: "button", "aria-pressed": String(h === head) }, make("span", {}, nameOf(h)), canvas, make("span", { class: "most" }));
-      button.addEventListener("click", () => {
+      const choose = () => {
         head = h;
         draw();
         finish();
         heads.children[h].focus();
-      });
-      return button;
+      };
+      const label = [make("span", {}, nameOf(h)), canvas, make("span", { class: "most" })];
+      return makeButton(label, choose, { "aria-pressed": String(h === head) });
     });
     heads.replaceChildren(...maps);
     paint();

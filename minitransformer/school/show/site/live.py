@@ -1,4 +1,4 @@
-"""The translator of the start page: the demo's model as numbers that JavaScript reads, and its part of the page.
+"""The translator of the start page: the demo's model as numbers that JavaScript reads.
 
 The page needs no Python: transformer.js is the forward pass of the model, live.js shows what it computes.
 """
@@ -16,7 +16,6 @@ from ....core.models import EncoderDecoder, Transformer, TransformerConfig
 from ....core.models.opening import opened
 from ....core.text import END, PAD, START, Tokenizer, english, german, padded
 from ..page import packed
-from .frame import template
 
 FIRST = 54_321  # the number that is shown first
 LONGEST = 24  # parts of a translation, as in transformer.js
@@ -58,8 +57,3 @@ def _tried(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, digits: 
     ids = to_device(padded([source.encode(" ".join(english(number))) for number in numbers]), model.device)
     found = [target.decode(row) for row in greedy(model, ids, ids != PAD, START, END, LONGEST)]
     return len(numbers), sum(text.split() == german(number) for text, number in zip(found, numbers, strict=True))
-
-
-def part() -> str:
-    """Its part of the start page."""
-    return template("live", first=str(FIRST))

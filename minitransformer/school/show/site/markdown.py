@@ -117,20 +117,18 @@ def _code(_: Any, tokens: Any, i: int, *__: Any) -> str:
 def _without_files(state: Any) -> None:
     """Turn links to files of the repository into their text."""
     for token in state.tokens:
-        leads_away: list[bool] = []
+        leads_away = False  # a link has no other in it
         for child in token.children or []:
             if child.type == "link_open":
-                leads_away.append(not str(child.attrs["href"]).startswith(("#", "https://", "http://", CHAPTERS)))
-            if child.type in ("link_open", "link_close") and leads_away[-1]:
+                leads_away = not str(child.attrs["href"]).startswith(("#", "https://", "http://", CHAPTERS))
+            if child.type in ("link_open", "link_close") and leads_away:
                 child.tag, child.attrs = "span", {}
-            if child.type == "link_close":
-                leads_away.pop()
 
 
 def docstring(text: str) -> str:
     """A docstring as HTML: paragraphs, with `code`, and what is indented as lines of their own."""
     out = []
-    for block in text.strip().split("\n\n"):
+    for block in text.strip().split("\n\n") if text else ():
         lines = block.split("\n")
         if all(line.startswith("    ") or not line for line in lines):
             out.append(f'<pre class="formula" tabindex="0">{html.escape(block)}</pre>')

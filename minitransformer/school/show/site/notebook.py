@@ -1,4 +1,4 @@
-"""The notebooks, read: their cells, their exercises, and their mentions of each other as links."""
+"""The notebooks, read: their cells, their mentions of each other as links, and where each exercise belongs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from ....core.arrays import rooms
 from ....core.arrays.files import read_json
+from ...course.exercise import Exercise
 from ...course.exercises import EXERCISES
 from . import markdown
 
@@ -43,8 +44,7 @@ class Chapter:
         for cell in self.cells:
             for i, output in enumerate(cell.get("outputs", [])):
                 if "image/png" in output.get("data", {}):
-                    words = output.get("metadata", {}).get("image/png", {}).get("alt") or PICTURE
-                    found.append((f"pictures/{self.stem}-{cell['id']}-{i}.png", words))
+                    found.append(picture_of(self, f"{cell['id']}-{i}", output))
         return found
 
     def numbered(self, empty: bool = False) -> dict[str, str]:
@@ -101,6 +101,12 @@ def linked(text: str, pages: dict[int, str]) -> str:
     return _MENTIONED.sub(chapters, text)
 
 
+def picture_of(chapter: Chapter, name: str, output: dict[str, Any]) -> tuple[str, str]:
+    """The address of a picture that a cell draws, and what it shows in words."""
+    words = output.get("metadata", {}).get("image/png", {}).get("alt") or PICTURE
+    return f"pictures/{chapter.stem}-{name}.png", words
+
+
 def source_of(cell: dict[str, Any]) -> str:
     """The text of a cell. In a notebook a text may be a list of lines."""
     return "".join(cell["source"])
@@ -111,3 +117,37 @@ def exercise_in(cell: dict[str, Any]) -> str:
     if cell["cell_type"] != "code":
         return ""
     return next((name for name in _STUB.findall(source_of(cell)) if name in EXERCISES), "")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an exercise belongs: its chapter, and its number there, such as "7.1", or "" if it has none."""
+
+    exercise: Exercise
+    chapter: Chapter
+    number: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.number} {self.exercise.title}".lstrip()
+
+
+def places(chapters: list[Chapter]) -> list[Place]:
+    """All exercises in the order of the chapters.
+
+    An exercise belongs to the first chapter that has an empty cell for it; otherwise to one whose text names it;
+    otherwise to that of its theme, the exercises in the same file.
+    """
+    found: dict[str, Place] = {}
+    for chapter in chapters:
+        for name, number in chapter.numbered(empty=True).items():
+            found.setdefault(name, Place(EXERCISES[name], chapter, number))
+    for chapter in chapters:
+        for name in re.findall(r"`(\w+)`", " ".join(map(source_of, chapter.cells))):
+            if name in EXERCISES:
+                found.setdefault(name, Place(EXERCISES[name], chapter, ""))
+    themes = {place.exercise.reference.__module__: place.chapter for place in reversed(found.values())}
+    for name, exercise in EXERCISES.items():
+        if (theme := themes.get(exercise.reference.__module__)) is not None:
+            found.setdefault(name, Place(exercise, theme, ""))
+    return sorted(found.values(), key=lambda place: chapters.index(place.chapter))

@@ -10,11 +10,11 @@ What it should be is "name: answer; name: answer", from the lines "#:" of a note
 
 from __future__ import annotations
 
-import html
 import itertools
 import re
+from typing import Any
 
-from .questions import ASK, lettered
+from .frame import template
 
 _SIGNS = re.compile(r"[-+0](?: [-+0])+")
 _COUNTS = {2: "two", 3: "three", 4: "four", 5: "five"}
@@ -23,27 +23,12 @@ _PLACES = re.compile(r"\.(\d+)")
 
 def question(name: str, answer: str) -> str:
     """The box. Without an answer it has room only for words, which the reader compares."""
-    fields = "".join(map(_field, answer.split("; "))) if answer else ""
-    ask = f" {ASK}" if 'class="options"' in fields else ""
-    words = "In your own words; compare them with what follows" if fields else "Your prediction"
-    return (
-        f'<form class="predict" data-question="{name}" hidden>\n<div class="fields">{fields}</div>\n'
-        f'<label>{words}<textarea rows="2"></textarea></label>\n'
-        '<div class="buttons"><button>Compare and continue</button>'
-        f'<button value="skip">Continue without an answer</button>{ask}</div>\n'
-        '<p class="verdict" role="status"></p></form>\n'
-    )
+    return template("predict", name=name, fields=fields_of(answer))
 
 
 def poll(answer: str) -> str:
     """The same for a class: the choices with letters. If there are none, the lecturer types what the class says."""
-    parts = [part.partition(": ")[::2] for part in answer.split("; ")]
-    lists = "".join(
-        f"<li>{html.escape(name)}{lettered(_choices(answer))}</li>"
-        for name, answer in parts
-        if kind(answer) == "choice"
-    )
-    return f'<div class="polls"><ul>{lists}</ul>{ASK}</div>'
+    return template("poll", fields=fields_of(answer))
 
 
 def kind(answer: str) -> str:
@@ -53,24 +38,20 @@ def kind(answer: str) -> str:
     return "signs" if _SIGNS.fullmatch(answer) else "numbers" if answer.startswith("(") else "number"
 
 
-def _field(part: str) -> str:
-    name, _, answer = part.partition(": ")
-    what, letters = kind(answer), ""
-    if what == "choice":
-        choices = _choices(answer)
-        options = "".join(f"<option>{html.escape(choice)}</option>" for choice in ["", *choices])
-        hint, box = "", f"<select {_data(name, what, answer.split(' | ')[0])}>{options}</select>"
-        letters = lettered(choices, hidden=True)  # for a class
-    else:
-        hint = {"signs": "signs, such as + - 0", "number": "a number"}.get(what) or _several(answer)
-        if places := max((len(digits) for digits in _PLACES.findall(answer)), default=0):
-            hint += f", to {places} place{'s' if places > 1 else ''}"
-        box = f'<input {_data(name, what, answer)} autocomplete="off" spellcheck="false">'
-    return f'<label>{html.escape(name)} <span class="note">{hint}</span>{box}</label>\n{letters}'
-
-
-def _choices(answer: str) -> list[str]:
-    return ["yes", "no"] if "|" not in answer else sorted(answer.split(" | "))
+def fields_of(answers: str) -> list[dict[str, Any]]:
+    """The fields of a box. choices: of a choice, in an order that does not tell which is right."""
+    fields = []
+    for name, answer in (part.partition(": ")[::2] for part in answers.split("; ") if part):
+        what, choices, hint = kind(answer), [], ""
+        if what == "choice":
+            choices = ["yes", "no"] if "|" not in answer else sorted(answer.split(" | "))
+        else:
+            hint = {"signs": "signs, such as + - 0", "number": "a number"}.get(what) or _several(answer)
+            if places := max((len(digits) for digits in _PLACES.findall(answer)), default=0):
+                hint += f", to {places} place{'s' if places > 1 else ''}"
+        expected = answer.split(" | ")[0] if choices else answer
+        fields.append({"name": name, "kind": what, "expected": expected, "hint": hint, "choices": choices})
+    return fields
 
 
 def _several(answer: str) -> str:
@@ -80,8 +61,3 @@ def _several(answer: str) -> str:
     return (
         f"{_COUNTS.get(count, count)} numbers, such as {', '.join(itertools.islice(itertools.cycle(example), count))}"
     )
-
-
-def _data(*values: str) -> str:
-    pairs = zip(("name", "kind", "expected"), values, strict=True)
-    return " ".join(f'data-{key}="{html.escape(value, quote=True)}"' for key, value in pairs)

@@ -121,9 +121,7 @@ function saying(text, onSecond = () => {}) {
 
 // The line at the lower edge that says what Python does, with the button that stops it.
 document.addEventListener("DOMContentLoaded", () => {
-  const stop = make("button", { type: "button", id: "stop" }, "Stop");
-  stop.hidden = true;
-  stop.addEventListener("click", () => python.stop());
+  const stop = makeButton("Stop", () => python.stop(), { id: "stop", hidden: true });
   byId("main-text").append(make("div", { class: "running" }, make("span", { id: "python", role: "status" }), make("span", { id: "elapsed", class: "note", "aria-hidden": "true" }), stop));
 });
 

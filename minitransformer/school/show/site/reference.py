@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import re
 from importlib import import_module
 from typing import Any
 
-from . import markdown
-from .frame import Site
+from .frame import Site, template
 from .modules import address_of, shown_modules
 from .siblings import in_turn
 
@@ -21,38 +19,37 @@ _ADDRESSED = re.compile(r"<(?:function )?(?:<?\w+>?\.)*<?(\w+)>?(?: object)? at 
 
 def write_reference(site: Site) -> None:
     """Write a page for each room, and the list of all."""
-    items = []
     shown = set(shown_modules())
     addresses = [(f"reference/{name}.html", f"minitransformer.{name}") for name in ROOMS]
-    for name in ROOMS:
-        room = import_module(f"minitransformer.{name}")
-        entries = [_entry(site, name, public, getattr(room, public), shown) for public in sorted(room.__all__)]
+    rooms = {}
+    for (address, title), name in zip(addresses, ROOMS, strict=True):
+        room = import_module(title)
         about = inspect.getdoc(room) or ""
-        body = f"<h1><code>minitransformer.{name}</code></h1>\n{markdown.docstring(about)}\n{''.join(entries)}"
-        body += in_turn(addresses, f"reference/{name}.html")
-        first = about.partition("\n\n")[0]
-        site.page(f"reference/{name}.html", f"minitransformer.{name}", body, text=first)
-        items.append(f'<dt><a href="{name}.html">minitransformer.{name}</a></dt><dd>{markdown.docstring(first)}</dd>\n')
-    site.page("reference/index.html", "Reference", f"<h1>Reference</h1>\n<dl>{''.join(items)}</dl>")
+        rooms[name] = about.partition("\n\n")[0]
+        entries = [_entry(public, getattr(room, public), shown) for public in sorted(room.__all__)]
+        for entry in entries:
+            site.index(f"{address}#{entry['name']}", f"{name}.{entry['name']}", entry["doc"].partition("\n\n")[0])
+        body = template("room", title=title, about=about, entries=entries) + in_turn(addresses, address)
+        site.page(address, title, body, text=rooms[name])
+    site.page("reference/index.html", "Reference", template("reference", rooms=rooms))
 
 
-def _entry(site: Site, room: str, name: str, value: Any, shown: set[str]) -> str:
-    doc = (inspect.getdoc(value) or "") if callable(value) or inspect.ismodule(value) else ""
-    site.index(f"reference/{room}.html#{name}", f"{room}.{name}", doc.partition("\n\n")[0])
+def _entry(name: str, value: Any, shown: set[str]) -> dict[str, Any]:
+    """What the page says of a public name. methods: of a class, by name: signature and docstring."""
     module = getattr(value, "__module__", "").removeprefix("minitransformer.")
     there = getattr(value, "__name__", name)  # a function may have a second name
-    link = f' <a href="../{address_of(module, there)}">code of {there}</a>' if module in shown else ""
-    signature = html.escape(f"{name}{_signature(value)}")
-    parts = [f'<h2 id="{name}"><code>{name}</code></h2>\n<pre tabindex="0">{signature}</pre>{link}\n']
-    parts.append(markdown.docstring(doc))
-    if inspect.isclass(value):
-        parts += [
-            f'<h3>{name}.{n}</h3>\n<pre tabindex="0">{html.escape(n + _signature(m))}</pre>'
-            f"{markdown.docstring(inspect.getdoc(m) or '')}\n"
-            for n, m in vars(value).items()
+    methods = vars(value).items() if inspect.isclass(value) else ()
+    return {
+        "name": name,
+        "doc": (inspect.getdoc(value) or "") if callable(value) or inspect.ismodule(value) else "",
+        "signature": f"{name}{_signature(value)}",
+        "code": (there, address_of(module, there)) if module in shown else None,
+        "methods": {
+            n: (n + _signature(m), inspect.getdoc(m) or "")
+            for n, m in methods
             if not n.startswith("_") and inspect.isfunction(m) and m.__doc__
-        ]
-    return "".join(parts)
+        },
+    }
 
 
 def _signature(value: Any) -> str:

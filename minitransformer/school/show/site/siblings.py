@@ -7,7 +7,6 @@ its exercises are about.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from dataclasses import dataclass, field
 from ...course.derive import Derivation, tasks
 from ...course.exercise import docstring
 from ..stepper.examples import EXAMPLES
+from .frame import template, titled
 from .modules import address_of, public_names
-from .notebook import Chapter
-from .places import Place
+from .notebook import Chapter, Place
 
 Link = tuple[str, str]  # address within the site, text
 
@@ -124,25 +123,10 @@ class Siblings:
 
 def listed(links: dict[str, list[Link]]) -> str:
     """Links of a page in a folder of the site as a list, a line for each kind."""
-    lines = "".join(
-        f"<li>{kind}: " + " · ".join(f'<a href="../{to}">{titled(text)}</a>' for to, text in found) + "</li>\n"
-        for kind, found in links.items()
-        if found
-    )
-    return f'<nav class="siblings" aria-label="The same elsewhere"><ul>{lines}</ul></nav>\n' if lines else ""
-
-
-def titled(title: str) -> str:
-    """A title as HTML; d_k in it has an index."""
-    return re.sub(r"\b([a-z])_([a-z])\b", r"<i>\1</i><sub>\2</sub>", html.escape(title))
+    return template("siblings", links=links)
 
 
 def in_turn(pages: Sequence[Link], here: str) -> str:
     """Links to the page before and the page after one, in the order of the course."""
     at = [to for to, _ in pages].index(here)
-    parts = []
-    for rel, i, arrow in (("prev", at - 1, "← {}"), ("next", at + 1, "{} →")):
-        if 0 <= i < len(pages):
-            to, text = pages[i]
-            parts.append(f'<a rel="{rel}" href="../{to}">{arrow.format(html.escape(text))}</a>')
-    return f'<nav class="turn" aria-label="Previous and next">{"".join(parts)}</nav>\n'
+    return template("turn", before=pages[max(at - 1, 0) : at], after=pages[at + 1 : at + 2])

@@ -17,9 +17,9 @@ from typing import Any
 from ...course.exercises import EXERCISES
 from . import markdown
 from .chapters import Chapter, outputs_html, source_of
-from .frame import Site
+from .frame import Site, template
 from .notebook import PICTURE
-from .predictions import poll
+from .predictions import fields_of
 
 MOST = 25  # slides of a chapter: two minutes for each
 MOST_WORDS = 60  # of the text of a slide
@@ -55,6 +55,11 @@ class Slide:
     given: bool = False
     answer: str = ""
 
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """What a class chooses from."""
+        return fields_of(self.answer)
+
     def has_room(self, text: str) -> bool:
         """Whether this text fits beside what is there: a question has no output that would answer it."""
         words = sum(len(markdown.plain(each).split()) for each in (*self.texts, text))
@@ -77,13 +82,7 @@ def write_slides(site: Site, chapters: list[Chapter]) -> None:
     """Write the page of slides of each chapter."""
     for chapter in chapters:
         slides = slides_of(site, chapter)
-        link = f'<a href="../chapters/{chapter.stem}.html">Chapter</a>'
-        body = "".join(
-            f'<section class="slide {slide.kind}" id="{i}" tabindex="-1" '
-            f'aria-label="Slide {i}: {html.escape(markdown.plain(slide.title), quote=True)}">{_shown(slide)}'
-            f'<p class="number">{link} {i} / {len(slides)}</p></section>\n'
-            for i, slide in enumerate(slides, 1)
-        )
+        body = _ID.sub(r"\1", template("slides", stem=chapter.stem, slides=slides))
         site.page(f"slides/{chapter.stem}.html", f"Slides: {chapter.title}", body, ("poll.js", "slides.js"))
 
 
@@ -117,10 +116,9 @@ def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
     for i, slide in enumerate(slides, 1):
         if word := slide.points_at_nothing():
             raise ValueError(f"slide {i} of {chapter.stem}, {slide.title!r}: {word!r} is not on it: {slide.texts}")
-    numbers = chapter.numbered()
     items = "".join(
         f'<li>{number} <a href="../exercises/{name}.html">{html.escape(EXERCISES[name].title)}</a></li>\n'
-        for name, number in numbers.items()
+        for name, number in chapter.numbered().items()
     )
     return [*slides, Slide("Exercises", output=f"<ul>{items}</ul>")] if items else slides
 
@@ -145,14 +143,3 @@ def _output(site: Site, chapter: Chapter, cell: dict[str, Any], title: str) -> s
 
 def _code(cell: dict[str, Any]) -> str:
     return f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>'
-
-
-def _shown(slide: Slide) -> str:
-    text = "".join(map(markdown.render, slide.texts))
-    if slide.kind == "question":
-        text += poll(slide.answer)
-    left = f'<div class="text">{text}</div>' if text else ""
-    right = f'<div class="shown">{slide.output}</div>' if slide.output else ""
-    both = " both" if left and right else ""
-    title = markdown.render(f"{'#' if slide.kind == 'title' else '##'} {slide.title}")
-    return _ID.sub(r"\1", f'{title}<div class="body{both}">{left}{right}</div>')

@@ -168,8 +168,6 @@ class _Sentences:
             return True
         if after_sign and plain.isalpha() and (word[-1] in _END or _SIGN.search(following)):
             return True
-        if word[0] == "(" and len(plain) > 1 and plain not in self.known:
-            return False
         is_letter = len(plain) == 1 and plain.isalpha() and plain not in "AI"
         return is_letter or "(" in word[1:] or plain in self.known or plain in _FUNCTIONS
 

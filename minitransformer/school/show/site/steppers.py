@@ -6,6 +6,7 @@ import html
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,17 +20,13 @@ from ..stepper.examples import EXAMPLES
 from ..stepper.recording import Recording
 from ..stepper.sentences import sentence_of
 from ..viewer.command import view_text
-from .frame import Site
+from .frame import Site, template
 from .live import FIRST
 from .modules import address_of, file_of, shown_modules
-from .siblings import Link, Siblings, titled
+from .siblings import Link, Siblings
 
 VIEWED = " ".join(english(FIRST))  # what the demo's model translates
 
-_FIRST = {  # where to begin: what the card says, and why
-    "softmax": ("Start here", "the shortest. It shows how to read such a page, and attention needs it."),
-    "attention": ("Then this", "the formula of the paper, on which all others build."),
-}
 _BACK = [("../index.html", "minitransformer"), ("index.html", "Steppers")]
 _ABOUT = {"worked-example": "core.ops.attention"}  # it calls parts of what it is about
 
@@ -61,7 +58,8 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     siblings: gets the steppers of each module. progress: as in verify.gradients, for the examples, which take most of
     the time of a build.
     """
-    seen, cards = Seen(), {"The paper": "", "Before and after it": ""}
+    seen = Seen()
+    cards: dict[str, list[dict[str, Any]]] = {"The paper": [], "Before and after it": []}
     files = {file_of(module): module for module in shown_modules()}
     derived = {file_of(module): address_of(module) for module in docstrings.modules() if module in files.values()}
     for name, example in progress(list(EXAMPLES.items())):
@@ -74,30 +72,14 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
         seen.add(name, recording)
         site.index(address, f"{example.title} (stepper)", name)
         kind = list(cards)[any("/ideas/" in call.file for call in recording.calls)]
-        cards[kind] += _card(name, example.title, recording)
-    viewer = ""
+        cards[kind].append(
+            {"name": name, "title": example.title, "told": _told(recording), "picture": _picture(recording)}
+        )
     if model is not None:
         view_text(model, VIEWED).to_html(site.made("steppers/attention-of-a-model.html"), _BACK)
         site.index("steppers/attention-of-a-model.html", "The attention of a trained model", VIEWED)
-        viewer = (
-            "<h2>A trained model</h2>\n<p>The attention of a small translator in every layer and head: "
-            f'<a href="attention-of-a-model.html">{VIEWED}</a></p>\n'
-        )
-    begin = "".join(
-        f'<li><a href="{name}.html">{titled(EXAMPLES[name].title)}</a>: {why}</li>\n'
-        for name, (_, why) in _FIRST.items()
-        if name in EXAMPLES
-    )
-    body = (
-        "<h1>Steppers</h1>\n<p>Each page computes one part of a Transformer, one line at a time: first forward, from "
-        "the inputs to the result, then backward, to the gradients. You see every number, and press a key or a button "
-        "for the next line. The address of the page names the line, so a link leads to it.</p>\n"
-        f'<section class="first" aria-labelledby="first"><h2 id="first">Start here</h2>\n<ol>{begin}</ol></section>\n'
-        + "".join(
-            f'<h2>{kind}</h2>\n<ul class="cards steppers">\n{made}</ul>\n' for kind, made in cards.items() if made
-        )
-        + viewer
-    )
+    shown = {kind: made for kind, made in cards.items() if made}
+    body = template("steppers", examples=EXAMPLES, cards=shown, viewed="" if model is None else VIEWED)
     site.page("steppers/index.html", "Steppers", body)
     return seen
 
@@ -120,13 +102,11 @@ def _sheet(site: Site, name: str, recording: Recording) -> list[Link]:
     return [(f"{name}.xlsx", "Spreadsheet")]
 
 
-def _card(name: str, title: str, recording: Recording) -> str:
-    """The first sentence of a stepper under a picture of its numbers."""
+def _told(recording: Recording) -> str:
+    """The first sentence of a stepper, for its card."""
     told = sentence_of(recording, recording.steps[0]).rpartition(" begins: ")[2]
     first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(".:;")))
-    here = f'<p class="here">{_FIRST[name][0]}</p>\n' if name in _FIRST else ""
-    first = f'<h3><a href="{name}.html">{titled(title)}</a></h3>\n{here}<p>{first[:1].upper()}{first[1:]}.</p>'
-    return f'<li><div class="picture">{_picture(recording)}</div>\n{first}</li>\n'
+    return f"{first[:1].upper()}{first[1:]}."
 
 
 def _picture(recording: Recording) -> str:

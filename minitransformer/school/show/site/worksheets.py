@@ -18,43 +18,24 @@ _BACK = """<body>
 <nav style="padding: 0.75rem 1rem"><a href="../index.html">minitransformer</a> ›
 <a href="../teachers/worksheets.html">Worksheets</a></nav>"""
 _SEEDS = (1, 2, 3)  # of the papers that are printed as they are
-_KEY = "Here the page also makes the answer key."
-_NO_KEY = (
-    "This build of the site offers no answer key; <code>minitransformer worksheet --answers</code> writes it, with the "
-    "kind, seed and size at the top of the page. It is no secret: anyone who runs the package can compute it from what "
-    "the sheet says, even in a cell of this site. So use worksheets at home for practice, and mark those done in class."
-)
 
 
 def write_worksheets(site: Site) -> None:
     """Write the page. Only the instructor's has a button for the key."""
-    kinds = "".join(
-        f'<option value="{name}" data-least="{kind.sizes[0]}" data-most="{kind.sizes[-1]}">{name}</option>\n'
-        for name, kind in KINDS.items()
-    )
-    numbers = "".join(
-        f'<label>{label} <input type="number" name="{name}" value="{value}" min="{least}" max="{most}"></label>\n'
-        for name, label, value, least, most in (
-            ("seed", "Seed", 0, 0, 999_999),
-            ("size", "Size of the matrices", 3, 3, 3),
-            ("students", "Students", 20, 1, MOST),
-        )
-    )
     body = template(
         "worksheets",
-        kinds=kinds,
+        kinds=KINDS,
         needs=site.needs(),
-        numbers=numbers,
-        key='<button value="key">Make the key</button>' if site.instructor else "",
-        ready=str(_READY),
+        most=MOST,
+        ready=_READY,
         sheets=_write_ready(site),
-        about_key=_KEY if site.instructor else _NO_KEY,
+        instructor=site.instructor,
     )
     site.page("teachers/worksheets.html", "Worksheets", body, ("python.js", "worksheets.js"))
 
 
-def _write_ready(site: Site) -> str:
-    """Write a sheet of each kind and some papers, the instructor's also with answers; return links to them."""
+def _write_ready(site: Site) -> dict[str, str]:
+    """Write a sheet of each kind and some papers, the instructor's also with answers; return their files and titles."""
     made = {}
     for answers in (False, True) if site.instructor else (False,):
         end = "-answers" if answers else ""
@@ -69,9 +50,7 @@ def _write_ready(site: Site) -> str:
             made[f"concepts-{seed}{end}"] = examination.to_html(concepts)
     for name, text in made.items():
         write(site.made(f"sheets/{name}.html"), text.replace("<title>", _HEAD, 1).replace("<body>", _BACK, 1))
-    return "".join(
-        f'<li><a href="../sheets/{name}.html">{re.sub("[-_]", " ", name)}</a></li>\n' for name in sorted(made)
-    )
+    return {name: re.sub("[-_]", " ", name) for name in sorted(made)}
 
 
 @dataclass(frozen=True)

@@ -62,12 +62,9 @@ def draw(recording: Steps, step: Step, style: Style = PLAIN, everything: bool = 
 def heading(recording: Steps, step: Step, style: Style, everything: bool = False) -> str:
     """Which step it is, in which pass, and in which calls; of a line that is no step, and of all lines, its number."""
     stops = list(stops_of(recording).found)
-    is_step = step.index in stops and not everything
-    place = (
-        f"step {stops.index(step.index) + 1}/{len(stops)}"
-        if is_step
-        else f"line {step.index}/{len(recording.steps) - 1}"
-    )
+    place = f"line {step.index}/{len(recording.steps) - 1}"
+    if step.index in stops and not everything:
+        place = f"step {stops.index(step.index) + 1}/{len(stops)}"
     direction = style(_GRADIENT, "backward") if recording.calls[step.call].in_backward else "forward "
     path = " › ".join(call.label for call in recording.path(step))
     return f"{place}  {direction}  {path}"

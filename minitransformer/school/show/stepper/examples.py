@@ -58,9 +58,9 @@ def _filled(module: layers.Module, rng: Random) -> Any:
     return module
 
 
-def op(f: Callable[..., Any], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
-    """A function of arrays of these shapes."""
-    return lambda r: _setup(f, *(_tenths(r, *shape) for shape in shapes), **options)
+def op(f: Callable[..., Any], *given: Any, **options: Any) -> Callable[[Random], Setup]:
+    """A function of arrays of these shapes, and of what is no shape."""
+    return lambda r: _setup(f, *(_tenths(r, *x) if isinstance(x, tuple) else x for x in given), **options)
 
 
 def _layer(make: Callable[[], layers.Module], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
@@ -109,12 +109,11 @@ EXAMPLES: dict[str, Example] = {
         _layer(lambda: layers.DecoderLayer(4, 2, 5), (2, 4), (3, 4)),
     ),
     "cross-entropy": Example(
-        "Cross-entropy of 2 positions over 4 tokens",
-        lambda r: _setup(ops.cross_entropy, _tenths(r, 2, 4), np.array([2, 0])),
+        "Cross-entropy of 2 positions over 4 tokens", op(ops.cross_entropy, (2, 4), np.array([2, 0]))
     ),
     "embedding": Example(
         "Looking up 4 ids, one of them twice, in a table of 5 rows",
-        lambda r: _setup(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
+        op(ops.embedding, np.array([1, 4, 1, 2]), (5, 3)),
     ),
     "rnn": Example(
         "A plain recurrent cell: one step of 2 sequences, 3 units", op(ideas.rnn_cell, (2, 3), (2, 3), (3, 3))
@@ -129,7 +128,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "local-attention": Example(
         "Restricted attention of radius 2 over 5 tokens, in blocks",
-        lambda r: _setup(ideas.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
+        op(ideas.local_attention, (5, 2), (5, 2), (5, 3), 2),
     ),
     "alibi": Example(
         "Linear biases of 2 heads, for 2 queries at the end of 4 positions",

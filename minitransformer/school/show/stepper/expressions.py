@@ -10,7 +10,6 @@ The same tree writes out one cell. Then its leaves are numbers, which know where
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 import types
 from collections.abc import Iterator
@@ -175,7 +174,7 @@ def statement(node: ast.stmt) -> Statement:
     targets = getattr(node, "targets", [getattr(node, "target", None)])
     value = getattr(node, "value", getattr(node, "iter", getattr(node, "test", None)))
     if isinstance(node, ast.AugAssign):
-        value = ast.BinOp(as_read(node.target), node.op, node.value)
+        value = ast.BinOp(ast.parse(ast.unparse(node.target), mode="eval").body, node.op, node.value)
     elif isinstance(node, ast.With):
         value = ast.Tuple([item.context_expr for item in node.items], ast.Load())
         targets = [ast.Tuple([item.optional_vars or ast.Constant(None) for item in node.items], ast.Store())]
@@ -183,15 +182,6 @@ def statement(node: ast.stmt) -> Statement:
         targets, value = [], None
     made = tuple(expression(target) for target in targets if target is not None)
     return Statement(kind, made, None if value is None else expression(value), node)
-
-
-def as_read(target: ast.expr) -> ast.expr:
-    """The target of an assignment as an expression that reads it."""
-    read = copy.deepcopy(target)
-    for node in ast.walk(read):
-        if hasattr(node, "ctx"):
-            node.ctx = ast.Load()
-    return read
 
 
 def inner(whole: Expression) -> tuple[Expression, ...]:

@@ -11,21 +11,73 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from ....check.trace.calls import Binding, Call
 from ....check.trace.values import is_array
 from . import expressions as ex
 from .boxes import Boxes
-from .graph import NOTHING, Flow, Graph, Place, union, whole
 from .steps import Step
 from .walk import walk_of
 
+Kind: TypeAlias = Literal["input", "box", "sum", "product"]
+Place: TypeAlias = tuple[Kind, int]  # for a box, the number is the index of its call
+Flow: TypeAlias = "frozenset[Place] | tuple[Flow, ...]"  # a tuple: of each part of a value that has several
+
+NOTHING: Flow = frozenset()
 _SIZES = {"shape", "ndim", "size", "dtype"}  # these are not numbers that flow
 _OF_SIZES = set("array_module device_of len library zeros zeros_like ones ones_like empty_like arange".split())
 _OF_SIZES |= {"lacks_heads"}
+
+
+@dataclass
+class Graph:
+    """The places in one box, in an order in which each comes after all that it reads."""
+
+    places: dict[Place, None] = field(default_factory=dict)
+    edges: dict[tuple[Place, Place], str] = field(default_factory=dict)  # from, to: what the code calls the value
+    inputs: dict[Place, str] = field(default_factory=dict)  # the name in the box
+    steps: dict[Place, int] = field(default_factory=dict)  # of a sum or product, the index of the step that computes it
+    beside: dict[Place, list[Place]] = field(default_factory=dict)  # by reader: inputs that it alone reads
+
+    def read(self, flow: Flow, reader: Place, name: str) -> None:
+        """Note that the reader takes in the flow."""
+        for place in sorted(whole(flow)):  # else the page would differ from one process to the next
+            if place != reader:
+                self.edges.setdefault((place, reader), name)
+
+    def readers(self, name: str) -> list[str]:
+        """The places that read a value, as the page writes them; only the sum, where a residual connection ends."""
+        found = [
+            after
+            for (before, after), text in self.edges.items()
+            if name in (self.inputs.get(before), *re.findall(r"\w+", text))
+        ]
+        found += [place for place, inputs in self.beside.items() if name in [self.inputs[other] for other in inputs]]
+        found = [place for place in found if place[0] == "sum"] or found
+        return [f"{place[0]} {self.steps.get(place, place[1])}" for place in found]
+
+    def meet(self, place: Place, step: int, sides: list[tuple[Flow, str]]) -> Flow:
+        """Note that flows meet in a sum or product, and return the flow of its result."""
+        self.places[place] = None
+        self.steps[place] = step
+        for flow, name in sides:
+            self.read(flow, place, name)
+        return frozenset([place])
+
+
+def whole(flow: Flow) -> frozenset[Place]:
+    """All places of a flow, whatever part they belong to."""
+    return union(flow) if isinstance(flow, tuple) else flow
+
+
+def union(flows: Iterable[Flow]) -> frozenset[Place]:
+    """All places of several flows."""
+    return frozenset().union(*map(whole, flows))
 
 
 def graph_of(boxes: Boxes, box: int) -> Graph:
@@ -183,33 +235,28 @@ class _Line:
 
     def follow(self) -> Flow:
         """Bind what the line binds, and return the flow of what it returns."""
-        matched = set(self.made.values())
-        if self.statement.kind in ("", "other"):
+        statement, value, matched = self.statement, self.statement.value, set(self.made.values())
+        if value is None or statement.kind == "":
             return NOTHING
         left = [self.frame.enter(call, *self._passed(call)) for call in self.inner if call not in matched]
-        match self.statement:
-            case ex.Statement("return", _, ex.Expression() as value):
-                return union([self.of(value), *left]) if union(left) else self.of(value)
-            case ex.Statement("assign" | "change", targets, ex.Expression() as value):
-                flow = union([self.of(value), *left]) if union(left) else self.of(value)
-                for target in targets:
-                    self._bind(target, flow)
-            case ex.Statement("for" | "with", (target,), ex.Expression() as values):
-                self._bind(target, self.of(values))
-                for bound in self.step.bound:  # the array itself tells which of the values it is
-                    if bound.origin is not None and self.statement.kind == "for":
-                        self.names[bound.name] = self.frame.of_binding(bound.origin)
-            case ex.Statement("call", _, ex.Applied(function=ex.Member(ex.Name(changed))) as call):  # rows.append(y)
-                flow = self.of(call)
+        flow = self.of(value)
+        if union(left):
+            flow = union([flow, *left])
+        match statement:
+            case ex.Statement("return"):
+                return flow
+            case ex.Statement("call", _, ex.Applied(function=ex.Member(ex.Name(changed)))):  # rows.append(y)
                 if changed in self.names:
                     self.names[changed] = union([self.names[changed], flow])
-            case ex.Statement("test", _, ex.Expression() as test):
-                self.of(test)
-            case ex.Statement("call", _, ex.Expression() as value):
-                flow = self.of(value)
-                for bound in self.step.bound:  # such as scatter_add(total, ids, rows)
-                    if bound.in_place:
-                        self.names[bound.name] = union([self.names.get(bound.name, NOTHING), flow])
+            case ex.Statement("call"):  # such as scatter_add(total, ids, rows)
+                for bound in (each for each in self.step.bound if each.in_place):
+                    self.names[bound.name] = union([self.names.get(bound.name, NOTHING), flow])
+        for target in statement.targets:
+            self._bind(target, flow)
+        if statement.kind == "for":
+            for bound in self.step.bound:  # the array itself tells which of the values it is
+                if bound.origin is not None:
+                    self.names[bound.name] = self.frame.of_binding(bound.origin)
         return NOTHING
 
     def of(self, whole: ex.Expression) -> Flow:

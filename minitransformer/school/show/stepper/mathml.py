@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -22,7 +22,7 @@ from . import expressions as ex
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
-_GREEK = {
+GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "eta": "η", "theta": "θ",
     "lam": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "omega": "ω",
 }  # fmt: skip
@@ -54,21 +54,16 @@ def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
 
 def name(identifier: str) -> Element:
     """A name as mathematics writes it: gamma is γ, w_q is W with the index Q, dscores is an upright word."""
-    if identifier.startswith("d") and identifier[1:] in _GREEK:
-        return ml.element("mrow", ml.word("d"), ml.letter(_GREEK[identifier[1:]]))
-    if identifier in _GREEK:
-        return ml.letter(_GREEK[identifier])
+    if identifier.startswith("d") and identifier[1:] in GREEK:
+        return ml.element("mrow", ml.word("d"), ml.letter(GREEK[identifier[1:]]))
+    if identifier in GREEK:
+        return ml.letter(GREEK[identifier])
     base, _, index = identifier.rpartition("_")
     if base in ("w", "dw") and len(index) == 1:
         return ml.indexed(name(base.replace("w", "W")), ml.letter(index.upper()))
     if base and "_" not in base and len(base) <= 2 and len(index) <= 2:
         return ml.indexed(name(base), name(index))
     return ml.letter(identifier) if len(identifier) == 1 else ml.word(identifier)
-
-
-def is_greek(identifier: str) -> bool:
-    """Whether the name is that of a Greek letter."""
-    return identifier in _GREEK
 
 
 def block(parts: Sequence[Element]) -> Element:
@@ -159,7 +154,8 @@ class Formula:
             return [self.expression(parts[0], MATRICES), ml.space(), self.expression(parts[1], MATRICES)], MATRICES
         if symbol == "*":
             single = any(map(self._is_single, parts))
-            sign = ml.sign("⊙") if not single else ml.sign("·") if _two_numbers(*parts) else ml.space()
+            two = isinstance(parts[1], ex.Number) and isinstance(parts[0], ex.Number | ex.Operation)  # of numbers
+            sign = ml.sign("⊙") if not single else ml.sign("·") if two else ml.space()
             return [self.expression(parts[0], PRODUCT), sign, self.expression(parts[1], PRODUCT)], PRODUCT
         if symbol in ("+", "-"):
             sign = ml.sign("+" if symbol == "+" else "−")
@@ -285,5 +281,49 @@ def map_of(pullback: str) -> Element | None:
     return ml.word(words.replace("_", _NBSP)) if is_word else written
 
 
-def _two_numbers(left: ex.Expression, right: ex.Expression) -> bool:
-    return isinstance(right, ex.Number) and isinstance(left, ex.Number | ex.Operation)
+# ---- Indices. ----
+
+
+def new_axis(at: str) -> str | None:
+    """The letter of the axis along which x[..., None] differs: j the last, i and h before; None for another index."""
+    slots = [part for part in at.strip("()").split(", ") if part != "..."]
+    if "None" not in slots or not {"None", ":"}.issuperset(slots):
+        return None
+    kept = [len(slots) - i for i, slot in enumerate(slots) if slot == ":"]
+    return "jihb"[(kept[0] if kept else len(slots) + 1) - 1]
+
+
+def part_in_words(at: str, known: Mapping[str, Any]) -> str:
+    """Which part an index takes, "first 3 rows" for (..., :t, :); "" for an index by numbers of its own. known: the
+    names of the line, by which sizes become numbers.
+    """
+    slots = [slot for slot in at.strip("()").split(", ") if slot not in ("None", "...")]
+    if not slots or ("..." not in at and ":" not in at):
+        return ""
+    told = []
+    axes = ("columns", "rows", "", "", "") if "..." in at else ("rows",)
+    for slot, lines in zip(reversed(slots), axes, strict=False):
+        start, colon, end = map(str.strip, slot.partition(":"))
+        first, last = _size(start, known), _size(end, known)
+        if slot == "::-1":
+            told.append(f"{lines} in reverse")
+        elif colon and end == "-1" and not start:
+            told.append(f"all {lines} but the last")
+        elif colon and end and not start:
+            told.append(f"first {lines}"[:-1] if last == "1" else f"first {last} {lines}")
+        elif colon and end:
+            told.append(f"{lines} {first} to {int(last) - 1 if last.isdigit() else last}")
+        elif colon and start:
+            told.append(f"last {lines}"[:-1] if first == "-1" else f"{lines} from {first}")
+        elif not colon:
+            told.append({"-1": f"last {lines}"[:-1]}.get(slot, _size(slot, known)))
+    return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())
+
+
+def _size(text: str, known: Mapping[str, Any]) -> str:
+    """A size or a place as a number, if it is one of those that the line knows."""
+    try:
+        value = eval(text, dict(known)) if text else None
+    except Exception:  # it calls something, or reads what was not recorded
+        return text
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else text

@@ -146,7 +146,7 @@ function start() {
     },
     edit: (on) => editor(on),
     code: (on) => {
-      rememberCode(codeView(on));
+      kept.set("code", String(codeView(on)));
       draw();
     },
     play: (on) => play(on),

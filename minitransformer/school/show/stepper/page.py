@@ -44,11 +44,8 @@ def to_html(
     derive: by the index of a call, the address where its backward pass is derived, to which each of its lines links.
     Raises ValueError for an unknown bug, and if the recorded call gives other numbers when run again.
     """
-    data = page_data(recording, tokens or recording.tokens, memory) | {
-        "told": told,
-        "start": start,
-        "about": recording.about,
-    }
+    data = page_data(recording, tokens or recording.tokens, memory)
+    data |= {"told": told, "start": start, "about": recording.about}
     data |= {"derive": derive} if derive else {}
     data["followed"] = followed(recording, data)
     data["bugs"] = bugs_data(recording, bugs, data, progress)

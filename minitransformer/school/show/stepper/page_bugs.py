@@ -53,8 +53,11 @@ def bugs_data(
     if names is None:
         chosen = _fitting(recording, chosen) if recording.again is not None else []
     else:
-        wanted = [_known(name) for name in names]
-        chosen = [mistake for mistake in chosen if mistake in wanted]
+        wanted = set(names)
+        if unknown := sorted(wanted - MISTAKES.keys()):
+            known = "minitransformer.check.verify.mistakes.MISTAKES"
+            raise ValueError(f"to_html: unknown mistake {unknown[0]!r}; see {known}")
+        chosen = [mistake for mistake in chosen if mistake.name in wanted]
     if not chosen:
         return []
     if recording.again is None:
@@ -65,12 +68,6 @@ def bugs_data(
             "to_html: the recorded call gives other numbers when run again; make the page before changing its arrays"
         )
     return [page.bug(mistake) for mistake in progress(chosen)]
-
-
-def _known(name: str) -> Mistake:
-    if name not in MISTAKES:
-        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.check.verify.mistakes.MISTAKES")
-    return MISTAKES[name]
 
 
 def _made_in(recording: Steps) -> dict[str, list[Mistake]]:

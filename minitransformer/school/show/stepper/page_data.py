@@ -27,9 +27,7 @@ from .expansion import term_of
 from .expressions import Applied, Name, NotExpandable, Number, Operation, numbers, read
 from .page_map import map_data
 from .paper import paper, parameter, returned
-from .sentences import sentence_of
-from .sentences.glossary import GLOSSARY
-from .sources import parse
+from .sentences import sections, sentence_of
 from .steps import Step, Steps, counts, is_float
 from .stops import stops_of
 from .symbols import LETTERS, symbols_of
@@ -80,7 +78,7 @@ class _Page:
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
             "map": map_data(self.recording, shown),
             "verified": self.recording.report is not None,
-            "glossary": GLOSSARY,
+            "glossary": sections()["glossary"],
             "dictionary": self._dictionary(),
         }
 
@@ -185,11 +183,8 @@ class _Page:
 
 def is_expandable(bound: Binding) -> bool:
     """Whether its numbers, or what is true of them, were computed here and recorded in full."""
-    return (
-        (is_float(bound) or (bound.value.dtype == "bool" and bound.value.shape != ()))
-        and bound.value.array is not None
-        and bound.origin is None
-    )
+    has_numbers = is_float(bound) or (bound.value.dtype == "bool" and bound.value.shape != ())
+    return has_numbers and bound.value.array is not None and bound.origin is None
 
 
 def written_out(
@@ -288,7 +283,7 @@ def code_of(call: Call) -> dict[str, Any]:
 def _listing(source: tuple[str, ...]) -> list[str]:
     """The lines of a function. Those of its docstring are empty: the page need not repeat it."""
     lines = list(source)
-    definition = parse(textwrap.dedent("\n".join(lines)))
+    definition = read(textwrap.dedent("\n".join(lines))).node
     if isinstance(definition, ast.FunctionDef) and ast.get_docstring(definition) is not None:
         documentation = definition.body[0]
         for i in range(documentation.lineno - 1, documentation.end_lineno or documentation.lineno):

@@ -30,7 +30,7 @@ def followed(recording: Steps, data: dict[str, Any]) -> list[str]:
     sizes = [0 if bound.value.array is None else bound.value.array.size for _, bound in recording.bindings]
     if not isinstance(recording.again, functools.partial) or 0 in sizes or sum(sizes) > NUMBERS:
         return []
-    given = _inputs(recording)
+    given = inputs_of(recording)
     if any(array.dtype != float for array in given.values()):  # browsers compute in float64
         return []
     *inputs, upstream = given
@@ -44,7 +44,7 @@ def followed(recording: Steps, data: dict[str, Any]) -> list[str]:
         return arrays + [n for n in settings if _same(recording, data, given | {n: other_numbers(given[n], rng)})]
 
 
-def _inputs(recording: Steps) -> dict[str, np.ndarray]:
+def inputs_of(recording: Steps) -> dict[str, np.ndarray]:
     """The numbers that can be edited, by name; the last is the gradient of the output."""
     bound = [*recording.steps[0].bound, *entry_of(recording).bound]
     return {b.name: b.value.array for b in bound if is_float(b) and b.value.array is not None}

@@ -142,12 +142,11 @@ function fitMatrix(part) {
 
 // What is not shown of a matrix, and a way to see all of it.
 function note(part, told) {
-  const button = make("button", { type: "button" }, "Show all");
-  button.addEventListener("click", () => {
+  const showAll = () => {
     part.parentElement.dataset.unfolded = "";
     fitMatrix(part);
-  });
-  part.after(make("p", { class: "folded" }, told, button));
+  };
+  part.after(make("p", { class: "folded" }, told, makeButton("Show all", showAll)));
 }
 
 function unfold(part) {

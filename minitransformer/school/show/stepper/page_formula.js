@@ -1,6 +1,5 @@
 // Formulas as papers write them, and the view of the code behind them, which the browser remembers.
 
-const CODE = "minitransformer.code";
 const wide = matchMedia("(min-width: 1600px)"); // there the code stands beside the formulas
 
 // Whether the code is shown; with an argument, switch it.
@@ -9,23 +8,9 @@ function codeView(on) {
   return document.body.classList.toggle("with-code", on);
 }
 
-function rememberCode(on) {
-  try {
-    localStorage.setItem(CODE, String(on));
-  } catch {
-    /* a page without a place to remember it */
-  }
-}
-
 // As the reader last chose; else beside the formulas where there is room.
-function wantedCode() {
-  const room = wide.matches && !document.documentElement.classList.contains("large");
-  try {
-    return JSON.parse(localStorage.getItem(CODE)) ?? room;
-  } catch {
-    return room;
-  }
-}
+const wantedCode = () =>
+  JSON.parse(kept.get("code")) ?? (wide.matches && !document.documentElement.classList.contains("large"));
 
 // Whether names are shown as papers write them.
 const inSymbols = () => !codeView() || wide.matches;

@@ -87,12 +87,12 @@ function showResult(recording, s, covered) {
 // Where only this fits: a button for the gradients of the parameters.
 function moreResults(groups) {
   const names = groups.map((group) => [...group.querySelectorAll(".result figcaption math")].at(-1).cloneNode(true));
-  const button = make("button", { type: "button", class: "more-results" }, "Also ", ...names.flatMap((name, i) => (i ? [", ", name] : [name])), ": show");
-  button.addEventListener("click", () => {
-    button.remove();
+  const label = ["Also ", ...names.flatMap((name, i) => (i ? [", ", name] : [name])), ": show"];
+  const show = ({ currentTarget }) => {
+    currentTarget.remove();
     dispatchEvent(new Event("resize"));
-  });
-  return button;
+  };
+  return makeButton(label, show, { class: "more-results" });
 }
 
 // Each gradient beside its finite difference, folded unless the gap between the two is large; or why it has none.
@@ -248,14 +248,7 @@ function showOrigin(recording, s, asked, goTo) {
     beforeIt(recording.value(...origin.place), asked.flat),
   );
   byId("sum-note").replaceChildren(origin.note ? `${origin.note} ` : "");
-  if (at !== s) {
-    const link = make("a", { href: `#step=${at}` }, `See ${recording.called(at)}: ${recording.crumbs(at).at(-1)}`);
-    link.addEventListener("click", (event) => {
-      event.preventDefault();
-      goTo(at);
-    });
-    byId("sum-note").append(link);
-  }
+  if (at !== s) byId("sum-note").append(linkTo(at, `See ${recording.called(at)}: ${recording.crumbs(at).at(-1)}`, goTo));
   light(recording, [asked.s, asked.b], asked.flat, "asked");
   const places = new Map(origin.cells.map(([from]) => [String(from), from]));
   for (const from of places.values()) {
@@ -270,6 +263,16 @@ function showOrigin(recording, s, asked, goTo) {
   }
   byId("operands-heading").hidden = byId("operands").children.length === 0;
   for (const [from, cell] of origin.cells) light(recording, from, cell, "source");
+}
+
+// A link to a step, which leads there without a change of the page.
+function linkTo(s, text, goTo) {
+  const link = make("a", { href: `#step=${s}` }, text);
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    goTo(s);
+  });
+  return link;
 }
 
 function light(recording, place, flat, mark) {

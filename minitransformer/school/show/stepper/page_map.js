@@ -49,11 +49,8 @@ class CallMap {
     const drawn = [...new Set(path)].filter((box) => this.boxes[box].row.length && this.boxes[box].name);
     const figures = drawn.length > FIGURES ? [drawn[0], ...drawn.slice(1 - FIGURES)] : drawn;
     const had = element.contains(document.activeElement);
-    const button = (text, title, current, there) => {
-      const made = make("button", { type: "button", title, ...(current ? { "aria-current": "location" } : {}) }, text);
-      made.addEventListener("click", () => goTo(there));
-      return made;
-    };
+    const button = (text, title, current, there) =>
+      makeButton(text, () => goTo(there), { title, "aria-current": current ? "location" : null });
 
     const boxOf = (box, whole) => {
       const { name, row } = this.boxes[box];

@@ -1,16 +1,42 @@
-"""The data of the map: the boxes, and for each box what lies in it and what reads what."""
+"""The data of the map: the boxes, and for each box what lies in it and what reads what.
+
+Some figures the code alone does not show: the parts of attention within one line, and recurrent cells. A box that
+stands for a line is found by the name that the line binds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
 
+from ....check.trace.calls import Call
+from . import expressions as ex
 from .boxes import Boxes
-from .figures import cell_of, with_scale_and_mask
-from .flow import graph_of
-from .graph import Graph, Place
-from .series import Branches, Ranks, Row, row_of
-from .steps import Steps
+from .flow import Graph, Place, graph_of
+from .series import row_of
+from .steps import Step, Steps
+
+# Each cell from bottom to top, as papers draw it; a tuple holds what stands side by side. An entry is an input, or
+# "title of the box = name that its line binds < inputs that only this line reads".
+_CELLS: dict[str, list[Any]] = {
+    "rnn_cell": ["h", "Linear = carried < weight", "+, tanh = new < inputs"],
+    "lstm_cell": [
+        "state", "Linear = carried < weight", "+ = sums < inputs",
+        (
+            [
+                (["Forget gate = keep"], ["Input gate = write"], ["Candidate = candidate"]),
+                "New cell = new_cell < cell", "tanh = shown",
+            ],
+            ["Output gate = show"],
+        ),
+        "× = new",
+    ],
+    "gru_cell": [
+        "h", "Linear = carried < weight, bias",
+        (["Reset gate = reset < inputs", "Candidate = candidate < inputs"], ["Update gate = keep < inputs"]),
+        "Mean of both = new < h",
+    ],
+}  # fmt: skip
 
 
 def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
@@ -29,16 +55,15 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
     boxes = Boxes(recording, shown)
     parents = boxes.parents()
     names = {box: boxes.name(box) for box in boxes.drawn}
-
     softmax = {box for box, name in names.items() if name == "Softmax"}
-
     graphs = {box: graph_of(boxes, box) for box in names if box in parents}
 
     def row(box: int) -> list[dict[str, Any]]:
-        call = recording.calls[box]
-        return cell_of(recording, call) or with_scale_and_mask(
-            recording, call, _Rows(graphs[box], names).row(), softmax
-        )
+        call, graph = recording.calls[box], graphs[box]
+        if call.name in _CELLS:
+            return _cell_of(recording, call)
+        parts = _row(graph, names, row_of(graph.places, graph.edges))
+        return _with_scale_and_mask(recording, call, parts, softmax)
 
     work: dict[int, list[str]] = {}
     for step, bound in recording.bindings:
@@ -53,47 +78,74 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
     }
 
 
-class _Rows:
-    """The row of one box, for JSON."""
+def _row(graph: Graph, names: dict[int, str], row: list[Any]) -> list[dict[str, Any]]:
+    """A row of `row_of` for JSON. names: of the boxes."""
 
-    def __init__(self, graph: Graph, names: dict[int, str]) -> None:
-        self.graph, self.names = graph, names
-        self.reads: dict[Any, list[str]] = {}
-        for before, after in graph.edges:
-            self.reads.setdefault(after, []).append(self._name(before))
-
-    def row(self) -> list[dict[str, Any]]:
-        return self._row(row_of(self.graph.places, self.graph.edges))
-
-    def _row(self, row: Row[Place]) -> list[dict[str, Any]]:
-        parts = []
-        for i, part in enumerate(row):
-            if isinstance(part, Ranks):
-                parts.append({"ranks": [[self._place(place, True) for place in rank] for rank in part.ranks]})
-            elif isinstance(part, Branches):
-                branches: dict[str, Any] = {"branches": [self._row(inner) for inner in part.rows]}
-                if part.around is not None:
-                    branches["around"] = self.graph.edges[part.around]
-                parts.append(branches)
-            else:
-                parts.append(self._place(part, i > 0 and isinstance(row[i - 1], Ranks)))
-        return parts
-
-    def _place(self, place: Place, with_reads: bool) -> dict[str, Any]:
+    def named(place: Place) -> str:
         kind, number = place
-        out: dict[str, Any] = {kind: number}
-        if kind == "input":
-            out = {kind: self.graph.inputs[place]}
-        elif kind != "box":
-            out = {kind: self.graph.steps[place]}
-        if place in self.graph.beside:
-            out["beside"] = [self.graph.inputs[other] for other in self.graph.beside[place]]
-        if with_reads and place in self.reads:
-            out["reads"] = self.reads[place]
-        return out
+        return {"box": names.get(number, ""), "input": graph.inputs.get(place, ""), "sum": "+", "product": "×"}[kind]
 
-    def _name(self, place: Place) -> str:
+    def placed(place: Place, with_reads: bool) -> dict[str, Any]:
         kind, number = place
-        if kind == "box":
-            return self.names[number]
-        return self.graph.inputs[place] if kind == "input" else "+" if kind == "sum" else "×"
+        out: dict[str, Any] = {kind: graph.inputs.get(place, graph.steps.get(place, number))}
+        if place in graph.beside:
+            out["beside"] = [graph.inputs[other] for other in graph.beside[place]]
+        reads = [named(before) for before, after in graph.edges if after == place] if with_reads else []
+        return out | ({"reads": reads} if reads else {})
+
+    parts: list[dict[str, Any]] = []
+    for part in row:
+        if not isinstance(part, dict):
+            parts.append(placed(part, bool(parts) and "ranks" in parts[-1]))
+        elif "ranks" in part:
+            parts.append({"ranks": [[placed(place, True) for place in rank] for rank in part["ranks"]]})
+        else:
+            around = {"around": graph.edges[part["around"]]} if "around" in part else {}
+            parts.append({"branches": [_row(graph, names, inner) for inner in part["branches"]]} | around)
+    return parts
+
+
+def _cell_of(recording: Steps, call: Call) -> list[dict[str, Any]]:
+    """The boxes of a recurrent cell. line: the step of a box; back: that of its gradient, if it has one."""
+    at: dict[str, int] = {}
+    for step, bound in recording.bindings:
+        if recording.calls[step.call].forward_call == call.index:
+            at[bound.name] = step.index
+
+    def placed(part: Any) -> dict[str, Any]:
+        if isinstance(part, tuple):
+            return {"branches": [list(map(placed, row)) for row in part]}
+        name, _, rest = part.partition(" = ")
+        binds, _, beside = rest.partition(" < ")
+        line = {"line": at[binds], "name": name, "back": at.get(f"d{binds}")} if binds else {"input": name}
+        return line | ({"beside": beside.split(", ")} if beside else {})
+
+    return list(map(placed, _CELLS[call.name]))
+
+
+def _with_scale_and_mask(
+    recording: Steps, call: Call, row: list[dict[str, Any]], softmax: set[int]
+) -> list[dict[str, Any]]:
+    """Figure 2 of the paper: between a product and the softmax, the scale and the mask. softmax: its boxes."""
+    parts: list[dict[str, Any]] = []
+    for part in row:
+        if parts and part.get("box") in softmax:
+            masks = [{"line": step.index, "name": "Mask (opt.)"} for step in recording.steps_of(call) if _masks(step)]
+            parts += masks[:1]
+        parts.append(part)
+        if "product" in part and part is not row[-1] and _is_scaled(recording.steps[part["product"]]):
+            parts.append({"line": part["product"], "name": "Scale"})
+    return parts
+
+
+def _is_scaled(step: Step) -> bool:
+    value = ex.read(step.source).value
+    return ex.is_joined(value, "*") and ex.is_joined(ex.inner(value)[0], "@") if value is not None else False
+
+
+def _masks(step: Step) -> bool:
+    """Whether the line is `visible = where(allowed, scores, -inf)`, even if nothing is masked here."""
+    return any(
+        isinstance(part, ex.Applied) and part.name == "where" and part.parts[-1].text in ("-xp.inf", "-np.inf")
+        for part in ex.read(step.source).everything
+    )

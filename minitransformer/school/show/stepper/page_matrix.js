@@ -59,29 +59,13 @@ function tables(recording, options) {
     const index = indexOf(outer, start / (rows * columns));
     const before = outer.slice(0, -1).some((size) => size > 1) ? `[${index.slice(0, -1).join(", ")}] ` : "";
     const slice = !outer.length ? "" : ofHeads ? `${before}head ${index.at(-1) + 1}` : `[${index.join(", ")}]`;
-    const table = make(
-      "table",
-      {},
-      make(
-        "caption",
-        slice ? {} : { class: "hidden" },
-        slice || `${options.spoken}, ${shapeText(array.shape)}`,
-      ),
-    );
-    if (array.shape.length) {
-      const head = make("tr", {}, ...(array.shape.length > 1 ? [make("td", { class: "corner" })] : []));
-      for (let j = 0; j < columns; j++) head.append(make("th", { scope: "col" }, labels.columns[j] ?? String(j)));
-      table.append(make("thead", {}, head));
-    }
-    const body = make("tbody");
-    for (let i = 0; i < rows; i++) {
-      const line = make("tr");
-      if (array.shape.length > 1) line.append(make("th", { scope: "row" }, labels.rows[i] ?? String(i)));
-      for (let j = 0; j < columns; j++) line.append(cell(options, start + i * columns + j, write, heat));
-      body.append(line);
-    }
-    table.append(body);
-    found.push(table);
+    const caption = make("caption", slice ? {} : { class: "hidden" }, slice || `${options.spoken}, ${shapeText(array.shape)}`);
+    const corner = array.shape.length > 1 ? [make("td", { class: "corner" })] : [];
+    const lines = Array.from({ length: rows }, (_, i) => [
+      ...(array.shape.length > 1 ? [rowHead(labels, i)] : []),
+      ...Array.from({ length: columns }, (_, j) => cell(options, start + i * columns + j, write, heat)),
+    ]);
+    found.push(tableOf({}, caption, array.shape.length ? [...corner, ...columnHeads(labels, columns)] : [], lines));
   }
   return found;
 }
@@ -95,11 +79,8 @@ function cornerTable(recording, array, { name, spoken: told }) {
   const write = numberFormat(corner);
   const labels = headings(recording, name, array.shape);
   const more = (count) => Array.from({ length: count }, () => make("td", { class: "more" }, "…"));
-  const heads = Array.from({ length: columns }, (_, j) =>
-    make("th", { scope: "col" }, labels.columns[j] ?? String(j)),
-  );
   const line = (i) => [
-    make("th", { scope: "row" }, labels.rows[i] ?? String(i)),
+    rowHead(labels, i),
     ...Array.from({ length: columns }, (_, j) => {
       const number = corner.data[i * columns + j];
       return make("td", { class: "part", title: String(number) }, write(number));
@@ -107,19 +88,22 @@ function cornerTable(recording, array, { name, spoken: told }) {
     ...more(beside ? 1 : 0),
   ];
   const spoken = `first ${rows} by ${columns} of ${told}, ${shapeText(array.shape)}`;
-  return make(
-    "table",
-    { class: "partial" },
-    make("caption", outer.length ? {} : { class: "hidden" }, outer.length ? `[${outer.join(", ")}]` : spoken),
-    make("thead", {}, make("tr", {}, make("td", { class: "corner" }), ...heads, ...more(beside ? 1 : 0))),
-    make(
-      "tbody",
-      {},
-      ...Array.from({ length: rows }, (_, i) => make("tr", {}, ...line(i))),
-      ...(below ? [make("tr", {}, ...more(columns + 1 + (beside ? 1 : 0)))] : []),
-    ),
-  );
+  const caption = make("caption", outer.length ? {} : { class: "hidden" }, outer.length ? `[${outer.join(", ")}]` : spoken);
+  const heads = [make("td", { class: "corner" }), ...columnHeads(labels, columns), ...more(beside ? 1 : 0)];
+  const lines = [...Array.from({ length: rows }, (_, i) => line(i)), ...(below ? [more(columns + 1 + (beside ? 1 : 0))] : [])];
+  return tableOf({ class: "partial" }, caption, heads, lines);
 }
+
+// A table of lines of cells; heads: the cells above them, if any.
+function tableOf(attributes, caption, heads, lines) {
+  const row = (cells) => make("tr", {}, ...cells);
+  const head = heads.length ? [make("thead", {}, row(heads))] : [];
+  return make("table", attributes, caption, ...head, make("tbody", {}, ...lines.map(row)));
+}
+
+const columnHeads = (labels, columns) =>
+  Array.from({ length: columns }, (_, j) => make("th", { scope: "col" }, labels.columns[j] ?? String(j)));
+const rowHead = (labels, i) => make("th", { scope: "row" }, labels.rows[i] ?? String(i));
 
 // The tokens at the rows of an array with one row per token, and at both axes of scores and weights. The tokens that are
 // read and those of the memory are told apart by their number.

@@ -83,12 +83,7 @@ function showMistake(recording, red, goTo) {
   box.replaceChildren(make("strong", {}, "✗ Mistake "), ...withIndices(bug.mistake), make("span", {}, verdict(recording, bug)), " ", off);
   const first = Math.min(...red);
   if (red.size === 0 || first === landing(recording, red)) return;
-  const link = make("a", { href: `#step=${first}` }, recording.called(first));
-  link.addEventListener("click", (event) => {
-    event.preventDefault();
-    goTo(first);
-  });
-  off.before("The first of them is at ", link, ". ");
+  off.before("The first of them is at ", linkTo(first, recording.called(first), goTo), ". ");
 }
 
 function verdict(recording, bug) {

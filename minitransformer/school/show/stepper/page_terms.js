@@ -1,32 +1,8 @@
 // Where a number comes from, written out: the twin of terms.py. A term is the index of a number in a list, a text for a
 // constant, or [sign or function, part, ...]. written() returns [text, how tightly it binds].
 
-const STRENGTH = {
-  ">": 1,
-  ">=": 1,
-  "<": 1,
-  "<=": 1,
-  "==": 1,
-  "!=": 1,
-  "&": 2,
-  "+": 3,
-  "-": 3,
-  "*": 4,
-  "/": 4,
-  negative: 5,
-  "**": 6,
-};
-const SIGNS = {
-  "+": " + ",
-  "-": ` ${MINUS} `,
-  "*": "·",
-  "/": " / ",
-  "**": "^",
-  "==": " = ",
-  "!=": " ≠ ",
-  ">=": " ≥ ",
-  "<=": " ≤ ",
-};
+const STRENGTH = { ">": 1, ">=": 1, "<": 1, "<=": 1, "==": 1, "!=": 1, "&": 2, "+": 3, "-": 3, "*": 4, "/": 4, negative: 5, "**": 6 };
+const SIGNS = { "-": ` ${MINUS} `, "*": "·", "**": "^", "==": " = ", "!=": " ≠ ", ">=": " ≥ ", "<=": " ≤ " }; // others stand as they are
 const ATOM = 7;
 const LONGEST = 12; // a sum with more terms shows only its first terms and its last
 

@@ -33,6 +33,7 @@ A line that only gives an array another name has no formula.
 from __future__ import annotations
 
 import ast
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -43,8 +44,7 @@ from . import expressions as ex
 from . import mathml
 from .naming import as_function
 from .paper_linear import AXES, LinearFormula
-from .paper_parts import holds_arrays, is_size, names_pullback, new_axis, part_in_words, text_of, unmoved
-from .steps import Step, Steps
+from .steps import Step, Steps, Summarised
 from .symbols import symbol, symbols_of
 from .walk import walk_of
 
@@ -139,13 +139,13 @@ class PaperFormula(LinearFormula):
         equations = self._linear_gradients(line)
         if equations:
             return equations
-        target, value = line.targets[0], unmoved(self.rewritten(line.value))
+        target, value = line.targets[0], _unmoved(self.rewritten(line.value))
         if ex.is_joined(target, ",") and ex.is_joined(value, ","):
-            kept = [(t, v) for t, v in zip(ex.inner(target), ex.inner(value), strict=True) if not names_pullback(t)]
+            kept = [(t, v) for t, v in zip(ex.inner(target), ex.inner(value), strict=True) if not _names_pullback(t)]
             target = ex.Operation(",", tuple(t for t, _ in kept))
-            value = ex.Operation(",", tuple(unmoved(v) for _, v in kept))
+            value = ex.Operation(",", tuple(_unmoved(v) for _, v in kept))
         left, right = self._targets(target), self._values(value)
-        same = list(map(text_of, left)) == list(map(text_of, right))  # bias = self.bias.value
+        same = list(map(mathml.as_lists, left)) == list(map(mathml.as_lists, right))  # bias = self.bias.value
         return None if same else [*left, ml.sign("="), *right]
 
     def _targets(self, target: ex.Expression) -> list[Element]:
@@ -171,7 +171,7 @@ class PaperFormula(LinearFormula):
     def _is_array(self, part: ex.Expression) -> bool:
         """Whether its value is an array, or several, as far as that can be told."""
         try:
-            return holds_arrays(self.walk.value(part))
+            return _holds_arrays(self.walk.value(part))
         except ex.NotExpandable:
             return True
 
@@ -201,7 +201,7 @@ class PaperFormula(LinearFormula):
         match walk.statement:
             case ex.Statement("assign", (ex.Name(), *_), ex.Expression() as value):
                 value = walk.chosen(value)
-                return value if self._is_single(value) or is_size(value) else None
+                return value if self._is_single(value) or _is_size(value) else None
         return None
 
     def _unscaled(self, whole: ex.Expression) -> ex.Expression | None:
@@ -254,14 +254,14 @@ class PaperFormula(LinearFormula):
 
     def _operation(self, whole: ex.Operation) -> tuple[list[Element], int]:
         match whole:
-            case ex.Operation("[]", (ex.Member(ex.Name(array), "shape"), _)) if is_size(whole):
+            case ex.Operation("[]", (ex.Member(ex.Name(array), "shape"), _)) if _is_size(whole):
                 return [mathml.name("d_" + {"q": "k"}.get(array, array))], mathml.TIGHT
             case ex.Operation(
                 "[]", (ex.Applied("take_along_axis", (array, ids)), ex.Expression(text="(..., 0)" | "..., 0"))
             ):
                 at = ml.separated([ml.letter("i"), self.expression(ids, mathml.TIGHT)])
                 return [ml.indexed(self.expression(array, mathml.TIGHT), ml.row(at))], mathml.TIGHT
-            case ex.Operation("[]", (array, at)) if (letter := new_axis(at.text)) is not None:
+            case ex.Operation("[]", (array, at)) if (letter := mathml.new_axis(at.text)) is not None:
                 rows = self.expression(array, mathml.TIGHT)
                 return [ml.indexed(rows, ml.letter(letter)) if np.ndim(self._value(array)) else rows], mathml.TIGHT
             case ex.Operation("[]", (array, _)) if told := self._block(whole, array):
@@ -271,8 +271,8 @@ class PaperFormula(LinearFormula):
                 return [ml.bracketed(ml.letter("j"), compared, self.expression(ids, mathml.SUM))], mathml.TIGHT
             case ex.Operation("+", (ex.Applied("zeros" | "zeros_like"), added)):
                 return [self.expression(added, mathml.SUM)], mathml.SUM
-            case ex.Operation("[]", (array, at)) if told := part_in_words(at.text, self.walk.names):
-                return [ml.indexed(self.expression(unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
+            case ex.Operation("[]", (array, at)) if told := mathml.part_in_words(at.text, self.walk.names):
+                return [ml.indexed(self.expression(_unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
         return super()._operation(whole)
 
     def _method(self, whole: ex.Applied, base: ex.Expression) -> tuple[list[Element], int] | None:
@@ -322,7 +322,7 @@ class PaperFormula(LinearFormula):
             return [ml.bracketed(ml.letter("j"), ml.sign("≤"), ml.letter("i"), *last)], mathml.TIGHT
         if call is not None and call.backward and (back := self._back(whole, call)) is not None:
             return back, mathml.MATRICES
-        if call is None or call.backward or names_pullback(whole.function):
+        if call is None or call.backward or _names_pullback(whole.function):
             return super()._applied(whole)
         if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):
             layer, x = whole.parts[:2]
@@ -357,3 +357,36 @@ class PaperFormula(LinearFormula):
             return [x, ml.sign("+"), sublayer, ml.bracketed(*ml.separated([inner, *others]))], mathml.SUM
         update = ml.bracketed(*ml.separated([x, *others]))
         return [norm, ml.bracketed(x, ml.sign("+"), sublayer, update)], mathml.TIGHT
+
+
+# ---- What the rules ask of an expression or a value. ----
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether it is an array with axes, or a tuple of such arrays."""
+    if isinstance(value, tuple):
+        return bool(value) and all(map(_holds_arrays, value))
+    return isinstance(value, np.ndarray | Summarised) and value.ndim > 0
+
+
+def _unmoved(whole: ex.Expression) -> ex.Expression:
+    """Without the last change of shape: the numbers and their order are the same."""
+    moved = whole.of_array if isinstance(whole, ex.Applied) and whole.name == "reshape" else None
+    return whole if moved is None else moved
+
+
+def _names_pullback(part: ex.Expression | None) -> bool:
+    """Whether it is the name of a backward function."""
+    return isinstance(part, ex.Name) and mathml.is_pullback(part.id)
+
+
+def _is_size(whole: ex.Expression) -> bool:
+    """x.shape[-1], or an expression of numbers and such a size."""
+    match whole:
+        case ex.Operation("[]", (ex.Member(ex.Name(), "shape"), ex.Operation("negative", (ex.Number(1),)))):
+            return True
+        case ex.Operation(parts=parts):
+            return all(_is_size(part) or isinstance(part, ex.Number) for part in parts)
+        case ex.Applied("sqrt", (part,)):
+            return _is_size(part)
+    return False

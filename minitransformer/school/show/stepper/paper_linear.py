@@ -6,6 +6,7 @@ So, too, the gradient of a cross-entropy: probability minus target.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -15,12 +16,19 @@ from ....check.trace.calls import Call
 from . import elements as ml
 from . import expressions as ex
 from . import mathml
-from .paper_parts import summed
 from .steps import Step, Steps, Summarised
 from .walk import Walk, walk_of
 
 AXES = ("j", "i", "h", "b")
 _LINEAR = ("Linear", "linear")
+
+
+def _summed(axes: Sequence[str], term: Element) -> Element:
+    """∑ over these axes, if there are any."""
+    if not axes:
+        return term
+    letters = ml.row(ml.separated([ml.letter(axis) for axis in reversed(axes)]))
+    return ml.row([ml.element("munder", ml.sign("∑", movablelimits="false"), letters), term])
 
 
 class LinearFormula(mathml.Formula):
@@ -79,7 +87,7 @@ class LinearFormula(mathml.Formula):
             return None
         back = self.expression(ex.Operation("@", (dy, ex.Member(given[0], "T"))))
         outer = self.expression(ex.Operation("@", (ex.Member(x, "T"), dy)))
-        told = [back, summed(AXES[2:n_axes], outer), summed(AXES[1:n_axes], self.expression(dy))]
+        told = [back, _summed(AXES[2:n_axes], outer), _summed(AXES[1:n_axes], self.expression(dy))]
         names = self._targets(line.targets[0])[::2]
         names += [ml.gradient(self.expression(each)) for each in given[len(names) - 1 :]]
         out: list[Element] = []

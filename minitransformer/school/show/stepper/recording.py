@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ....check.trace.calls import Call
 from ....check.trace.inside import upstream_of
@@ -27,12 +29,14 @@ from ....check.verify.gradients import Progress
 from ....core.arrays.backend import Array, device_of, to_device
 from ....core.arrays.boundary import check_positive
 from ....core.arrays.files import write
+from ....core.layers import Parameter
 from ..page import frame
 from . import document, drawing, page, widget
 from .expressions import arguments, only_in_comprehensions
 from .sources import source_of
 from .steps import Step, Steps
 
+Numbers = Mapping[str, np.ndarray]
 LIMIT = 4096  # elements: of a larger array, only shape, range, mean and a corner are kept
 
 
@@ -103,7 +107,7 @@ def step(
     if upstream is None:
         upstream = upstream_of(y, seed).round(2)
     recorder.in_forward = False
-    with _parameters_kept(f, parameters), recorder:
+    with parameters_set(parameters_of(f, parameters)), recorder:
         backward(upstream.copy())
     name, report = name_of(f), None
     if verify:
@@ -114,12 +118,16 @@ def step(
 
 
 @contextlib.contextmanager
-def _parameters_kept(f: Any, parameters: Any) -> Iterator[None]:
-    """Replace every parameter's value and gradient with copies, and restore the originals afterwards."""
-    kept = [(parameter, parameter.value, parameter.grad) for _, parameter in parameters_of(f, parameters)]
+def parameters_set(parameters: Sequence[tuple[str, Parameter]], numbers: Numbers | None = None) -> Iterator[None]:
+    """Replace every parameter's value and gradient with copies, and restore the originals afterwards.
+
+    numbers: other values, by name.
+    """
+    kept = [(parameter, parameter.value, parameter.grad) for _, parameter in parameters]
     try:
-        for parameter, value, gradient in kept:
-            parameter.value, parameter.grad = value.copy(), gradient.copy()
+        for name, parameter in parameters:
+            value = (numbers or {}).get(name, parameter.value)
+            parameter.value, parameter.grad = value.copy(), parameter.grad.copy()
         yield
     finally:
         for parameter, value, gradient in kept:

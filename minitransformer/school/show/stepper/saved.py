@@ -12,6 +12,7 @@ import functools
 import html
 import inspect
 import types
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -52,14 +53,12 @@ class Saved:
 
     def _lines(self) -> list[tuple[str, str, str, str]]:
         """The lines of the table. Arrays with equal names and shapes, as in the layers of a stack, share a line."""
-        groups: dict[tuple[Any, ...], list[SavedArray]] = {}
-        for row in self.rows:
-            groups.setdefault((row.parameter, row.names, row.shape, row.dtype), []).append(row)
+        groups = Counter(self.rows)
         lines = []
-        for (parameter, names, shape, dtype), rows in sorted(groups.items(), key=lambda group: group[0][0]):
-            times = f" × {len(rows)}" if len(rows) > 1 else ""
-            kind = "parameter" if parameter else ""
-            lines.append((", ".join(names), f"{shape} {dtype}{times}", _bytes(sum(row.nbytes for row in rows)), kind))
+        for row in sorted(groups, key=lambda row: row.parameter):
+            times = f" × {groups[row]}" if groups[row] > 1 else ""
+            size, kind = _bytes(groups[row] * row.nbytes), "parameter" if row.parameter else ""
+            lines.append((", ".join(row.names), f"{row.shape} {row.dtype}{times}", size, kind))
         return lines
 
     def _summary(self) -> str:
@@ -87,15 +86,14 @@ def saved(backward: Any) -> Saved:
     """
     if not callable(backward):
         raise TypeError(f"saved: expected a pullback, got {type(backward).__name__}")
-    found = list(_held("", backward, set()))
-    of_parameters = {id(root) for _, root, parameter in found if parameter}
-    names: dict[int, dict[str, None]] = {}
-    for name, root, _ in found:
-        names.setdefault(id(root), {})[name] = None
-    rows = [
-        SavedArray(tuple(names[key]), tuple(root.shape), str(root.dtype), root.nbytes, key in of_parameters)
-        for key, root in {id(root): root for _, root, _ in found}.items()
-    ]
+    found: dict[int, list[tuple[str, Any, bool]]] = {}  # by buffer
+    for each in _held("", backward, set()):
+        found.setdefault(id(each[1]), []).append(each)
+    rows = []
+    for holders in found.values():
+        names, (root, *_), of_parameters = zip(*holders, strict=True)
+        names = tuple(dict.fromkeys(names))
+        rows.append(SavedArray(names, tuple(root.shape), str(root.dtype), root.nbytes, any(of_parameters)))
     return Saved(tuple(sorted(rows, key=lambda row: -row.nbytes)))
 
 

@@ -5,39 +5,24 @@
     [x, {[{[q], [k], [v]}, attention], around}, +]          in [ ] a row, in { } branches
 
 Each part of a row reads what the part before it gives. A value that goes around the branches, as in a residual
-connection, is one more branch. No edge of the graph is lost, and none is added.
+connection, is one more branch. No edge of the graph is lost, and none is added. A part of a row is
+
+    a node
+    {"branches": [row, ...]}     rows side by side; around: where a value goes around them all, the nodes from and to
+                                 which it goes
+    {"ranks": [[node, ...], ...]}    nodes that are neither in a row nor side by side, as where two of them read two
+                                 others crosswise: by the length of the longest path that leads to them
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 Node = TypeVar("Node", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class Branches(Generic[Node]):
-    """Rows side by side. around: where a value goes around them all, the nodes from and to which it goes."""
-
-    rows: list[Row[Node]]
-    around: tuple[Node, Node] | None = None
-
-
-@dataclass(frozen=True)
-class Ranks(Generic[Node]):
-    """Nodes that are neither in a row nor side by side, as where two of them read two others crosswise: by the length
-    of the longest path that leads to them.
-    """
-
-    ranks: list[list[Node]]
-
-
-Row: TypeAlias = "list[Node | Branches[Node] | Ranks[Node]]"
-
-
-def row_of(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]]) -> Row[Node]:
+def row_of(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]]) -> list[Any]:
     """The layout. nodes: each after those that it reads. The work is linear in the edges, times the depth of the
     nesting.
     """
@@ -47,7 +32,7 @@ def row_of(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]]) -> Row[Nod
     return _parallel(list(reads), reads, None, None)
 
 
-def _parallel(nodes: Sequence[Node], reads: dict[Node, list[Node]], start: Node | None, end: Node | None) -> Row[Node]:
+def _parallel(nodes: Sequence[Node], reads: dict[Node, list[Node]], start: Node | None, end: Node | None) -> list[Any]:
     """Nodes between two others, of which each part that is connected within becomes a branch."""
     if not nodes:
         return []
@@ -56,10 +41,10 @@ def _parallel(nodes: Sequence[Node], reads: dict[Node, list[Node]], start: Node 
     if len(parts) + passes == 1:
         return _series(nodes, reads, start, end)
     rows = [_series(part, reads, start, end) for part in parts]
-    return [Branches(rows, (start, end) if passes else None)]  # type: ignore[arg-type]
+    return [{"branches": rows} | ({"around": (start, end)} if passes else {})]
 
 
-def _series(nodes: Sequence[Node], reads: dict[Node, list[Node]], start: Node | None, end: Node | None) -> Row[Node]:
+def _series(nodes: Sequence[Node], reads: dict[Node, list[Node]], start: Node | None, end: Node | None) -> list[Any]:
     """Nodes in a row, cut at those that no edge passes."""
     place = {node: i for i, node in enumerate(nodes)}
     last = [-1] * (len(nodes) + 1)  # where the longest edge leads: from `start` and then from each node
@@ -79,8 +64,8 @@ def _series(nodes: Sequence[Node], reads: dict[Node, list[Node]], start: Node | 
         if furthest <= i:
             cuts.append(i)
     if not cuts:
-        return [Ranks(_ranks(nodes, reads))]
-    row: Row[Node] = []
+        return [{"ranks": _ranks(nodes, reads)}]
+    row: list[Any] = []
     left, rest = start, 0
     for cut in cuts:
         row += _parallel(nodes[rest:cut], reads, left, nodes[cut])

@@ -67,11 +67,3 @@ class Source:
             block = inspect.getblock(self.lines[first_line - 1 :]) if self.lines else []
             self._functions[first_line] = tuple(line.rstrip("\n") for line in block)
         return self._functions[first_line]
-
-
-def parse(source: str) -> ast.stmt | None:
-    """A step's statement; None for the head of a compound statement, and without source."""
-    try:
-        return syntax_tree(source).body[0]
-    except (SyntaxError, IndexError):
-        return None

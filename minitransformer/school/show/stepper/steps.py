@@ -98,11 +98,9 @@ class Steps:
 
     def path(self, step: Step) -> tuple[Call, ...]:
         """The calls that were running, from the outermost to the step's own."""
-        path: list[Call] = []
-        index: int | None = step.call
-        while index is not None:
-            path.insert(0, self.calls[index])
-            index = self.calls[index].parent
+        path = [self.calls[step.call]]
+        while (parent := path[0].parent) is not None:
+            path.insert(0, self.calls[parent])
         return tuple(path)
 
     def words_for(self, call: Call) -> str:

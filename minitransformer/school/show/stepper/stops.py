@@ -155,9 +155,9 @@ class Stops:
 
 def stops_of(recording: Steps) -> Stops:
     """The stops of a recording, few enough to go through. They are found once: a terminal asks at every step."""
-    kept = vars(recording)
-    if "stops" not in kept:
+
+    def few() -> Stops:
         stops = Stops(recording)
-        kept["stops"] = stops if len(stops.found) <= LONG else Stops(recording, folds=True)
-    found: Stops = kept["stops"]
-    return found
+        return stops if len(stops.found) <= LONG else Stops(recording, folds=True)
+
+    return recording.kept("stops", few)

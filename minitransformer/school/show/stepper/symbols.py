@@ -136,7 +136,7 @@ class Symbols:
 
 def is_known(name: str) -> bool:
     """Whether a name is a letter or has one."""
-    return len(name) == 1 or name in LETTERS or name in _MARKED or mathml.is_greek(name)
+    return len(name) == 1 or name in LETTERS or name in _MARKED or name in mathml.GREEK
 
 
 def symbol(name: str, axes: int, where: str = "") -> Element:

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .drawing import PLAIN, Style, heading, numbers, source
 from .expansion import NotExpandable, expand
@@ -131,19 +131,18 @@ class Viewer:
     def _do(self, action: str) -> None:
         self.message = _HELP
         visible = list(range(len(self.recording.steps)) if self.everything else stops_of(self.recording).found)
-        if action == "next":
-            self._go(next((i for i in visible if i > self.at), self.at))
-        elif action == "back":
-            self._go(next((i for i in reversed(visible) if i < self.at), self.at))
-        elif action in ("over", "out"):
-            self._go(next((i for i in visible if self._is_beyond(i, action == "out")), self.at))
-        elif action == "first":
-            self._go(visible[0] if visible else 0)
-        elif action == "last":
-            self._go(visible[-1] if visible else len(self.recording.steps) - 1)
-        elif action == "backward":
-            calls = [self.recording.calls[step.call] for step in self.recording.steps]
-            self._go(next((i for i in visible if calls[i].in_backward), self.at))
+        there: dict[str, Callable[[int], bool]] = {
+            "next": lambda i: i > self.at,
+            "back": lambda i: i < self.at,
+            "over": lambda i: self._is_beyond(i, False),
+            "out": lambda i: self._is_beyond(i, True),
+            "first": lambda _: True,
+            "last": lambda _: True,
+            "backward": lambda i: self.recording.calls[self.recording.steps[i].call].in_backward,
+        }
+        if action in there:
+            ordered = reversed(visible) if action in ("back", "last") else visible
+            self._go(next(filter(there[action], ordered), self.at))
         elif action in ("up", "down"):
             self._scrolled += 1 if action == "down" else -1
         elif action == "all":
@@ -205,12 +204,9 @@ class Viewer:
 
 def _cut(line: str, columns: int) -> str:
     """A line cut to `columns` characters; colour codes do not count."""
-    parts = re.split(r"(\x1b\[[0-9;]*m)", line)
-    kept, room = "", columns
-    for part in parts:
-        if part.startswith("\x1b"):
-            kept += part
-        else:
-            kept += part[:room]
-            room -= len(part[:room])
+    kept = ""
+    for part in re.split(r"(\x1b\[[0-9;]*m)", line):
+        is_code = part.startswith("\x1b")
+        kept += part if is_code else part[:columns]
+        columns -= 0 if is_code else len(part[:columns])
     return kept

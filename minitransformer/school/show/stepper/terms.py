@@ -31,7 +31,8 @@ _AND, _PRODUCT, _NEGATIVE, _ATOM = 2, 4, 5, 7
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(np, name) for name in "abs exp log sqrt tanh sin cos floor ceil".split()
 } | {"erf": math.erf, "erfc": math.erfc}
-_OF_SEVERAL = {"max": max, "min": min}
+_OF_SEVERAL: dict[str, Callable[..., Any]] = {"max": max, "min": min}
+_OF_SEVERAL["where"] = lambda test, one, other: one if test else other
 LONGEST = 12  # a sum with more terms shows only its first terms and its last
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -51,12 +52,13 @@ def joined(symbol: str, left: Term, right: Term) -> Term:
 
 
 @np.errstate(all="ignore")
-def evaluate(term: Term) -> Any:
-    """The number that a term computes. As in arrays, 1 / 0 is infinite."""
+def evaluate(term: Term, value: Callable[[Number], Any] = operator.attrgetter("value")) -> Any:
+    """The number that a term computes. As in arrays, 1 / 0 is infinite. value: of each number in it."""
     if isinstance(term, Number):
-        return term.value if isinstance(term.value, bool) else np.float64(term.value)
+        number = value(term)
+        return number if isinstance(number, bool) else np.float64(number)
     assert isinstance(term, Operation | Applied)
-    parts = map(evaluate, term.parts)
+    parts = (evaluate(part, value) for part in term.parts)
     if isinstance(term, Applied):
         return (FUNCTIONS | _OF_SEVERAL)[term.name](*parts)
     compute = OPERATORS[term.symbol][1]

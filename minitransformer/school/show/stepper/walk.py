@@ -286,16 +286,10 @@ def _plain(results: Any) -> Any:
 
 def _code_of(callee: Any) -> types.CodeType | None:
     """The code that runs when this is called; looks inside decorated ops, partials, methods and modules."""
-    while True:
-        if hasattr(callee, "__wrapped__"):
-            callee = inspect.unwrap(callee)
-        elif isinstance(callee, functools.partial):
-            callee = callee.func
-        elif isinstance(callee, types.MethodType):
-            callee = callee.__func__
-        else:
-            break
-    if not isinstance(callee, types.FunctionType) and not isinstance(callee, type):
+    match callee:
+        case object(__wrapped__=inner) | functools.partial(func=inner) | types.MethodType(__func__=inner):
+            return _code_of(inner)
+    if not isinstance(callee, types.FunctionType | type):
         callee = inspect.getattr_static(type(callee), "__call__", None)
     return getattr(callee, "__code__", None)
 

@@ -14,6 +14,7 @@ import functools
 from importlib import resources
 from typing import Any
 
+from ....core.text.tokenizer import load_library
 from .page import to_html
 from .steps import Steps
 
@@ -31,15 +32,10 @@ def widget(recording: Steps, height: int = HEIGHT, **options: Any) -> Any:
 
 @functools.cache
 def _kind() -> Any:
-    try:
-        import anywidget
-        import traitlets
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'a widget needs the library anywidget; install it: pip install "minitransformer[widget]"'
-        ) from error
+    anywidget, traitlets = (load_library("a widget", "widget", name) for name in ("anywidget", "traitlets"))
+    base: Any = anywidget.AnyWidget
 
-    class StepperWidget(anywidget.AnyWidget):
+    class StepperWidget(base):
         _esm = resources.files(__package__).joinpath("widget.js").read_text(encoding="utf-8")
         page = traitlets.Unicode().tag(sync=True)
         title = traitlets.Unicode().tag(sync=True)

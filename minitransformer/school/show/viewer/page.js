@@ -21,8 +21,7 @@ function buildOverview() {
       for (let head = 0; head < maps.heads; head++) {
         const canvas = make("canvas", { width: maps.columns.length, height: maps.rows.length });
         const label = `${maps.name}, layer ${maps.which[layer]}, head ${head + 1}`;
-        const button = make("button", { type: "button", class: "map", "aria-label": label, title: label }, canvas);
-        button.addEventListener("click", () => select(kind, layer, head));
+        const button = makeButton(canvas, () => select(kind, layer, head), { class: "map", "aria-label": label, title: label });
         buttons.set(keyOf(kind, layer, head), button);
         row.append(button);
       }
@@ -157,7 +156,7 @@ function drawLines() {
   const svg = byId("lines");
   svg.setAttribute("width", side + middle + widest(maps.columns.map(cut)));
   svg.setAttribute("height", top + count * step);
-  const caption = (x, anchor, words) => draw("text", { class: "caption", x, y: 0.5 * rem, "text-anchor": anchor }, words);
+  const caption = (x, anchor, words) => vector("text", { class: "caption", x, y: 0.5 * rem, "text-anchor": anchor }, words);
   const children = [caption(side - 6, "end", asking.some(([, next]) => next) ? "reads → writes" : "reads"), caption(side + middle + 6, "start", "looks at")];
   curves = [];
   numbers.forEach((x, flat) => {
@@ -167,14 +166,14 @@ function drawLines() {
   });
   asking.forEach(([token, next], i) => {
     const look = { class: "token", x: side - 6, y: y(i, maps.rows.length), "text-anchor": "end", "data-query": i };
-    const target = draw("rect", { x: 0, y: look.y - step / 2, width: side, height: step });
-    const word = draw("text", look, token, draw("tspan", { class: "next" }, next), draw("title", {}, maps.rows[i]));
+    const target = vector("rect", { x: 0, y: look.y - step / 2, width: side, height: step });
+    const word = vector("text", look, token, vector("tspan", { class: "next" }, next), vector("title", {}, maps.rows[i]));
     for (const element of [target, word]) element.addEventListener("mouseenter", () => point(i, bestKey(i)));
     children.push(target, word);
   });
   maps.columns.forEach((token, j) => {
     const look = { class: "token", x: side + middle + 6, y: y(j, maps.columns.length), "data-key": j };
-    children.push(draw("text", look, cut(token), draw("title", {}, token)));
+    children.push(vector("text", look, cut(token), vector("title", {}, token)));
   });
   svg.replaceChildren(...children);
   const canvas = byId("curves");

@@ -1,6 +1,8 @@
 // The numbers of all maps, and a function that makes SVG elements.
 
 const SVG = "http://www.w3.org/2000/svg";
+const vector = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
+
 const area = (maps) => maps.rows.length * maps.columns.length;
 const masked = (maps, i, j) => maps.causal && j > i;
 
@@ -41,7 +43,3 @@ function largestSlope() {
 
 const signed = (x, digits = 3) => (x > 0 ? "+" : x < 0 ? "−" : "") + Number(Math.abs(x).toPrecision(digits));
 const quoted = (token) => `“${token}”`;
-
-function draw(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
-}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,14 @@ from ..page import build, frame, packed
 MOST_TOKENS = 256  # of a sequence: the page has a button for each weight of a head
 _MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
 
+# By the names of inspect.watch: the name on the page, and which of the sequences the queries and the keys come from.
+_KINDS = {
+    "self": ("Self-attention", 0, 0),
+    "encoder": ("Encoder self-attention", 0, 0),
+    "decoder": ("Decoder self-attention", 1, 1),
+    "cross": ("Cross-attention", 1, 0),
+}
+
 Model = Transformer | LanguageModel | MaskedLanguageModel | Classifier
 
 
@@ -44,19 +52,15 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of attention in a model."""
+class Maps:
+    """One kind of attention in a model. queries, keys: which of the sequences they come from. which: the layers,
+    counted from 1. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, ...).
+    """
 
     name: str
-    queries: int  # which of the sequences the queries come from
-    keys: int  # which of the sequences the keys come from
+    queries: int
+    keys: int
     causal: bool
-
-
-@dataclass(frozen=True)
-class Maps(Kind):
-    """which: the layers, counted from 1. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, ...)."""
-
     which: tuple[int, ...]
     weights: np.ndarray
     gradients: np.ndarray
@@ -77,10 +81,7 @@ class AttentionView:
 
     def to_html(self, path: str | os.PathLike[str] | None = None, links: Sequence[tuple[str, str]] = ()) -> str:
         """One self-contained page as a text, also written to `path` if given. links: to pages that lead back."""
-        data = vars(self) | {
-            "choices": [vars(choice) for choice in self.choices],
-            "maps": list(map(_maps_data, self.maps)),
-        }
+        data = vars(self) | {"choices": list(map(vars, self.choices)), "maps": list(map(_maps_data, self.maps))}
         return build(__package__, self.title, "attention", data, ["page_numbers.js"], path, links=links)
 
     def _repr_html_(self) -> str:
@@ -114,15 +115,16 @@ def view(
     sequences = _checked(model, ids)
     if not isinstance(title, str):
         raise TypeError(f"view: title must be a text, got {type(title).__name__}")
-    naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
+    naming = _naming(names, len(sequences) + isinstance(model, Classifier))
     tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
-    kinds = _kinds(model)
-    if not any(n for _, n, _ in kinds):
+    counts = {kind: len(found) for kind, found in attentions(model).items()}
+    if not any(counts.values()):
         raise ValueError("view: no layer of this model attends, so there are no weights to show")
-    which = _which(layers, [n for _, n, _ in kinds])
-    n_maps = [len(shown) * model.config.n_heads for shown in which]
-    areas = [len(tokens[kind.queries]) * len(tokens[kind.keys]) for kind, _, _ in kinds]
-    size = sum(n * area for n, area in zip(n_maps, areas, strict=True))
+    shown = {kind: which for kind, which in _which(layers, counts).items() if which}
+    areas = {
+        kind: len(tokens[queries]) * len(tokens[keys]) for kind, (_, queries, keys) in _KINDS.items() if kind in shown
+    }
+    size = sum(len(which) * model.config.n_heads * areas[kind] for kind, which in shown.items())
     if size > _MOST:
         raise ValueError(
             f"view: there are {size:,} attention weights, but a page holds {_MOST:,}; show fewer layers, or a shorter "
@@ -149,64 +151,42 @@ def view(
     with recording:
         backward(to_device(upstream, copy.device))
     found = [(p.value[0], p.gradient) for p in recording.pairs() if p.name == "weights" and p.gradient is not None]
-    weights, gradients = ([pair[i] for pair in found] for i in (0, 1))
-    return AttentionView(
-        title,
-        tokens,
-        tuple(_choice(model, logits, naming, position, token) for position, token in wanted),
-        0 if isinstance(model, Classifier) else len(wanted) - 1,
-        tuple(
-            Maps(
-                **vars(kind),
-                which=tuple(i + 1 for i in shown),
-                weights=np.stack([weights[calls][i] for i in shown]),
-                gradients=np.stack([gradients[calls][i] for i in shown], axis=1),
-            )
-            for (kind, _, calls), shown in zip(kinds, which, strict=True)
-            if shown
-        ),
-    )
+    # Which of the calls of attention, in order, are of a kind: a decoder attends to the target and then to the memory.
+    n_encoder = counts.get("encoder", 0)
+    calls = {"self": slice(None), "encoder": slice(n_encoder)}
+    calls |= {kind: slice(n_encoder + i, None, 2) for i, kind in enumerate(("decoder", "cross"))}
+    maps = []
+    for kind, which in shown.items():
+        weights, gradients = ([pair[part] for pair in found[calls[kind]]] for part in (0, 1))
+        causal = kind == "decoder" or isinstance(model, LanguageModel)
+        layer_weights, slopes = np.stack([weights[i] for i in which]), np.stack([gradients[i] for i in which], axis=1)
+        maps.append(Maps(*_KINDS[kind], causal, tuple(i + 1 for i in which), layer_weights, slopes))
+    choices = tuple(_choice(model, logits, naming, position, token) for position, token in wanted)
+    return AttentionView(title, tokens, choices, 0 if isinstance(model, Classifier) else len(wanted) - 1, tuple(maps))
 
 
-def _which(layers: Sequence[int] | None, n_layers: Sequence[int]) -> list[list[int]]:
+def _which(layers: Sequence[int] | None, counts: Mapping[str, int]) -> dict[str, list[int]]:
     """The indices of the layers to be shown, for each kind of attention."""
-    if layers is None:
-        return [list(range(n)) for n in n_layers]
-    wanted = list(dict.fromkeys(layers))
-    if not wanted or not all(type(i) is int and 0 <= i < max(n_layers) for i in wanted):
-        raise ValueError(f"view: layers must be indices from 0 to {max(n_layers) - 1}, got {layers!r}")
-    return [[i for i in wanted if i < n] for n in n_layers]
+    most = max(counts.values())
+    wanted = list(range(most) if layers is None else dict.fromkeys(layers))
+    if not wanted or not all(type(i) is int and 0 <= i < most for i in wanted):
+        raise ValueError(f"view: layers must be indices from 0 to {most - 1}, got {layers!r}")
+    return {kind: [i for i in wanted if i < n] for kind, n in counts.items()}
 
 
-def _kinds(model: Model) -> list[tuple[Kind, int, slice]]:
-    """Each kind of attention, the number of its layers, and which of the calls of attention, in order, are of it."""
-    if isinstance(model, Transformer):
-        n_encoder, n_decoder = len(model.encoder.layers), len(model.decoder.layers)
-        return [  # each layer of the decoder attends to the target and then to the memory
-            (Kind("Encoder self-attention", 0, 0, False), n_encoder, slice(0, n_encoder)),
-            (Kind("Decoder self-attention", 1, 1, True), n_decoder, slice(n_encoder, None, 2)),
-            (Kind("Cross-attention", 1, 0, False), n_decoder, slice(n_encoder + 1, None, 2)),
-        ]
-    causal = isinstance(model, LanguageModel)
-    return [(Kind("Self-attention", 0, 0, causal), len(attentions(model)["self"]), slice(None))]
-
-
-class _Naming:
+def _naming(names: Sequence[Sequence[str]], wanted: int) -> Callable[[int, int], str]:
     """The names of tokens: naming(which of the vocabularies, id)."""
+    if not isinstance(names, Sequence) or not all(isinstance(each, Sequence) for each in names):
+        raise TypeError("view: names must be a list of lists of names, by id")
+    if len(names) not in (0, wanted):
+        raise ValueError(f"view: names must hold {wanted} lists of names for this model, got {len(names)}")
 
-    def __init__(self, names: Sequence[Sequence[str]], wanted: int) -> None:
-        if not isinstance(names, Sequence) or not all(isinstance(each, Sequence) for each in names):
-            raise TypeError("view: names must be a list of lists of names, by id")
-        if len(names) not in (0, wanted):
-            raise ValueError(f"view: names must hold {wanted} lists of names for this model, got {len(names)}")
-        self._names = names
+    def naming(which: int, token: int) -> str:
+        if names and not 0 <= token < len(names[which]):
+            raise ValueError(f"view: there are only {len(names[which])} names, so id {token} has none")
+        return str(names[which][token] if names else token)
 
-    def __call__(self, which: int, token: int) -> str:
-        if not self._names:
-            return str(token)
-        if not 0 <= token < len(self._names[which]):
-            raise ValueError(f"view: there are only {len(self._names[which])} names, so id {token} has none")
-        return str(self._names[which][token])
+    return naming
 
 
 def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
@@ -247,7 +227,7 @@ def _run(model: Any, sequences: Sequence[np.ndarray], times: int) -> Any:
     return to_numpy(output), backward
 
 
-def _choice(model: Model, logits: np.ndarray, naming: _Naming, position: int, token: int) -> Choice:
+def _choice(model: Model, logits: np.ndarray, naming: Callable[[int, int], str], position: int, token: int) -> Choice:
     row = logits[position].astype(np.float64)
     probability = math.exp(row[token] - row.max()) / float(np.exp(row - row.max()).sum())
     classifies = isinstance(model, Classifier)

@@ -26,9 +26,8 @@ from importlib import resources
 
 from .....check.trace.calls import Call
 from .....core.arrays import rooms
-from ..expressions import Applied, Expression, Name, NotExpandable, names
+from ..expressions import Applied, Expression, Name, NotExpandable, names, read
 from ..paper import paper
-from ..sources import parse
 from ..steps import Step, Steps
 from ..symbols import symbols_of
 from ..terms import readable
@@ -79,7 +78,7 @@ def names_of(step: Step) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _names_in(source: str) -> frozenset[str]:
-    statement = parse(source) or parse(f"{source.rstrip()}\n    pass")
+    statement = read(source).node or read(f"{source.rstrip()}\n    pass").node
     nodes = ast.walk(statement) if statement is not None else ()
     return frozenset(getattr(node, _NAMED[type(node)]) for node in nodes if type(node) in _NAMED)
 
@@ -179,7 +178,7 @@ def outside_of(recording: Steps, step: Step) -> str:
 
 def _documentation(call: Call) -> str:
     """The docstring of a function; of a layer, that of its class."""
-    definition = parse(textwrap.dedent("\n".join(call.source)))
+    definition = read(textwrap.dedent("\n".join(call.source))).node
     text = ast.get_docstring(definition) if isinstance(definition, ast.FunctionDef) else None
     if text is not None and not text.startswith("Return"):
         return text
@@ -240,7 +239,7 @@ def _is_array(walk: Walk, part: Expression) -> bool:
 
 def _by_kind(recording: Steps, step: Step) -> str:
     """For any other line, by what it is."""
-    statement = parse(step.source)
+    statement = read(step.source).node
     comment = re.search(r"\s#\s+(.+)$", step.source)
     because = f": {_without_marks(comment[1], names_of(step)).rstrip('.')}" if comment else ""
     results = _listed([bound.name for bound in step.bound])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from minitransformer.school.show.stepper import Recording
 
 from .conftest import Example, Open
-from .reading import arrives, at, current, go, numbers, shown_steps
+from .reading import arrives, at, go
 
 pytestmark = pytest.mark.browser
 
@@ -54,26 +53,6 @@ def test_heads_have_the_names_of_their_projections(open_page: Open, multi_head: 
         assert page.text_content("#formula") == f"{letter}projected=XW{letter}+b{letter}"
         go(page, at(recording, f"MultiHeadAttention.project#{i}.dprojected"))
         assert page.text_content("#result .matrix.result figcaption math") == f"d{letter}projected"
-
-
-def test_linear_shows_its_weight(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
-    recording, path = multi_head
-    page = open_page(path, f"#step={at(recording, 'Linear#1.y')}")
-    told = page.locator("#operands figcaption").all_text_contents()
-    assert {re.sub(r"\d.*", "", text) for text in told} == {"X", "b = bQ", "W = WQ"}
-
-
-def test_what_shows_no_new_number_is_left_out(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
-    recording, path = multi_head
-    page = open_page(path)
-    seen = [current(page)]
-    while not page.is_disabled("#next"):
-        page.keyboard.press("ArrowRight")
-        seen.append(current(page))
-        assert page.locator("#formula .math").count() == 1
-    assert at(recording, "attention.visible") not in seen and at(recording, "attention.dq") in seen
-    assert set(seen) < {step.index for step in shown_steps(recording)}
-    assert next(iter(numbers(page))) == "dx" and "dweight" in numbers(page)
 
 
 def test_the_view_is_remembered(open_page: Open, multi_head: tuple[Recording, Path]) -> None:

@@ -104,15 +104,6 @@ def test_motion_ends_with_the_next_step_with_a_key_and_where_the_system_asks_for
     assert calm.locator(".flying").count() == 0
 
 
-def test_copies_are_removed_when_they_have_arrived(open_page: Open, recordings: Recordings, files: Files) -> None:
-    page = open_page(files["attention"], viewport=WIDE)
-    page.evaluate(PAUSED)
-    go(page, at(recordings["attention"], "attention.scores"))
-    flying(page)
-    page.evaluate("document.getAnimations().forEach((animation) => animation.finish())")
-    until(page, "document.querySelectorAll('.flying').length === 0")
-
-
 # ---- Dragging, and where the inputs stand ----
 
 

@@ -15,7 +15,6 @@ from all_ops import CALLS, setup_of
 from tiers import in_one
 
 from minitransformer import layers, ops
-from minitransformer.check.trace.values import copied
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.school.course.worked_example import UNSCALED, self_attention
 from minitransformer.school.show.page import as_script_data
@@ -24,7 +23,7 @@ from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.mathml import NAMESPACE, as_lists, formula, name
 from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.page_bugs import differ
-from minitransformer.school.show.stepper.page_data import Pool, plain
+from minitransformer.school.show.stepper.page_data import plain
 from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(0)
@@ -195,22 +194,6 @@ def test_marks_in_a_name_are_not_filled_in() -> None:
     assert data_of(page)["name"] == "{{data}}{{script}}" and page.count("<title>{{data}}{{script}}") == 1
 
 
-@pytest.mark.slow
-def test_every_recorded_number_is_in_the_data() -> None:
-    recording = worked(verify=True)
-    data = data_of(to_html(recording))
-    for recorded, entry in zip(recording.steps, data["steps"], strict=True):
-        for bound, found in zip(recorded.bound, entry["bound"], strict=True):
-            array = data["arrays"][found["array"]]
-            assert array["shape"] == list(bound.value.shape)
-            np.testing.assert_array_equal(np.array(array["data"], float), np.ravel(bound.value.array).astype(float))
-            row = recording.check_of(recorded, bound)
-            assert ("numerical" in found) == (row is not None)
-            if row is not None:
-                numerical = data["arrays"][found["numerical"]]["data"]
-                np.testing.assert_array_equal(numerical, row.entries().numerical.ravel())
-
-
 def test_infinities_are_written_so_that_json_can_hold_them() -> None:
     assert plain(np.array([1.5, 2.0, -np.inf, np.inf, np.nan])) == [1.5, 2, "-inf", "inf", "nan"]
     recording = step(ops.softmax, np.array([[0.0, -np.inf], [1.0, 2.0]]))
@@ -236,38 +219,6 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
             assert cells == differing.tolist()
             np.testing.assert_array_equal(numbers, np.ravel(other.value.array)[cells])
     assert not told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["worked-example", "attention", "ffn", "embedding", "cross-entropy"])
-def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: str) -> None:
-    """The stepper once knew ten mistakes by name, none of them in linear, in embedding or in cross_entropy."""
-    recording = EXAMPLES[name].record()
-    data = data_of(to_html(recording))
-    offered = {bug["name"]: "refused" in bug for bug in data["bugs"] if bug.get("numbers") != []}
-    shown = {call.label.partition("#")[0] for call in recording.calls}
-    expected = {}
-    for variant in MISTAKES.values():
-        if variant.target.partition(":")[2].removesuffix(".__call__") in shown:
-            try:
-                with variant.applied(), np.errstate(all="ignore"):
-                    wrong = recording.again()
-            except (ValueError, TypeError, IndexError):
-                expected[variant.name] = True
-                continue
-            right, other = values_of(recording), values_of(wrong)
-            if not all(same(other[key], right[key]) for key in right.keys() & other.keys()):
-                expected[variant.name] = False
-    # The page compares what two lines bind after the second of them: one of these is right by then, the other wrong.
-    expected.pop("softmax-changes-y", None)
-    if name == "embedding":
-        expected["embedding-mean-over-places"] = False
-    assert offered.items() <= expected.items()
-    assert len(offered) == len(expected) >= 3 or len(offered) > 20  # a page has no room for more
-
-
-def same(other: np.ndarray, right: np.ndarray) -> bool:
-    return np.shape(other) == np.shape(right) and np.allclose(other, right, 1e-9, 1e-9)
 
 
 def values_of(recording: Recording) -> dict[tuple[str, int], np.ndarray]:
@@ -387,20 +338,3 @@ def test_large_arrays_are_summarised_and_the_page_stays_small() -> None:
             corner = array["corner"]
             assert corner["shape"] == [min(axis, 8) for axis in array["shape"][-2:]]
             assert len(base64.b64decode(corner["float32"])) == 4 * int(np.prod(corner["shape"]))
-
-
-def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays = [np.full((9, 9), float(i)) for i in range(50)]
-
-    def fitted(budget: int) -> list[Any]:
-        monkeypatch.setattr("minitransformer.school.show.stepper.page_data.BUDGET", budget)
-        pool = Pool()
-        for array in arrays:
-            pool.hold(copied(array))
-        return pool.fitted()[0]
-
-    assert all("data" in array for array in fitted(100_000))
-    assert all("corner" in array and "summary" in array for array in fitted(30_000))
-    smallest = fitted(10_000)
-    assert all("corner" not in array and array["summary"].startswith("81 numbers from ") for array in smallest)
-    assert max(len(json.dumps(fitted(budget))) - budget for budget in (100_000, 30_000, 10_000)) <= 0

@@ -167,34 +167,14 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: Recordings, fil
     page = open_page(files["worked"], f"#step={scores}")
     focused = "(({ activeElement: e }) => e.id || (!e.href && e.ariaLabel) || e.className || e.textContent)(document)"
     order = []
-    for _ in range(60):
+    while "all" not in order:
         page.keyboard.press("Tab")
         order.append(page.evaluate(focused))
-        assert page.evaluate(
+        assert len(order) < 60 and page.evaluate(
             "document.activeElement === document.body || document.activeElement.matches(':focus-visible')"
         )
-        if order[-1] == "all":
-            break
-    maps = ["Self-attention", "Linear Q", "Linear K", "Linear V", "Scaled Dot-Product Attention"]
-    maps += ["Scaled Dot-Product Attention", "MatMul", "Scale", "Mask (opt.)", "Softmax", "MatMul"]
-    wanted = [
-        "skip",
-        "mistakes",
-        "edit",
-        "predict",
-        "code",
-        "maps",
-        "heat",
-        "motion",
-        "large",
-        "theme",
-        "print",
-        "help",
-    ]
-    wanted += [*maps, "formulas", *["line lit" if i == 0 else "line" for i in range(3)], *["line backward"] * 5]
-    cells = ["S 0, 0: 1.1547", "Q 0, 0: 1", "K 0, 0: 0", "factor: 0.5774"]
-    assert order[: len(wanted) + 4] == wanted + cells
-    assert order[-11:] == ["first", "previous", "next", "play", "pace", "over", "out", "last", "slider", "list", "all"]
+    parts = ["skip", "mistakes", "Linear Q", "formulas", "S 0, 0: 1.1547", "first", "next", "slider"]  # left to right
+    assert [order.index(part) for part in parts] == sorted(order.index(part) for part in parts)
     page.locator("#result .cell").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")

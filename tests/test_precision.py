@@ -299,6 +299,25 @@ def test_training_in_float16_learns_what_training_in_float32_does(tmp_path) -> N
     assert not any("loss_scale" in record for record in log_of(tmp_path / "float32"))
 
 
+def test_a_scaled_loss_gives_better_gradients(tmp_path) -> None:
+    """Of a mean over so many predictions that float16 holds few bits of one's share, or none."""
+    made = trainer(tmp_path)
+    rows = made.training.batches(None)[0]
+    made.training.loss(made.model, rows, None)[1](2.0**-12)
+    right = {name: parameter.grad.copy() for name, parameter in made.model.parameters()}
+    mixed = MixedPrecision(made.model)
+    errors, vanished = {}, {}
+    for scale in (1.0, FIRST_SCALE):
+        mixed.zero_grad()
+        made.training.loss(mixed, rows, None)[1](scale * 2.0**-12)
+        found = {name: parameter.grad / scale for name, parameter in mixed.parameters()}
+        squares = sum(float(((found[name] - right[name]) ** 2).sum()) for name in right)
+        errors[scale] = math.sqrt(squares / sum(float((g * g).sum()) for g in right.values()))
+        vanished[scale] = sum(int(((found[name] == 0.0) & (right[name] != 0.0)).sum()) for name in right)
+    assert errors[1.0] > 0.5 and vanished[1.0] > 300
+    assert errors[FIRST_SCALE] < 0.002 and vanished[FIRST_SCALE] < 10
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_step_whose_gradients_overflow_is_skipped_and_the_scale_halved(workers, tmp_path) -> None:

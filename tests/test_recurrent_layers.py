@@ -9,7 +9,6 @@ from common import draw
 from tiers import in_one
 
 from minitransformer import ideas, layers
-from minitransformer.core.arrays.masks import local_mask
 from minitransformer.ideas import StateCache
 from minitransformer.ideas.before.recurrent import CELLS
 from minitransformer.layers import Cache, KeyValueCache
@@ -62,16 +61,6 @@ def test_the_direction_back_has_read_all_but_padding_at_the_first_token(cell: st
     moved[:, 2] += 1.0
     change = abs(layer(moved[:, :3])[0] - short)[0, 0]
     assert (change[:3] == 0).all() and (change[3:] > 0).all()
-
-
-def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
-    near, all_ = (layers.MultiHeadAttention(6, 2, mix=mix, rng=rng()) for mix in (ideas.Local(2), None))
-    near, all_, x = near.to(dtype="float64"), all_.to(dtype="float64"), draw(2, 7, 6)
-    real = (np.arange(7) < np.array([[7], [4]]))[:, None]
-    expected = all_(x, mask=local_mask(7, 2) & real)[0]
-    np.testing.assert_allclose(near(x, mask=real)[0], expected, rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match=r"the mask must be the same for every query, \(..., 1, T\)"):
-        near(x, mask=local_mask(7, 1))
 
 
 @in_one(

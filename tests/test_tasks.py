@@ -104,20 +104,6 @@ def trained(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture
-def run(capsys):
-    """run(*arguments, status=0) -> what a command printed on stdout, or the one line of its complaint."""
-
-    def run(*arguments, status=0):
-        assert main([str(argument) for argument in arguments]) == status
-        out, err = capsys.readouterr()
-        if status:
-            assert err.startswith("minitransformer: error: ") and err.count("\n") == 1
-        return err if status else out
-
-    return run
-
-
 # ---- train ----
 
 

@@ -24,6 +24,7 @@ from minitransformer.training import (
     Muon,
     Workers,
     clip_gradient_norm,
+    constant,
     cosine,
     inverse_sqrt,
     newton_schulz,
@@ -377,6 +378,23 @@ def test_warmup_schedule_is_equation_3_of_the_paper():
     assert warmup_schedule(10, d_model=64, warmup=5) == pytest.approx(1 / (8 * math.sqrt(10)), rel=1e-14)
     rates = [warmup_schedule(step, 512) for step in range(3990, 4011)]
     assert max(rates) == rates[10] == pytest.approx(1 / math.sqrt(512 * 4000), rel=1e-14)
+
+
+KNOWN = [  # a schedule, and its rate by step, known by heart
+    (lambda t: constant(t, 0.3), dict.fromkeys((1, 10, 10_000), 0.3)),
+    # peak 2 at step 10; four times as far, half as high
+    (lambda t: inverse_sqrt(t, peak=2.0, warmup=10), {1: 0.2, 5: 1.0, 10: 2.0, 40: 1.0, 1000: 0.2}),
+    (
+        lambda t: cosine(t, peak=3.0, warmup=10, total=210, floor=1.0),
+        {1: 0.3, 5: 1.5, 10: 3.0, 110: 2.0, 60: 2.0 + 0.5**0.5, 160: 2.0 - 0.5**0.5, 210: 1.0, 999: 1.0},
+    ),
+    (lambda t: cosine(t, peak=3.0, warmup=0, total=2), {1: 1.5, 2: 0.0}),
+]
+
+
+@in_one("schedule, rates", KNOWN, ids=["constant", "inverse_sqrt", "cosine", "no warmup"])
+def test_a_schedule_at_points_known_by_heart(schedule, rates):
+    assert {step: schedule(step) for step in rates} == pytest.approx(rates, rel=1e-14)
 
 
 @given(st.integers(1, 500), st.integers(1, 400), st.integers(1, 400))

@@ -15,6 +15,7 @@ from all_ops import CALLS, setup_of
 from tiers import in_one
 
 from minitransformer import layers, ops
+from minitransformer.check.trace.values import copied
 from minitransformer.check.verify.mistakes import MISTAKES
 from minitransformer.school.course.worked_example import UNSCALED, self_attention
 from minitransformer.school.show.page import as_script_data
@@ -23,7 +24,7 @@ from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.mathml import NAMESPACE, as_lists, formula, name
 from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.page_bugs import differ
-from minitransformer.school.show.stepper.page_data import plain
+from minitransformer.school.show.stepper.page_data import Pool, plain
 from minitransformer.verify import CASES
 
 RNG = np.random.default_rng(0)
@@ -221,6 +222,38 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
     assert not told
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["worked-example", "attention", "ffn", "embedding", "cross-entropy"])
+def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: str) -> None:
+    """The stepper once knew ten mistakes by name, none of them in linear, in embedding or in cross_entropy."""
+    recording = EXAMPLES[name].record()
+    data = data_of(to_html(recording))
+    offered = {bug["name"]: "refused" in bug for bug in data["bugs"] if bug.get("numbers") != []}
+    shown = {call.label.partition("#")[0] for call in recording.calls}
+    expected = {}
+    for variant in MISTAKES.values():
+        if variant.target.partition(":")[2].removesuffix(".__call__") in shown:
+            try:
+                with variant.applied(), np.errstate(all="ignore"):
+                    wrong = recording.again()
+            except (ValueError, TypeError, IndexError):
+                expected[variant.name] = True
+                continue
+            right, other = values_of(recording), values_of(wrong)
+            if not all(same(other[key], right[key]) for key in right.keys() & other.keys()):
+                expected[variant.name] = False
+    # The page compares what two lines bind after the second of them: one of these is right by then, the other wrong.
+    expected.pop("softmax-changes-y", None)
+    if name == "embedding":
+        expected["embedding-mean-over-places"] = False
+    assert offered.items() <= expected.items()
+    assert len(offered) == len(expected) >= 3 or len(offered) > 20  # a page has no room for more
+
+
+def same(other: np.ndarray, right: np.ndarray) -> bool:
+    return np.shape(other) == np.shape(right) and np.allclose(other, right, 1e-9, 1e-9)
+
+
 def values_of(recording: Recording) -> dict[tuple[str, int], np.ndarray]:
     """Every array of numbers, by its title and which of the title's bindings it is."""
     found: dict[tuple[str, int], np.ndarray] = {}
@@ -338,3 +371,20 @@ def test_large_arrays_are_summarised_and_the_page_stays_small() -> None:
             corner = array["corner"]
             assert corner["shape"] == [min(axis, 8) for axis in array["shape"][-2:]]
             assert len(base64.b64decode(corner["float32"])) == 4 * int(np.prod(corner["shape"]))
+
+
+def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = [np.full((9, 9), float(i)) for i in range(50)]
+
+    def fitted(budget: int) -> list[Any]:
+        monkeypatch.setattr("minitransformer.school.show.stepper.page_data.BUDGET", budget)
+        pool = Pool()
+        for array in arrays:
+            pool.hold(copied(array))
+        return pool.fitted()[0]
+
+    assert all("data" in array for array in fitted(100_000))
+    assert all("corner" in array and "summary" in array for array in fitted(30_000))
+    smallest = fitted(10_000)
+    assert all("corner" not in array and array["summary"].startswith("81 numbers from ") for array in smallest)
+    assert max(len(json.dumps(fitted(budget))) - budget for budget in (100_000, 30_000, 10_000)) <= 0

@@ -9,6 +9,7 @@ from common import draw
 from tiers import in_one
 
 from minitransformer import ideas, layers
+from minitransformer.core.arrays.masks import local_mask as near
 from minitransformer.ideas import StateCache
 from minitransformer.ideas.before.recurrent import CELLS
 from minitransformer.layers import Cache, KeyValueCache
@@ -80,6 +81,13 @@ def test_the_direction_back_has_read_all_but_padding_at_the_first_token(cell: st
             lambda: ideas.Convolution(4, 4)(draw(3, 4).astype("float32"), cache=StateCache()),
             ValueError,
             "only a causal layer can use a cache; call with causal=True",
+        ),
+        (
+            lambda: layers.MultiHeadAttention(4, 2, mix=ideas.Local(2)).to(dtype="float64")(
+                draw(7, 4), mask=near(7, 1)
+            ),
+            ValueError,
+            r"the mask must be the same for every query, \(..., 1, T\)",
         ),
         (lambda: StateCache().select(np.array([0])), ValueError, "the cache is empty; no tokens were read yet"),
         (lambda: Cache(2, StateCache).select(np.array([0])), ValueError, "the cache is empty"),

@@ -9,7 +9,7 @@ from common import draw
 from tiers import in_one
 
 from minitransformer import ideas, layers
-from minitransformer.core.arrays.masks import local_mask as near
+from minitransformer.core.arrays.masks import local_mask
 from minitransformer.ideas import StateCache
 from minitransformer.ideas.before.recurrent import CELLS
 from minitransformer.layers import Cache, KeyValueCache
@@ -84,7 +84,7 @@ def test_the_direction_back_has_read_all_but_padding_at_the_first_token(cell: st
         ),
         (
             lambda: layers.MultiHeadAttention(4, 2, mix=ideas.Local(2)).to(dtype="float64")(
-                draw(7, 4), mask=near(7, 1)
+                draw(7, 4), mask=local_mask(7, 1)
             ),
             ValueError,
             r"the mask must be the same for every query, \(..., 1, T\)",

@@ -23,8 +23,10 @@ from minitransformer.school.show.site.build import build
 from minitransformer.school.show.site.cell import LONGEST, Session, check
 from minitransformer.school.show.site.exercises import _letters
 from minitransformer.school.show.site.folding import MOST_LINES, summary
+from minitransformer.school.show.site.modules import shown_modules
 from minitransformer.school.show.site.notebook import linked, read, read_ideas, source_of
 from minitransformer.school.show.site.predictions import kind, poll, question
+from minitransformer.school.show.site.siblings import module_of
 from minitransformer.school.show.site.worksheets import document
 from minitransformer.school.show.stepper.examples import EXAMPLES
 
@@ -196,6 +198,22 @@ def test_long_code_and_imports_are_folded_and_a_line_says_what_they_do() -> None
     assert summary("import numpy as np\nmean = 1") == ""
 
 
+def test_exercises_know_their_code() -> None:
+    about = {name: module_of(name) for name in EXERCISES}
+    assert set(filter(None, about.values())) <= set(shown_modules())
+    wanted = {
+        "masked_attention_backward": "core.ops.attention",
+        "multi_head_attention_forward": "core.layers.attention",
+    }
+    wanted |= {
+        "linear_attention_forward": "ideas.after.linear_attention",
+        "low_rank_linear_backward": "ideas.after.low_rank_linear",
+    }
+    assert {name: about[name] for name in wanted} == wanted
+    themes = {EXERCISES[name].reference.__module__.rpartition(".")[2] for name, module in about.items() if not module}
+    assert themes == {"derivatives", "training", "inspection", "ranks"}  # no op, layer or model
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert cli.main(["site", *arguments]) == 1
     return capsys.readouterr().err
@@ -209,6 +227,15 @@ def test_command_refuses_what_it_cannot_use(tmp_path: Path, capsys: pytest.Captu
     assert "has no notebooks" in refused(capsys, "--out", str(tmp_path / "a"), "--source", str(tmp_path))
     assert "has no pyodide.js" in refused(capsys, "--out", str(tmp_path / "a"), "--pyodide", str(full))
     assert sorted(os.listdir(tmp_path)) == ["full"] and os.listdir(full) == ["thesis.txt"]
+
+
+def test_the_command_says_what_it_does_while_it_takes_minutes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    passed: list[Any] = []
+    monkeypatch.setattr("minitransformer.commands.site.build", lambda *_, progress: passed.extend(progress([1])) or 1)
+    assert cli.main(["site", "--out", str(tmp_path)]) == 0 and passed == [1]
+    assert capsys.readouterr().err.startswith(f"writing the site to {tmp_path}")
 
 
 def links_of(page: Path) -> set[str]:

@@ -9,6 +9,7 @@ compiled loops.
 import gc
 import os
 from collections import defaultdict
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if cases is not None:
         named = any(f"::{metafunc.function.__name__}[" in argument for argument in metafunc.config.args)
         metafunc.parametrize("case", list(cases) if named else ["all"], ids=list(cases) if named else ["all"])
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """run(*arguments, status=0) -> what a command printed on stdout, or the one line of its complaint."""
+
+    def run(*arguments: object, status: int = 0) -> str:
+        from minitransformer.cli import main
+
+        assert main([str(argument) for argument in arguments]) == status
+        out, err = capsys.readouterr()
+        if status:
+            assert err.startswith("minitransformer: error: ") and err.count("\n") == 1
+        return err if status else out
+
+    return run
 
 
 def pytest_collection_finish() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from test_published import run  # noqa: F401  # a fixture
 
 from minitransformer import inspect
 from minitransformer.cli import main
@@ -281,7 +280,7 @@ def opened(folders: Any, name: str) -> LanguageModel:
 
 @pytest.mark.few(1)
 @each_family
-def test_generate(folders: Any, name: str, run: Any) -> None:  # noqa: F811
+def test_generate(folders: Any, name: str, run: Any) -> None:
     ids = write(Uncached(opened(folders, name)), [IDS], 25)[0]
     ids = ids[: ids.index(1)] if 1 in ids else ids
     expected = "".join(TOKENS[i] for i in [*IDS, *ids] if i > 1) + "\n"
@@ -328,7 +327,7 @@ def test_view_shows_the_weights_of_every_head(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_step_verifies(folders: Any, run: Any) -> None:  # noqa: F811
+def test_the_command_step_verifies(folders: Any, run: Any) -> None:
     options = ("step", "--model", folders("gemma3_text"), "mat", "--layer", 1, "--head", 2)
     assert run(*options).startswith("tokens: 0 <s>, 1 m\n")
     assert run(*options, "--verify").endswith(" ok\n")  # the last of the gradients

@@ -131,14 +131,6 @@ def test_the_last_logits_alone_are_those_of_the_last_position(sizes: list[int]) 
         model(LONG, last=True)
 
 
-def test_there_is_no_backward_through_a_cache() -> None:
-    model, generator = language_model(), transformer()
-    memory = generator.encode(SOURCE)[0]
-    for logits, backward in (model(TARGET, cache=Cache(2)), generator.decode(TARGET, memory, cache=Cache(2))):
-        with pytest.raises(RuntimeError, match="a call with a key-value cache is for inference and has no backward"):
-            backward(logits)
-
-
 # ---------------------------------------------------------------------------------------------------- who sees whom
 
 
@@ -248,19 +240,6 @@ def test_the_loss_is_the_cross_entropy_of_the_logits(name: str) -> None:
     assert model_backward(loss_backward()) is None
     for key, gradient in gradients_of(model).items():
         np.testing.assert_array_equal(gradient, gradients[key], err_msg=key)
-
-
-@EVERY_MODEL
-def test_the_gradient_of_the_loss_may_be_scaled(name: str) -> None:
-    """As for the mean over several batches."""
-    build, loss_of = losses()[name]
-    model = build()
-    loss_of(model)[1](1.0)
-    whole = gradients_of(model)
-    model.zero_grad()
-    loss_of(model)[1](0.25)
-    for key, gradient in gradients_of(model).items():
-        np.testing.assert_allclose(4.0 * gradient, whole[key], rtol=1e-13, atol=1e-15, err_msg=key)
 
 
 def test_tables_are_shared_as_the_config_says() -> None:
@@ -420,12 +399,6 @@ def size_of() -> Callable[[Any], int]:
     return size_of
 
 
-def test_sizes_are_counted_right(size_of: Callable[[Any], int]) -> None:
-    """By hand: one table of 10 × 4; attention 4 (16 + 4), feed-forward 2 · 24 + 10, norms 8; the decoder has two."""
-    config = TransformerConfig(10, 10, d_model=4, n_heads=2, d_ff=6, n_encoder_layers=1, n_decoder_layers=3)
-    assert size_of(config) == 40 + (80 + 58 + 2 * 8) + 3 * (2 * 80 + 58 + 3 * 8)
-
-
 # Table 3 of the paper: what is changed in the base model, and how many million parameters it gives.
 TABLE_3 = {
     "base": ({}, 65),
@@ -559,36 +532,23 @@ BAD: dict[str, Bad] = {
         lambda: LanguageModel(TransformerConfig(7, 7, **SMALL, **STACKS)), TypeError,
         r"LanguageModel: config must build LanguageModelParts, but TransformerConfig builds TransformerParts; con",
     ),
-    "the config of another kind, the other way": (
-        lambda: Transformer(LanguageModelConfig(7, **SMALL)), TypeError,
-        r"Transformer: config must build TransformerParts, but LanguageModelConfig builds LanguageModelParts",
-    ),
     # ids
     "source as a list": (
         lambda: T(SOURCE.tolist(), TARGET), TypeError, r"Transformer: source must be a NumPy or CuPy array, got list",
     ),
     "source as floats": (lambda: T(SOURCE * 1.0, TARGET), TypeError, r"ids must hold integers, got float64"),
-    "target as objects": (lambda: T(SOURCE, TARGET.astype(object)), TypeError, r"must hold integers, got object"),
     "one sequence without a batch": (
         lambda: T(SOURCE[0], TARGET), ValueError,
         r"Transformer: source must be a batch of sequences \(B, T\), got shape \(4,\)",
-    ),
-    "a target with three axes": (
-        lambda: T(SOURCE, TARGET[None]), ValueError, r"Transformer: target must be a batch .* got shape \(1, 2, 5\)",
     ),
     "batches of different sizes": (
         lambda: T(SOURCE[:1], TARGET), ValueError, r"axes must be the same in x and memory, .* \(2, 5, 6\) and \(1, 4",
     ),
     "an empty batch": (lambda: T(SOURCE[:0], TARGET[:0]), ValueError, r"source is empty, its shape is \(0, 4\)"),
-    "an empty source": (lambda: T(SOURCE[:, :0], TARGET), ValueError, r"source is empty, its shape is \(2, 0\)"),
     "an empty target": (lambda: T(SOURCE, TARGET[:, :0]), ValueError, r"target is empty, its shape is \(2, 0\)"),
     "a negative id": (lambda: T(SOURCE - 1, TARGET), ValueError, r"ids must be from 0 to 6 \(there are 7\); got -1"),
-    "an id beyond the vocabulary": (lambda: T(SOURCE, TARGET + 2), ValueError, r"ids must be from 0 to 6 .* got 7"),
     "a negative id where indices wrap": (
         lambda: transformer().to("strict")(strict(SOURCE - 1), strict(TARGET)), ValueError, r"from 0 to 6 .* got -1",
-    ),
-    "an id beyond where indices wrap": (
-        lambda: language_model().to("strict")(strict(TARGET + 2)), ValueError, r"ids must be from 0 to 6 .* got 7",
     ),
     "ids on another device": (lambda: T(strict(SOURCE), TARGET), TypeError, r"is on numpy but ids is on strict"),
     "ids for a language model without a batch": (
@@ -601,14 +561,9 @@ BAD: dict[str, Bad] = {
     "ids for a classifier with three axes": (
         lambda: C(SOURCE[None]), ValueError, r"Classifier: ids must be a batch of sequences \(B, T\), got shape",
     ),
-    "an empty batch to classify": (lambda: C(SOURCE[:0]), ValueError, r"Classifier: ids is empty"),
-    "ids to classify as floats": (lambda: C(SOURCE * 1.0), TypeError, r"ids must hold integers, got float64"),
     # masks
     "a source mask of integers": (
         lambda: T(SOURCE, TARGET, (SOURCE != 0).astype(int)), TypeError, r"mask must be boolean .* got int64",
-    ),
-    "a target mask of floats": (
-        lambda: T(SOURCE, TARGET, target_mask=(TARGET != 0) * 1.0), TypeError, r"mask must be boolean .* got float64",
     ),
     "a source mask as a list": (
         lambda: T(SOURCE, TARGET, [[True] * 4] * 2), TypeError,
@@ -630,12 +585,6 @@ BAD: dict[str, Bad] = {
     ),
     "a mask to classify of another length": (
         lambda: C(SOURCE, REAL[:, :3]), ValueError, r"Classifier: mask must have shape \(2, 4\), got \(2, 3\)",
-    ),
-    "a mask to classify as a list": (
-        lambda: C(SOURCE, [[True] * 4] * 2), TypeError, r"Classifier: mask must be a NumPy or CuPy array, got list",
-    ),
-    "a mask to classify of integers": (
-        lambda: C(SOURCE, REAL.astype(int)), TypeError, r"mask must be boolean .* got int64",
     ),
     # memory and caches
     "a memory of another width": (
@@ -665,24 +614,9 @@ BAD: dict[str, Bad] = {
         lambda: LM.loss(TARGET[:, :4], WANTED[:, :4] + 3), ValueError,
         r"targets must be from 0 to 6 \(there are 7\), or -100 for a position to ignore; got [78]",
     ),
-    "wanted tokens as floats": (
-        lambda: T.loss(SOURCE, TARGET, WANTED * 1.0), TypeError, r"targets must hold integers, got float64",
-    ),
     "a label beyond the classes": (lambda: C.loss(SOURCE, LABELS + 1), ValueError, r"targets must be from 0 to 2 .* 3"),
-    "smoothing above 1": (
-        lambda: C.loss(SOURCE, LABELS, label_smoothing=2.0), ValueError,
-        r"label_smoothing must be from 0 to 1, got 2\.0",
-    ),
     "a seed for dropout": (
         lambda: T(SOURCE, TARGET, rng=0), TypeError, r"rng must be a numpy\.random\.Generator .* int",
-    ),
-    "a gradient of another dtype": (
-        lambda: LM(TARGET[:, :2])[1](np.ones((2, 2, 7))), TypeError,
-        r"must have the output's dtype float32, got float64",
-    ),
-    "a gradient of another shape": (
-        lambda: LM(TARGET[:, :2])[1](np.ones((2, 1, 7), np.float32)), ValueError,
-        r"the output's shape \(2, 2, 7\), got",
     ),
 }  # fmt: skip
 

@@ -22,8 +22,6 @@ def i(*shape: int) -> np.ndarray:
 
 
 RNG = np.random.default_rng(0)
-IDS = np.array([[0, 1, 2], [2, 1, 0]])
-SEEN = np.ones((3, 5), dtype=bool)
 QKV = (f(2, 3, 4), f(2, 5, 4), f(2, 5, 6))
 
 
@@ -121,32 +119,21 @@ def test_mixed_devices(op: str, name: str) -> None:
         call_with(op, name, lambda x: Elsewhere(*x.shape))
 
 
-@in_one(
-    "op, name, call",
-    [
-        ("embedding", "ids", lambda: ops.embedding(Elsewhere(2, 3, dtype="int64"), f(5, 4))),
-        ("cross_entropy", "targets", lambda: ops.cross_entropy(f(2, 3, 4), Elsewhere(2, 3, dtype="int64"))),
-        ("attention", "mask", lambda: ops.attention(*QKV, mask=Elsewhere(3, 5, dtype="bool"))),
-        ("mean_pool", "mask", lambda: ops.mean_pool(f(2, 3, 4), mask=Elsewhere(2, 3, dtype="bool"))),
-        (
-            "additive_attention",
-            "mask",
-            lambda: ideas.additive_attention(*QKV, f(4), mask=Elsewhere(3, 5, dtype="bool")),
-        ),
-        (
-            "local_attention",
-            "mask",
-            lambda: ideas.local_attention(*[f(2, 5, 4)] * 3, 2, mask=Elsewhere(2, 5, dtype="bool")),
-        ),
-        ("flash_attention", "mask", lambda: ideas.flash_attention(*QKV, mask=Elsewhere(2, 5, dtype="bool"))),
-        ("linear_attention", "mask", lambda: ideas.linear_attention(*[f(5, 4)] * 3, mask=Elsewhere(5, dtype="bool"))),
-        ("sink_attention", "mask", lambda: ideas.sink_attention(*QKV, f(2), mask=Elsewhere(3, 5, dtype="bool"))),
-    ],
-)
+NO_FLOAT = {  # a case of each op with ids or with a mask, by op and name
+    (op, name): case
+    for case, op in reversed(CALLS.items())
+    for name, x in arguments_of(case).items()
+    if isinstance(x, np.ndarray) and x.dtype.kind in "bi"
+}
+
+
 @pytest.mark.usefixtures("elsewhere")
-def test_ids_and_masks_on_another_device(op: str, name: str, call: Callable[[], Any]) -> None:
+@in_one("op, name", NO_FLOAT)
+def test_ids_and_masks_on_another_device(op: str, name: str) -> None:
+    arguments = arguments_of(NO_FLOAT[op, name])
+    there = Elsewhere(*arguments[name].shape, dtype=arguments[name].dtype.name)
     with pytest.raises(TypeError, match=rf"^{op}: .* is on numpy but {name} is on elsewhere; move .*to_device"):
-        call()
+        OPS[op](**arguments | {name: there})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -288,20 +275,12 @@ MISTAKES: dict[str, list[Bad]] = {
     ],
     "softmax": [
         Bad("no such axis", lambda: ops.softmax(f(2, 3), axis=2), ValueError, r"axis 2 does not exist .* \(2, 3\)"),
-        Bad("no such axis from the end", lambda: ops.softmax(f(2, 3), axis=-3), ValueError, r"axis -3 does not exist"),
         Bad("no axis at all", lambda: ops.softmax(np.array(1.0)), ValueError, r"axis -1 does not exist .* \(\)"),
-        Bad("temperature below 0", lambda: ops.softmax(f(3), temperature=-1.0), ValueError,
-            r"temperature .*, got -1.0"),
         Bad("temperature NaN", lambda: ops.softmax(f(3), temperature=np.nan), ValueError, r"temperature .*, got nan"),
-        Bad("temperature infinite", lambda: ops.softmax(f(3), temperature=np.inf), ValueError,
-            r"temperature .*got inf"),
     ],
     "attention": [
         Bad("mask would enlarge", lambda: ops.attention(*QKV, mask=np.ones((4, 1, 3, 5), bool)), ValueError,
             r"mask of shape \(4, 1, 3, 5\) does not broadcast to \(2, 3, 5\)"),
-        Bad("mask of objects", lambda: ops.attention(*QKV, mask=SEEN.astype(object)), TypeError,
-            r"mask must be boolean .* got object"),
-        Bad("mask is True", lambda: ops.attention(*QKV, mask=True), TypeError, r"mask must be .* got bool"),
         Bad("mask empty", lambda: ops.attention(*QKV, mask=np.ones((3, 0), bool)), ValueError, r"mask is empty"),
         Bad("scale is text", lambda: ops.attention(*QKV, scale="8"), TypeError, rf"scale {NUMBER} str"),
         Bad("scale of each head", lambda: ops.attention(*QKV, scale=f(2, 1, 1)), TypeError, rf"scale {NUMBER} ndarray"),
@@ -312,14 +291,10 @@ MISTAKES: dict[str, list[Bad]] = {
             r"dropout must be at least 0 and below 1, got 1.0"),
         Bad("a seed", lambda: ops.attention(*QKV, dropout=0.5, rng=0), TypeError, r"rng must be .* got int"),
         Bad("causal is text", lambda: ops.attention(*QKV, causal="no"), TypeError, "causal must be True or False"),
-        Bad("scale infinite", lambda: ops.attention(*QKV, scale=np.inf), ValueError, r"scale must be finite, got inf"),
     ],
     "split_heads": [
         Bad("width not divisible", lambda: ops.split_heads(f(3, 8), 3), ValueError,
             r"the axis H·d of x \(..., T, H·d\) must be a multiple of H = 3, but it is 8; the shape is \(3, 8\)"),
-        Bad("more heads than width", lambda: ops.split_heads(f(3, 2), 4), ValueError,
-            r".* must be a multiple of H = 4, but it is 2"),
-        Bad("minus two heads", lambda: ops.split_heads(f(3, 8), -2), ValueError, r"n_heads must .* got -2"),
     ],
     "rotary": [
         Bad("odd width", lambda: ideas.rotary(f(3, 5)), ValueError, r"x must be .* with an even d, .* got \(3, 5\)"),
@@ -349,8 +324,6 @@ MISTAKES: dict[str, list[Bad]] = {
     "gelu": [
         Bad("unknown form", lambda: ops.gelu(f(3), approximate="sigmoid"), ValueError,
             r"approximate must be \"none\" or \"tanh\", got 'sigmoid'"),
-        Bad("a boolean form", lambda: ops.gelu(f(3), approximate=True), ValueError, r"approximate must be .* got True"),
-        Bad("no form", lambda: ops.gelu(f(3), approximate=None), ValueError, r"approximate must be .* got None"),
     ],
     "gated": [
         Bad("name of an activation", lambda: ideas.gated(f(2, 4), f(2, 4), activation="silu"), TypeError,
@@ -362,7 +335,6 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("id beyond the vocabulary", lambda: ops.embedding(np.array([[0, 5]]), f(5, 4)), ValueError,
             r"ids must be from 0 to 4 \(there are 5\); got 5"),
         Bad("id below 0", lambda: ops.embedding(np.array([2, -1]), f(5, 4)), ValueError, r"ids must be .*; got -1"),
-        Bad("one id beyond", lambda: ops.embedding(np.array(7), f(5, 4)), ValueError, r"ids must be .*; got 7"),
         Bad("small unsigned id beyond", lambda: ops.embedding(np.array([200], np.uint8), f(5, 4)), ValueError,
             r"ids must be .*; got 200"),
         Bad("no ids", lambda: ops.embedding(i(2, 0), f(5, 4)), ValueError, r"ids is empty, its shape is \(2, 0\)"),
@@ -372,8 +344,6 @@ MISTAKES: dict[str, list[Bad]] = {
             r"positions 0 to 5 were requested, but the table holds positions 0 to 4"),
         Bad("too far", lambda: ops.learned_positions(f(5, 4), 3, start=3), ValueError,
             r"positions 3 to 5 were requested"),
-        Bad("start below 0", lambda: ops.learned_positions(f(5, 4), 2, start=-1), ValueError,
-            r"positions -1 to 0 were"),
         Bad("no positions", lambda: ops.learned_positions(f(5, 4), 0), ValueError, r"positions 0 to -1 were requested"),
     ],
     "sinusoidal_positions": [
@@ -384,7 +354,6 @@ MISTAKES: dict[str, list[Bad]] = {
     ],
     "dropout": [
         Bad("rate in percent", lambda: ops.dropout(f(3), 10, RNG), ValueError, r"rate .* got 10"),
-        Bad("rate below 0", lambda: ops.dropout(f(3), -0.1, RNG), ValueError, r"rate .* got -0.1"),
         Bad("rate wrong, no generator", lambda: ops.dropout(f(3), 1.5, None), ValueError,
             r"rate .* got 1.5"),
         Bad("a seed", lambda: ops.dropout(f(3), 0.5, 0), TypeError,

@@ -22,7 +22,6 @@ from minitransformer.training import (
     Adam,
     AdamW,
     Muon,
-    Optimizer,
     Workers,
     clip_gradient_norm,
     constant,
@@ -76,10 +75,10 @@ def ten_steps(optimizer, made, rates=None, device="numpy", seed=1):
     return seen
 
 
-def assert_as_by_loops(made, before, gradients, rates, decays, betas, eps, tolerance=1e-12):
+def assert_as_by_loops(made, before, gradients, rates, decays, betas, eps):
     for name, p in made.items():
         wanted = adamw_by_loops(before[name], [g[name] for g in gradients], rates, *betas, eps, decays[name])
-        np.testing.assert_allclose(to_numpy(p.value).ravel(), wanted, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(to_numpy(p.value).ravel(), wanted, rtol=1e-12, atol=1e-12)
 
 
 # ---- AdamW. ----
@@ -123,17 +122,13 @@ def test_values_and_moments_change_in_place_and_gradients_do_not():
         assert np.all(p.grad == 3.0)
 
 
-@pytest.mark.parametrize("device", ["numpy", "strict"])
-def test_float32_stays_float32(device):
+@in_one("make, device", [SGD, Adam, AdamW, Muon], ["numpy", "strict"])
+def test_float32_stays_float32(make, device):
     made = parameters("float32", device)
-    before = {name: to_numpy(p.value).ravel().tolist() for name, p in made.items()}
-    options = {"betas": (np.float64(0.8), np.float64(0.95)), "eps": np.float64(1e-3), "weight_decay": np.float64(0.3)}
-    optimizer = AdamW(made.items(), np.float64(0.05), **options)
-    gradients = ten_steps(optimizer, made, [np.float64(0.05)] * 10, device)
+    optimizer = make(made.items(), np.float64(0.05))
+    ten_steps(optimizer, made, [np.float64(0.05)] * 10, device)
     assert {to_numpy(p.value).dtype for p in made.values()} == {np.dtype("float32")}
-    assert {optimizer.state()[name].dtype for name in ("mean.weight", "square.bias")} == {np.dtype("float32")}
-    decays = {"weight": 0.3, "table": 0.3, "bias": 0.0}
-    assert_as_by_loops(made, before, gradients, [0.05] * 10, decays, (0.8, 0.95), 1e-3, tolerance=1e-5)
+    assert {array.dtype for name, array in optimizer.state().items() if name != "steps"} == {np.dtype("float32")}
 
 
 EACH = {
@@ -270,43 +265,6 @@ def test_adam_takes_the_steps_of_its_formula(device):
     assert_as_by_loops(made, before, gradients, [0.05] * 10, dict.fromkeys(SHAPES, 0.0), (0.9, 0.999), 1e-8)
 
 
-@pytest.mark.parametrize(
-    ("make", "kinds"), [(SGD, ["velocity"]), (Adam, ["mean", "square"]), (AdamW, ["mean", "square"])]
-)
-def test_the_state_is_the_count_of_steps_and_what_is_remembered(make, kinds):
-    made = parameters()
-    optimizer = make(made.items(), 0.05)
-    assert isinstance(optimizer, Optimizer)
-    ten_steps(optimizer, made)
-    assert list(optimizer.state()) == ["steps", *(f"{kind}.{name}" for kind in kinds for name in SHAPES)]
-    assert optimizer.state()["steps"] == 10
-
-
-def test_in_pieces_a_gradient_that_no_longer_fits_is_refused_after_right_steps_too():
-    """Arrays that were checked are not checked again, but a new one is."""
-    made = parameters()
-    optimizer = InPieces(Adam(made.items(), 0.05))
-    optimizer.step()
-    name, p = next(iter(made.items()))
-    before, p.grad = p.value.copy(), np.zeros(p.value.size + 1)
-    with pytest.raises(ValueError, match=f"Adam: the gradient of {name} must have the shape"):
-        optimizer.step()
-    np.testing.assert_array_equal(p.value, before)
-    assert optimizer.state()["steps"] == 1
-
-
-def test_a_subclass_may_remember_more():
-    class Largest(Adam):
-        def __init__(self, pairs, learning_rate):
-            super().__init__(pairs, learning_rate)
-            self._remember("largest")
-
-    made = parameters()
-    optimizer = Largest(made.items(), 0.05)
-    optimizer.step()
-    assert {name.partition(".")[0] for name in optimizer.state()} == {"steps", "mean", "square", "largest"}
-
-
 @pytest.mark.parametrize("flat", [False, True])
 def test_muon_moves_maps_and_adamw_the_rest(flat):
     """Also where all parameters are views into one flat buffer, as they are in training."""
@@ -374,32 +332,6 @@ def test_newton_schulz_brings_singular_values_near_one(shape):
     assert not newton_schulz(np.zeros(shape)).any()
 
 
-@in_one("make, device", [SGD, Adam, Muon], ["numpy", "strict"])
-def test_sgd_and_adam_keep_float32(make, device):
-    made = parameters("float32", device)
-    optimizer = make(made.items(), np.float64(0.05))
-    ten_steps(optimizer, made, [np.float64(0.05)] * 10, device)
-    assert {to_numpy(p.value).dtype for p in made.values()} == {np.dtype("float32")}
-    assert {array.dtype for name, array in optimizer.state().items() if name != "steps"} == {np.dtype("float32")}
-
-
-@pytest.mark.parametrize("make", [SGD, Adam])
-def test_errors_name_the_optimizer(make):
-    with pytest.raises(ValueError, match=f"^{make.__name__}: there are no parameters"):
-        make([], 0.1)
-    with pytest.raises(ValueError, match=f"^{make.__name__}: learning_rate must be at least 0, got -1"):
-        make(parameters().items(), -1)
-    made = parameters()
-    optimizer = make(made.items(), 0.1)
-    with pytest.raises(ValueError, match=f"does not fit {make.__name__}: steps is missing"):
-        optimizer.load_state({})
-    for p in made.values():
-        p.value = p.value.astype("float32")
-    with pytest.raises(TypeError, match=f"^{make.__name__}: "):
-        optimizer.step()
-    assert optimizer.steps == 0
-
-
 # ---- Clipping. ----
 
 
@@ -418,22 +350,6 @@ def test_large_gradients_are_scaled_by_one_factor(device):
     assert norm_of(made) == pytest.approx(2.5, rel=1e-14)
     for name, p in made.items():
         np.testing.assert_allclose(to_numpy(p.grad), before[name] * 2.5 / norm, rtol=1e-14)
-
-
-def test_small_gradients_are_left_alone():
-    made = parameters()
-    set_gradients(made, np.random.default_rng(0))
-    before = {name: p.grad.copy() for name, p in made.items()}
-    clip_gradient_norm(made.items(), norm_of(made) * 1.001)
-    assert all(np.array_equal(p.grad, before[name]) for name, p in made.items())
-
-
-def test_the_norm_is_the_common_one():
-    first, second = Parameter(np.zeros(1)), Parameter(np.zeros(2))
-    first.grad[...], second.grad[...] = 3.0, [0.0, 4.0]
-    pairs = [("first", first), ("second", second)]
-    assert clip_gradient_norm(iter(pairs), 1.0) == 5.0
-    np.testing.assert_allclose([*first.grad, *second.grad], [0.6, 0.0, 0.8], rtol=1e-15)
 
 
 def test_clipping_keeps_float32():
@@ -658,6 +574,19 @@ def test_a_gradient_of_another_shape_is_refused(make, form, shape):
     with pytest.raises(ValueError, match="the gradient of table must have the shape"):
         optimizer.step()
     assert optimizer.state()["steps"] == 2
+
+
+def test_in_pieces_a_gradient_that_no_longer_fits_is_refused_after_right_steps_too():
+    """Arrays that were checked are not checked again, but a new one is."""
+    made = parameters()
+    optimizer = InPieces(Adam(made.items(), 0.05))
+    optimizer.step()
+    name, p = next(iter(made.items()))
+    before, p.grad = p.value.copy(), np.zeros(p.value.size + 1)
+    with pytest.raises(ValueError, match=f"Adam: the gradient of {name} must have the shape"):
+        optimizer.step()
+    np.testing.assert_array_equal(p.value, before)
+    assert optimizer.state()["steps"] == 1
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int32"])

@@ -91,24 +91,8 @@ print(*sorted(name for name in sys.modules if name.startswith("minitransformer."
 
 @pytest.mark.slow
 def test_every_module_imports_with_the_core_dependencies_alone() -> None:
-    extras = {
-        "cupy",
-        "cupyx",
-        "numba",
-        "tokenizers",
-        "gguf",
-        "jinja2",
-        "anywidget",
-        "IPython",
-        "ipykernel",
-        "nbclient",
-        "jupytext",
-        "mpi4py",
-        "markdown_it",
-        "mdit_py_plugins",
-        "latex2mathml",
-        "xlsxwriter",
-    }
+    extras = set("cupy cupyx numba tokenizers gguf jinja2 anywidget IPython ipykernel nbclient jupytext mpi4py".split())
+    extras |= {"markdown_it", "mdit_py_plugins", "latex2mathml", "xlsxwriter"}
     tools = {"pytest", "hypothesis", "_pytest"}
     script = IMPORT_EVERYTHING.format(absent=AUTOGRAD | extras | tools, compiled=COMPILED)
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
@@ -196,73 +180,6 @@ def test_forbidden_imports_are_seen() -> None:
         ("__main__.py", "from .cli import main", set()),
     ):
         assert imports_from_above(name, source) == found, (name, source)
-
-
-def arrows(sources: dict[str, str]) -> dict[str, set[str]]:
-    """From each file the files that it imports, wherever in the file it does so.
-
-    Python also runs the __init__ of the packages around an imported file; this is not counted.
-    """
-    modules = {tuple(f"minitransformer/{name}"[:-3].removesuffix("/__init__").split("/")): name for name in sources}
-    found: dict[str, set[str]] = {}
-    for name, source in sources.items():
-        prefixes = ([path[:n] for n in range(len(path), 0, -1)] for path in imports(name, source))
-        reached = (next((modules[part] for part in parts if part in modules), name) for parts in prefixes)
-        found[name] = set(reached) - {name}
-    return found
-
-
-def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """The strongly connected components of more than one file, by Tarjan's algorithm."""
-    index: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[set[str]] = []
-
-    def visit(file: str) -> None:
-        index[file] = lowest[file] = len(index)
-        stack.append(file)
-        for other in graph[file]:
-            if other not in index:
-                visit(other)
-            if other in stack:
-                lowest[file] = min(lowest[file], lowest[other])
-        if lowest[file] == index[file]:
-            at = stack.index(file)
-            found.append(set(stack[at:]))
-            del stack[at:]
-
-    for file in graph:
-        if file not in index:
-            visit(file)
-    return [component for component in found if len(component) > 1]
-
-
-def test_no_file_imports_itself_by_way_of_others() -> None:
-    graph = arrows(SOURCES)
-    assert circles(graph) == []
-    assert "core/arrays/declared.py" in graph["core/ops/softmax.py"]
-
-
-@in_one(
-    "back",
-    [
-        "from ..arrays import late",
-        "def f():\n    from ..arrays.late import x",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import minitransformer.arrays.late",
-        "from .between import y",
-    ],
-)
-def test_a_circle_is_seen(back: str) -> None:
-    made = {
-        "core/arrays/__init__.py": "",
-        "arrays/late.py": "from ..ops.early import f",
-        "ops/early.py": back,
-        "ops/between.py": "from ..arrays.late import x",
-        "ops/aside.py": "from .early import f",
-    }
-    (circle,) = circles(arrows(made))
-    assert circle == {"arrays/late.py", "ops/early.py"} | ({"ops/between.py"} if "between" in back else set())
 
 
 def test_files_are_short_enough_to_read() -> None:

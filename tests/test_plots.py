@@ -149,23 +149,6 @@ def test_a_failed_save_leaves_the_old_picture_and_nothing_else(tmp_path, monkeyp
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"curve.png": b"the old picture"}
 
 
-def test_save_over_a_folder_fails_and_leaves_nothing(tmp_path):
-    (tmp_path / "curve.png").mkdir()
-    with pytest.raises(OSError):
-        write_figure(tmp_path / "curve.png", plots.training_curve([1, 2], [2.0, 1.0]))
-    assert os.listdir(tmp_path) == ["curve.png"]
-
-
-@pytest.mark.slow
-def test_a_picture_is_reproducible():
-    def drawn():
-        buffer = io.BytesIO()
-        plots.attention_maps(WEIGHTS, QUERIES, KEYS).savefig(buffer, format="png")
-        return buffer.getvalue()
-
-    assert drawn() == drawn()
-
-
 def test_matrices_show_their_numbers_side_by_side() -> None:
     figure = plots.matrices(W=np.array([[1.0, -2.0, 0.125], [0.0, 3.0, 4.0]]), b=np.array([5.0, -0.001]))
     left, right = figure.axes

@@ -27,11 +27,6 @@ SMALL: dict[str, Any] = {
 CASES = [(task, recipe) for task in ("lm", "translate") for recipe in recipes(TASKS[task])]
 
 
-def test_every_recipe_suits_a_task() -> None:
-    """One whose `vocabulary` has a default suits none, and `train` would not know it."""
-    assert RECIPES.keys() == {name for task in TASKS.values() for name in recipes(task)}
-
-
 def said(*words: Any, status: int = 0) -> str:
     """What a command printed, and its error."""
     out = io.StringIO()

@@ -213,16 +213,6 @@ def test_equal_arrays_get_equal_verdicts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("d", "width"), [(4, 16), (8, 32)])
-def test_a_feed_forward_network_is_right_on_padded_tokens(d: int, width: int, seed: int) -> None:
-    x = draw(2, 4, d, seed=seed)
-    x[1, 2:] = 0.0
-    network = layers.FeedForward(d, width, "relu", rng=np.random.default_rng(seed))
-    verify.gradients(network, x, seed=seed).assert_ok()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(1, 10))])
 def test_one_wrong_entry_beside_kinks_in_a_large_array_is_seen(seed: int) -> None:
     x = draw(72, 60, seed=seed)

@@ -16,8 +16,6 @@ from minitransformer.ideas.after.scaled_angles.angles import dynamic, linear, ll
 from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.layers import Cache
 from minitransformer.models import LanguageModel
-from minitransformer.school.show.site.notebook import read_ideas
-from minitransformer.school.show.site.siblings import module_of
 
 RNG = np.random.default_rng(4)
 HEADS = RNG.normal(size=(2, 3, 5, 8))
@@ -215,9 +213,3 @@ def test_the_exercise_takes_what_the_function_does():
         return yarn(base, width, factor=factor, trained=trained, fast=fast, slow=slow, truncate=False)
 
     assert course.check(LESSON.name, by_the_function).right
-
-
-def test_the_site_has_a_page_about_it():
-    (idea,) = (one for one in read_ideas() if one.stem == "scaled_angles")
-    assert idea.title == "Angles for longer texts"
-    assert module_of(LESSON.name) == "ideas.after.scaled_angles.angles"

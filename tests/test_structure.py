@@ -9,6 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/ belongs to the checkout and is not installed
 
+from test_packaging import SOURCES
+
 from benchmarks.structure import LOADED_BY, circles, counted, files, floors, rooms, walk
 
 SCHOOL = LOADED_BY["lesson.py"]
@@ -49,6 +51,29 @@ def test_a_circle_is_found_and_is_one_floor():
 def test_few_steps_lead_from_a_loss_to_its_mathematics():
     found = walk()
     assert 50 < found["own calls"] <= 90 and 20 < found["changes of room"] <= 30
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    graph = files(SOURCES)
+    assert circles(graph) == [] and "core/arrays/declared.py" in graph["core/ops/softmax.py"]
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from ..low import late",
+        "def f():\n    from ..low.late import x",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import minitransformer.low.late",
+        "from .between import y",
+    ],
+)
+def test_a_circle_of_files_is_found(back: str):
+    made = {"low/late.py": "from ..high.early import f", "high/early.py": back}
+    made |= {"high/between.py": "from ..low.late import x", "high/aside.py": "from .early import f"}
+    between = ["high/between.py"] * ("between" in back)
+    assert circles(files({"__init__.py": "", "low/__init__.py": ""} | made)) == [
+        [*between, "high/early.py", "low/late.py"]
+    ]
 
 
 @pytest.mark.slow

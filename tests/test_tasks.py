@@ -19,12 +19,11 @@ import sacrebleu
 from tiers import in_one
 
 from minitransformer.cli import _options, main
-from minitransformer.commands import generate as generate_command
 from minitransformer.commands import plot
 from minitransformer.commands import train as train_command
 from minitransformer.core.arrays import files
 from minitransformer.core.models import folder as model_folder
-from minitransformer.generation import generate, greedy
+from minitransformer.generation import greedy
 from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.run.cost import describe
 from minitransformer.run.tasks import TASKS, translation
@@ -102,20 +101,6 @@ def classifier(tmp_path_factory):
 @pytest.fixture(params=["translator", "writer", "classifier"])
 def trained(request):
     return request.getfixturevalue(request.param)
-
-
-@pytest.fixture
-def run(capsys):
-    """run(*arguments, status=0) -> what a command printed on stdout, or the one line of its complaint."""
-
-    def run(*arguments, status=0):
-        assert main([str(argument) for argument in arguments]) == status
-        out, err = capsys.readouterr()
-        if status:
-            assert err.startswith("minitransformer: error: ") and err.count("\n") == 1
-        return err if status else out
-
-    return run
 
 
 # ---- train ----
@@ -438,18 +423,6 @@ def test_the_same_command_with_resume_goes_on(trained, run):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_reads_its_tokenizers_and_trains_none(trained, run, monkeypatch):
-    def train_again(*_):
-        raise AssertionError("a tokenizer is trained again")
-
-    for kind in (BytePairTokenizer, CharacterTokenizer, WordTokenizer):
-        monkeypatch.setattr(kind, "train", train_again)
-    assert "continuing after step 4 of 4\n" in run(*trained.command, "--resume")
-    with pytest.raises(AssertionError, match="trained again"):  # one that begins does
-        main([*trained.command, "--out", str(trained.folder / "other")])
-
-
-@pytest.mark.slow
 def test_a_resumed_run_reads_both_tokenizers(translator, run, tmp_path, monkeypatch):
     apart = [*translator.command, "--no-joint", "--no-share-embeddings", "--vocabulary", 60, "--out", tmp_path / "run"]
     run(*apart)
@@ -754,31 +727,6 @@ def test_a_bpe_model_puts_the_space_between_prompt_and_what_follows(tmp_path, ru
     assert said.removeprefix("two three").startswith(following.replace("▁", " "))
 
 
-def test_generate_stops_at_the_end_token(writer, run, tmp_path, monkeypatch):
-    """The layers of this model say nothing; its positions choose among three tokens: i, s and the end."""
-    folder = tmp_path / "run"
-    shutil.copytree(writer.folder, folder)
-    tokenizer, model = load_tokenizer(folder / "tokenizer.json"), model_folder.load(folder)
-    for name, parameter in model.parameters():
-        if name.startswith("stack.layers") or name.endswith("table"):
-            parameter.value[...] = 0.0
-    tables = {name: parameter.value for name, parameter in model.parameters() if name.endswith("table")}
-    positions = next(value for name, value in tables.items() if "position" in name)
-    tokens = next(value for name, value in tables.items() if value is not positions)
-    for direction, token in enumerate((*tokenizer.encode("is"), END)):
-        tokens[token, direction] = 1.0
-    for position, direction in enumerate((0, 0, 1, 2, 0, 1, 2)):
-        positions[position, direction] = 100.0
-    model_folder.save(model, folder)
-    flags = ["--model", folder, "7", "--temperature", 0, "--tokens"]
-    assert run("generate", *flags, 3) == "7iis\n"
-    lengths = []
-    monkeypatch.setattr(generate_command, "generate", lambda *a: [lengths.append(len(t)) or t for t in generate(*a)])
-    for tokens in (4, 5, 7):
-        assert run("generate", *flags, tokens) == "7iis\n"
-    assert lengths == [4, 4, 4]  # nothing is written behind the end
-
-
 # ---- evaluate ----
 
 
@@ -969,18 +917,6 @@ def test_tokens_that_look_like_formulas_are_drawn_as_they_are(run, tmp_path):
     out = tmp_path / "a.png"
     run("plot", "attention", "$$ \\frac $x^$", "--model", trained.folder, "--out", out, "--head", 1)
     assert out.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_every_kind_of_model_can_be_viewed(request, run, tmp_path):
-    for model, text in READS.items():
-        path, text = request.getfixturevalue(model).folder, text.removesuffix("\n$")
-        said = run("view", text, "--model", path, "--html", tmp_path / f"{model}.html")
-        assert said.startswith(text) and said.endswith(f"wrote {tmp_path / model}.html\n")
-        page = (tmp_path / f"{model}.html").read_text(encoding="utf-8")
-        data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
-        tokenizer = load_tokenizer(path / "tokenizer.json")
-        assert data["sequences"][0] == [tokenizer.tokens[i] for i in tokenizer.encode(text)]
 
 
 def test_every_command_names_a_folder_without_a_model(run, tmp_path):

@@ -83,12 +83,6 @@ def test_no_part_of_a_word_is_lost(number):
     assert_nothing_is_lost(number)
 
 
-@pytest.mark.slow
-def test_no_part_of_a_word_is_lost_over_the_whole_range_of_the_demo():
-    for number in (*range(1000), *range(1000, 100_000, 97)):
-        assert_nothing_is_lost(number)
-
-
 @pytest.mark.parametrize("words", [english, german])
 def test_numbers_out_of_range_are_refused(words):
     for number in (-1, 1_000_000):

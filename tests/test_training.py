@@ -1,10 +1,8 @@
 """The training loop: what it computes, that it can be stopped and resumed, and what it says when something is wrong."""
 
-import errno
 import functools
 import json
 import math
-import os
 import random
 import re
 import signal
@@ -17,11 +15,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from tiers import in_one
-from waiting import wait_until
 
-from minitransformer import training
 from minitransformer.cli import main
-from minitransformer.core.arrays import files
 from minitransformer.core.models.folder import load as load_model
 from minitransformer.core.training.corpora import PairCorpus, TextCorpus
 from minitransformer.core.training.loop import Worker, clip_gradients, train
@@ -164,15 +159,6 @@ def test_a_replica_shares_values_and_not_gradients():
     assert other.embed.tokens is other.tokens  # what was tied stays tied
 
 
-def test_further_workers_leave_the_values_where_they_lie():
-    model = language_model()
-    first = Workers(model, 2)
-    values = [p.value for _, p in model.parameters()]
-    Workers(model, 2)
-    assert all(p.value is value for (_, p), value in zip(model.parameters(), values, strict=True))
-    assert all(p.value is value for (_, p), value in zip(first.models[1].parameters(), values, strict=True))
-
-
 def test_workers_without_enough_rows_leave_some_idle():
     model = language_model()
     workers = Workers(model, 3)
@@ -200,23 +186,6 @@ def test_work_that_is_shared_out_is_done_once(n):
     done = {}
     workers.share_out(lambda name: done.setdefault(name, []).append(threading.get_ident()), sizes)
     assert done.keys() == sizes.keys() and all(len(threads) == 1 for threads in done.values())
-
-
-@pytest.mark.parametrize("n", [2, 3])
-def test_whoever_is_free_takes_the_largest_that_is_left(n):
-    workers, all_busy, taken = Workers(language_model(), n), threading.Barrier(n), {}
-    sizes = {"small": 1, "big": 9, **{f"middle {i}": 5 for i in range(n)}}
-
-    def work(name):
-        if len(taken.setdefault(threading.get_ident(), [])) == 0:
-            all_busy.wait(10.0)  # each has taken one before any takes a second
-        taken[threading.get_ident()].append(sizes[name])
-
-    workers.share_out(work, sizes)
-    shares = sorted(taken.values(), reverse=True)
-    assert [share[0] for share in shares] == [9] + [5] * (n - 1)
-    assert all(share == sorted(share, reverse=True) for share in shares)
-    assert sorted(size for share in shares for size in share) == sorted(sizes.values())
 
 
 def test_an_error_of_any_worker_is_raised_and_what_holds_here_holds_there():
@@ -282,24 +251,6 @@ def test_an_infinite_gradient_is_not_clipped_to_nan():
 
 
 @pytest.mark.slow
-def test_a_step_is_the_optimizer_s_own_on_the_clipped_gradient(tmp_path):
-    # SGD: Adam would turn the rounding of key biases, whose gradient is truly zero, into whole steps.
-    run = trainer(tmp_path, clip=0.01, steps=3, optimizer="sgd", learning_rate=1.0)
-    twin = language_model()
-    workers = Workers(twin)
-    optimizer = run.settings.optimizer_of(twin.parameters())
-    corpus = text()
-    order = corpus.batches(np.random.default_rng((0, 0, 0)))
-    for step in range(3):
-        workers.loss_and_gradients(corpus, [order[step]], (0, 1, step))
-        training.clip_gradient_norm(twin.parameters(), 0.01)
-        optimizer.step(run.settings.rate(step + 1))
-    run.run()
-    for (name, p), (_, q) in zip(run.model.parameters(), twin.parameters(), strict=True):
-        np.testing.assert_allclose(p.value, q.value, rtol=1e-5, atol=1e-7, err_msg=name)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"workers": 2}]
@@ -330,16 +281,6 @@ def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(tmp_path, changes):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_done_stays_as_it_is(tmp_path):
-    trainer(tmp_path).run()
-    before = weights(tmp_path)
-    again = trainer(tmp_path)
-    assert again.resume() == 12
-    assert again.run().ended == "finished"
-    assert same(before, weights(tmp_path))
-
-
-@pytest.mark.slow
 def test_the_mean_of_the_last_checkpoints_is_their_mean(tmp_path):
     run = trainer(tmp_path, average=2, steps=14)
     outcome = run.run()
@@ -350,29 +291,6 @@ def test_the_mean_of_the_last_checkpoints_is_their_mean(tmp_path):
         np.testing.assert_allclose(value, wanted, rtol=1e-6, atol=1e-8, err_msg=name)
     assert outcome.loss == pytest.approx(Workers(load_model(tmp_path)).loss(text(60, seed=3)), rel=1e-6)
     assert read_log(tmp_path / "log.jsonl")[-1]["mean_of"] == [8, 12]
-
-
-@pytest.mark.slow
-def test_it_stops_early_with_the_best_model(tmp_path):
-    run = trainer(tmp_path, steps=200, validate_every=2, patience=2, learning_rate=0.3, clip=0.0, schedule="constant")
-    outcome = run.run()
-    valid = [(r["validation_loss"], r["step"]) for r in read_log(tmp_path / "log.jsonl") if "validation_loss" in r]
-    assert outcome.ended == "stopped early" and outcome.step < 200
-    assert min(valid)[1] == outcome.step - 4
-    assert outcome.loss == min(valid)[0]
-    assert Workers(load_model(tmp_path)).loss(text(60, seed=3)) == pytest.approx(min(valid)[0], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_blas_threads_are_restored(tmp_path):
-    from threadpoolctl import threadpool_info
-
-    def threads():
-        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-
-    before = threads()
-    trainer(tmp_path, steps=3, workers=2).run()
-    assert threads() == before
 
 
 # ---- What can go wrong. ----
@@ -412,37 +330,6 @@ def test_a_log_with_a_torn_last_line_is_read(tmp_path):
     path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
     assert read_log(path) == [{"step": 1, "loss": 2.0}]
     assert read_log(tmp_path / "none") == []
-
-
-@pytest.mark.slow
-def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
-    run = trainer(tmp_path)
-    run.run(stop_after=4)
-    kept = checkpoint.load(tmp_path, 4)
-    again = trainer(tmp_path)
-    again.resume()
-    real, calls = files.os.fsync, []
-
-    def full(descriptor):
-        calls.append(descriptor)
-        if len(calls) > 6:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(descriptor)
-
-    monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left on device"):
-        again.run()
-    monkeypatch.undo()
-    (step,) = checkpoint.steps(tmp_path)  # the last one that was saved whole
-    assert step in (4, 8, 12)
-    if step == 4:
-        assert same(checkpoint.load(tmp_path, 4).model, kept.model)
-    last = trainer(tmp_path)
-    last.resume()
-    last.run()
-    whole = trainer(tmp_path / "whole")
-    whole.run()
-    assert same(weights(tmp_path), weights(tmp_path / "whole"))
 
 
 LIMITED = """
@@ -495,30 +382,12 @@ def test_settings_that_make_no_sense_are_refused(changes, message):
         TrainingSettings(**({"steps": 12, "warmup": 2} | changes))
 
 
-@pytest.mark.slow
-def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
-    command = run_command(tmp_path / "run", 400)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for_steps(tmp_path / "run", 20)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 130, err
-    assert "saved; add --resume to the same command to continue" in out
-    *_, step = checkpoint.steps(tmp_path / "run")
-    assert f"stopped after step {step}" in out
-    assert "Traceback" not in err
-
-
 # ---- Killed, at random moments, six times or twenty. ----
 
 
 def run_command(folder, steps, *more):
     settings = f"--steps {steps} --save-every 5 --validate-every 10 --average 3 --dropout 0.1".split()
     return [sys.executable, "-m", "minitransformer", "train", "classify", "--out", str(folder), *settings, *more]
-
-
-def wait_for_steps(folder, step):
-    wait_until(lambda: any(record["step"] >= step for record in read_log(folder / "log.jsonl")), seconds=1800.0)
 
 
 @pytest.mark.slow

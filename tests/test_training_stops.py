@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from minitransformer.cli import main
 from minitransformer.core.training.corpora import TextCorpus
-from minitransformer.core.training.loop import Worker
 from minitransformer.layers import Parameter
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.run.machines import checkpoint, locks
@@ -164,14 +163,6 @@ def test_every_epoch_has_an_order_of_its_own_that_the_seed_decides(tmp_path, acc
 # ---- Gradients that are clipped, losses of a whole corpus, threads. ----
 
 
-@pytest.mark.slow
-def test_a_limit_above_every_norm_changes_nothing(tmp_path):
-    runs = [trainer(tmp_path / str(clip), clip=clip) for clip in (0.0, 1e6, 1e-3)]
-    free, loose, tight = ((run.run(), run.model.state())[1] for run in runs)
-    assert all(np.array_equal(free[name], loose[name]) for name in free)
-    assert any(not np.array_equal(free[name], tight[name]) for name in free)
-
-
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_gradients_of_a_batch_hold_nothing_of_those_before(tmp_path, n):
     run = trainer(tmp_path, workers=n)
@@ -243,14 +234,6 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(tmp_path, value):
     assert "NaN" not in (log := (tmp_path / "log.jsonl").read_text()) and "Infinity" not in log
     after = load_file(tmp_path / "model.safetensors")
     assert all(np.array_equal(before[name], after[name]) for name in before)  # the best model is left alone
-
-
-@pytest.mark.slow
-def test_a_command_says_so_in_one_line(tmp_path, failed, monkeypatch):
-    monkeypatch.setattr(Worker, "loss", lambda *_: math.nan)
-    said = failed("train", "classify", "--out", tmp_path / "run", *SHORT, status=1)
-    assert "step 2: the validation loss is nan" in said
-    assert states(tmp_path / "run") == []
 
 
 # ---- Damaged files. ----

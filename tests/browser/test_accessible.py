@@ -1,12 +1,17 @@
-"""axe-core finds nothing on any kind of page, in both schemes: WCAG 2.2 A and AA, and its own advice."""
+"""axe-core finds nothing on any page of the site or the stepper, in both schemes: WCAG 2.2 A and AA, and its advice."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from .conftest import Open
+from minitransformer.school.show.stepper.examples import EXAMPLES
+
+from .conftest import Example, Open
+from .reading import stops
 
 pytestmark = pytest.mark.browser
 CHAPTER = "chapters/04_softmax_backward.html"
@@ -68,4 +73,37 @@ def test_the_viewer_is_accessible_with_gradients_and_while_a_cell_is_read(visit:
     page = visit("steppers/attention-of-a-model.html", color_scheme=scheme)
     page.keyboard.press("g")
     page.locator("#matrix td button").first.focus()
+    assert complaints(page) == []
+
+
+TEN = "worked-example attention multi-head layer-norm ffn encoder-layer decoder-layer cross-entropy lstm gpt".split()
+OF_A_STEPPER = {"reduced_motion": "reduce", "bypass_csp": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "every", "scheme"),
+    [
+        ("attention", 4, "dark"),
+        *(pytest.param(name, 1, scheme, marks=pytest.mark.sweep) for name in TEN for scheme in ("light", "dark")),
+    ],
+)
+def test_no_step_breaks_a_rule(open_page: Open, example: Example, name: str, every: int, scheme: str) -> None:
+    """With the colours of the heat map, on which digits of gradients had a contrast of 2.4."""
+    recording, path = example(name)
+    page = open_page(path, color_scheme=scheme, **OF_A_STEPPER)
+    page.keyboard.press("h")
+    for i in range(len(stops(recording))):
+        if i % every == 0:
+            assert complaints(page) == [], i
+        page.keyboard.press("ArrowRight")
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
+def test_the_list_of_mistakes_and_a_mistake_break_no_rule(open_page: Open, tmp_path: Path, scheme: str) -> None:
+    EXAMPLES["attention"].record(verify=True).to_html(tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html", color_scheme=scheme, **OF_A_STEPPER)
+    for clicked in ("#mistakes", "#surprise", "#give-up"):
+        page.click(clicked)
+        assert complaints(page) == [], clicked
+    page.keyboard.press("f")
     assert complaints(page) == []

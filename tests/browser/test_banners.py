@@ -14,7 +14,7 @@ from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.terms import readable
 
 from .conftest import Files, Open, Recordings
-from .reading import at, current, go, offered, switch
+from .reading import at, current, offered, switch
 
 pytestmark = pytest.mark.browser
 
@@ -67,36 +67,3 @@ def test_a_red_number_tells_the_right_one(open_page: Open, recordings: Recording
     assert page.get_attribute("#result .cell.wrong", "title") == f"1, was {right}"
     page.click("#result .cell.wrong")
     assert page.text_content("#sum-text").endswith(f", was {right}")
-
-
-def test_the_last_step_returns_all_gradients(open_page: Open, recordings: Recordings, files: Files) -> None:
-    """The page of attention ended at dk; at a return it said that the line computes nothing."""
-    page = open_page(files["attention"])
-    page.keyboard.press("End")
-    assert page.inner_text("#result-heading").lower() == "this line returns"
-    names = page.locator("#result .matrix.result").evaluate_all("all => all.map((figure) => figure.dataset.name)")
-    assert names == ["dq", "dk", "dv"] and page.locator("#checks .verdict").count() == 3
-    returns = [s.index for s in recordings["attention"].steps if s.source == "return output, backward"]
-    page.check("#all")
-    go(page, returns[0])
-    assert page.inner_text("#result-heading").lower() == "this line returns"
-
-
-def test_no_prediction_is_asked_whose_answer_is_always_the_same(open_page: Open, files: Files) -> None:
-    """Whether an exponential is above zero, the shape of a gradient beside its value, and what has a new name only."""
-    page = open_page(files["attention"])
-    asked = page.evaluate(
-        """() => {
-          const recording = new Recording(data);
-          return data.steps.flatMap((step, s) => {
-            const question = step.shown ? questionAt(recording, s) : null;
-            return question ? [[step.bound[question.b].name, question.kind, question.text]] : [];
-          });
-        }"""
-    )
-    positive = {"exponentials", "total", "weights", "factor", "y"}
-    assert {kind for name, kind, _ in asked if name in positive} <= {"number", "largest", "shape"}
-    assert not [name for name, kind, _ in asked if kind == "shape" and name in ("dq", "dk", "dv", "dx", "dkept")]
-    assert not {"biased", "visible", "weights", "kept", "dweights"} & {name for name, _, _ in asked}
-    assert all(re.fullmatch(r"What shape does `\d+,\d+` have\?", text) for _, kind, text in asked if kind == "shape")
-    assert len(asked) >= 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from minitransformer.school.show.stepper import Recording
 
 from .conftest import Example, Open
-from .reading import arrives, at, current, go, numbers, shown_steps
+from .reading import arrives, at
 
 pytestmark = pytest.mark.browser
 
@@ -46,36 +45,6 @@ def test_on_a_wide_screen_the_code_stands_beside_the_formulas(
     assert page.is_visible("#formulas") and page.is_hidden("#listing")
 
 
-def test_heads_have_the_names_of_their_projections(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
-    recording, path = multi_head
-    page = open_page(path)
-    for i, letter in enumerate("QKV", start=1):
-        go(page, at(recording, f"MultiHeadAttention.project#{i}.projected"))
-        assert page.text_content("#formula") == f"{letter}projected=XW{letter}+b{letter}"
-        go(page, at(recording, f"MultiHeadAttention.project#{i}.dprojected"))
-        assert page.text_content("#result .matrix.result figcaption math") == f"d{letter}projected"
-
-
-def test_linear_shows_its_weight(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
-    recording, path = multi_head
-    page = open_page(path, f"#step={at(recording, 'Linear#1.y')}")
-    told = page.locator("#operands figcaption").all_text_contents()
-    assert {re.sub(r"\d.*", "", text) for text in told} == {"X", "b = bQ", "W = WQ"}
-
-
-def test_what_shows_no_new_number_is_left_out(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
-    recording, path = multi_head
-    page = open_page(path)
-    seen = [current(page)]
-    while not page.is_disabled("#next"):
-        page.keyboard.press("ArrowRight")
-        seen.append(current(page))
-        assert page.locator("#formula .math").count() == 1
-    assert at(recording, "attention.visible") not in seen and at(recording, "attention.dq") in seen
-    assert set(seen) < {step.index for step in shown_steps(recording)}
-    assert next(iter(numbers(page))) == "dx" and "dweight" in numbers(page)
-
-
 def test_the_view_is_remembered(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
     page = open_page(multi_head[1])
     page.click("#code")
@@ -96,9 +65,6 @@ def test_sentences_are_shown_with_the_names_of_the_view(open_page: Open, multi_h
     assert page.locator("#sentence code").all_text_contents() == ["dv", "doutput", "kept"]
 
 
-PHONE = {"width": 390, "height": 844}
-
-
 def test_formulas_are_in_the_font_of_the_page(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
     """It is part of the page, so `open_page` sees no request for it, and every letter of a formula comes from it."""
     recording, path = multi_head
@@ -116,16 +82,3 @@ def test_formulas_are_in_the_font_of_the_page(open_page: Open, multi_head: tuple
     nodes = devtools.send("DOM.querySelectorAll", {"nodeId": root, "selector": "math *"})["nodeIds"]
     used = [devtools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"] for node in nodes]
     assert {(font["familyName"], font["isCustomFont"]) for fonts in used for font in fonts} == {("STIX Two Math", True)}
-
-
-def test_a_wide_formula_continues_in_the_next_line(open_page: Open, example: Example) -> None:
-    """One of flash attention's was 7 pixels high on a telephone, and still had to be scrolled."""
-    recording, path = example("flash-attention")
-    page = open_page(path, f"#step={at(recording, 'attend#1.exponentials')}", viewport=PHONE)
-    page.evaluate("document.fonts.ready.then(() => null)")
-    parts = page.locator("#formula math")
-    assert parts.all_text_contents() == [
-        "exponentials,", "correction", "=evisible−larger,", "elargest−larger"
-    ]  # fmt: skip
-    assert len({round(parts.nth(i).bounding_box()["y"], -1) for i in (0, 2, 3)}) > 1
-    assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#formula')).fontSize)") > 16

@@ -10,7 +10,7 @@ from minitransformer.school.show.stepper import Recording
 from minitransformer.school.show.stepper.examples import EXAMPLES
 from minitransformer.school.show.stepper.steps import Step
 
-from .conftest import Example, Files, Open
+from .conftest import Example, Open
 from .reading import arrives, at, current, go, stops, switch
 
 pytestmark = pytest.mark.browser
@@ -117,32 +117,6 @@ def test_a_mistake_marks_its_own_box(open_page: Open, tmp_path: Path) -> None:
     page = open_page(tmp_path / "page.html")
     switch(page, "attention-dq-not-scaled")
     assert "Scale" in page.locator("#map .red").all_text_contents()
-
-
-def test_the_map_is_the_figure_of_the_paper(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:
-    """From the bottom up: three sub-layers, each with an arc beside it, a sum and a norm, each in its colour."""
-    page = open_page(decoder_layer[1])
-    boxes = page.locator("#map .figure button:not(.figure > button)")
-    texts = boxes.all_text_contents()
-    sublayers = ["Multi-Head Attention", "Multi-Head Attention", "Feed Forward"]
-    assert texts == [text for name in sublayers for text in (name, "+", "Layer Norm")]
-    tops = [box.bounding_box()["y"] for box in boxes.all()]
-    assert tops == sorted(tops, reverse=True)
-    arcs = [arc.bounding_box() for arc in page.locator("#map .residual").all()]
-    assert len(arcs) == 3
-    for arc, top, height in zip(
-        arcs, tops[::3], [boxes.nth(i).bounding_box()["height"] for i in (0, 3, 6)], strict=True
-    ):
-        assert arc["y"] < top and arc["y"] + arc["height"] > top + height  # from below the sub-layer to the sum
-    colour = "(e) => getComputedStyle(e).backgroundColor"
-    assert len({boxes.nth(i).evaluate(colour) for i in (0, 2, 6)}) == 3
-
-
-def test_the_map_names_alike_calls_by_their_results(open_page: Open, files: Files) -> None:
-    page = open_page(files["worked"])
-    names = ["Linear Q", "Linear K", "Linear V", "Scaled Dot-Product Attention"]
-    assert page.locator("#map button").all_text_contents() == ["Self-attention", *names]
-    assert open_page(files["softmax"]).is_hidden("#map")  # there is one box alone
 
 
 def test_the_steps_are_a_tree_of_calls(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:

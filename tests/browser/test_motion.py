@@ -104,15 +104,6 @@ def test_motion_ends_with_the_next_step_with_a_key_and_where_the_system_asks_for
     assert calm.locator(".flying").count() == 0
 
 
-def test_copies_are_removed_when_they_have_arrived(open_page: Open, recordings: Recordings, files: Files) -> None:
-    page = open_page(files["attention"], viewport=WIDE)
-    page.evaluate(PAUSED)
-    go(page, at(recordings["attention"], "attention.scores"))
-    flying(page)
-    page.evaluate("document.getAnimations().forEach((animation) => animation.finish())")
-    until(page, "document.querySelectorAll('.flying').length === 0")
-
-
 # ---- Dragging, and where the inputs stand ----
 
 
@@ -139,19 +130,3 @@ def test_dragging_a_value_moves_the_results(open_page: Open, recordings: Recordi
     np.testing.assert_allclose(numbers(page)["scores"], wanted.ravel(), rtol=1e-12)
     page.mouse.move(centre[0], centre[1])  # nothing is held any more
     np.testing.assert_allclose(numbers(page)["scores"], wanted.ravel(), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["worked", "attention", *(pytest.param(n, marks=pytest.mark.sweep) for n in ("unscaled", "softmax", "layer-norm"))],
-)
-def test_inputs_stand_beside_the_results_that_they_move(open_page: Open, files: Files, name: str) -> None:
-    """At 1366 x 768 the inputs stood above the results, which began below the edge of the window."""
-    page = open_page(files[name], viewport={"width": 1366, "height": 768})
-    page.click("#edit")
-    end = page.locator(".transport").bounding_box()["y"]
-    for place in (0, 0.3, 0.6, 1):
-        page.eval_on_selector("#slider", f"s => {{ s.value = s.max * {place}; s.dispatchEvent(new Event('input')); }}")
-        editor, result = (page.locator(part).bounding_box() for part in ("#editor", "#result"))
-        assert editor["y"] + editor["height"] <= end  # every input can be seen
-        assert editor["x"] + editor["width"] <= result["x"] and result["y"] < 250

@@ -72,14 +72,6 @@ def test_the_sentence_does_not_tell_the_number_to_predict(
     assert page.text_content("#sentence") == told
 
 
-def test_a_choice_is_called_no_number(open_page: Open, files: Files) -> None:
-    page = open_page(files["attention"])
-    assert page.locator("#result [data-name=causal], #result [data-name=dropout]").count() == 0  # both are off
-    page.check("#all")
-    assert page.locator("#result [data-name=causal] .shape").inner_text() == "True or False"
-    assert page.locator("#result [data-name=dropout] .shape").inner_text() == "number"
-
-
 @pytest.mark.parametrize("name", ["worked", "attention"])
 def test_nothing_is_asked_that_is_always_so_or_on_show(
     open_page: Open, recordings: Recordings, files: Files, name: str

@@ -202,19 +202,6 @@ def test_the_button_changes_from_dark_to_light(visit: Open) -> None:
     assert page.locator("html").get_attribute("data-theme") == "light"
 
 
-def test_search_finds_a_chapter_an_op_and_an_exercise(visit: Open) -> None:
-    page = visit("index.html")
-    page.keyboard.press("/")
-    page.keyboard.type("softmax")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/search.html?q=softmax")
-    links = page.locator("#results a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
-    assert {"code/core-ops-softmax.html#softmax", "reference/ops.html#softmax"} <= set(links)
-    page.locator("#question").fill("softmax backward")
-    links = page.locator("#results a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
-    assert "exercises/softmax_backward.html" in links and CHAPTER in links
-
-
 def test_a_question_covers_what_follows_until_it_is_answered(visit: Open) -> None:
     page = visit(CHAPTER)
     parts = page.locator("section.part")

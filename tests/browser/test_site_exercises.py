@@ -179,14 +179,6 @@ def test_exercises_stand_below_their_chapters_and_lead_to_them_and_to_the_next(v
     expect(page.get_by_role("link", name="8.1 The causal mask →")).to_have_attribute("rel", "next")
 
 
-def test_the_given_line_fits_into_the_editor(visit: Open) -> None:
-    longest = max(EXERCISES.values(), key=lambda exercise: len(exercise.signature.partition(" ->")[0]))
-    page = visit(f"exercises/{longest.name}.html", viewport={"width": 1280, "height": 800})
-    box = "[...document.querySelectorAll('.editor')].map((box) => [box.scrollWidth - box.clientWidth, box.clientWidth])"
-    ((hidden, width),) = page.evaluate(box)
-    assert hidden <= 0 and width > 700
-
-
 def test_the_mistake_comes_first_in_bold_and_whole_words(visit: Open) -> None:
     page = checked(visit(ATTENTION), "wrong = 1", WRONG)
     assert page.locator("#verdict strong").all_inner_texts() == [f"✗ {SAID[0]}", SAID[1]]

@@ -94,23 +94,6 @@ def test_the_link_to_the_answers_unfolds_them_each_time(visit: Open) -> None:
     expect(keys).to_be_visible()
 
 
-def test_commands_come_last_and_folded(visit: Open) -> None:
-    page = visit("teachers/index.html")
-    assert (
-        "minitransformer "
-        not in page.inner_text("main")
-        .replace("minitransformer grade;", "")
-        .replace("with minitransformer", "")
-        .partition("Grading\n")[0]
-    )
-    assert page.locator("main > pre:visible").count() == 0
-    last = page.evaluate("() => [...document.querySelectorAll('main > *')].slice(-4).map((each) => each.tagName)")
-    assert last == ["DETAILS"] * 4
-    page.get_by_role("link", name="Handing in and grading").click()
-    expect(page.locator("#handing-in-and-grading")).to_be_in_viewport()
-    expect(page.get_by_text("Students hand in their notebook")).to_be_visible()  # a link to a part unfolds it
-
-
 def test_the_steppers_say_where_to_begin(visit: Open) -> None:
     page = visit("steppers/index.html")
     first = page.locator("main > section").first

@@ -165,17 +165,6 @@ def test_one_word_needs_no_squares(visit: Open) -> None:
     assert page.locator("#heads span").evaluate_all(smallest) >= 12
 
 
-def test_those_who_look_are_on_the_left_as_in_the_viewer(visit: Open) -> None:
-    page = visit("index.html", reduced_motion="reduce")
-    left = "each => each.getBoundingClientRect().left"
-    assert page.locator("#looks .queries button").first.evaluate(left) < page.locator("#looks .keys li").first.evaluate(
-        left
-    )
-    viewer = visit("steppers/attention-of-a-model.html")
-    assert viewer.locator("[data-query]").last.evaluate(left) < viewer.locator("[data-key]").first.evaluate(left)
-    assert "writes" in page.inner_text("#looks") and "→ writes" in viewer.locator("#lines").text_content()
-
-
 def test_enter_keeps_the_number(visit: Open) -> None:
     """It drew another, and so took away what was typed and what was said about it."""
     page = visit("index.html")

@@ -313,8 +313,9 @@ def test_gap_to_the_finite_difference_opens_with_a_mistake(
     open_page: Open, recordings: Recordings, files: Files
 ) -> None:
     page = open_page(files["worked"], f"#step={at(recordings['worked'], 'softmax.dx')}")
-    assert page.inner_text(".verdict").startswith("✓")
+    assert page.inner_text(".verdict").startswith("✓") and page.locator("#checks details[open]").count() == 0
     switch(page, "softmax-no-sum")
+    assert page.locator("#checks details[open].large-gap").count() == 1
     assert page.inner_text(".verdict").startswith("✗")
     y = recordings["worked"].find("softmax.y")[1].value.array
     dy = recordings["worked"].find("softmax.dy")[1].value.array

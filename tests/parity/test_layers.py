@@ -87,17 +87,6 @@ def compare(agree: Agree) -> Compare:
     return compare
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_linear(bias: bool, compare: Compare) -> None:
-    compare("Linear", layers.Linear(4, 6, bias), nn.Linear(4, 6, bias, dtype=torch.float64), [(2, 3, 4)])
-
-
-@pytest.mark.parametrize("eps", [1e-6, 0.1])
-@pytest.mark.parametrize(("ours", "theirs"), [(layers.LayerNorm, nn.LayerNorm), (layers.RMSNorm, nn.RMSNorm)])
-def test_norms(ours: Any, theirs: Any, eps: float, compare: Compare) -> None:
-    compare(ours.__name__, ours(5, eps), theirs(5, eps, dtype=torch.float64), [(2, 3, 5)])
-
-
 @pytest.mark.parametrize("at_the_output", [False, True])
 def test_embedding(at_the_output: bool, compare: Compare) -> None:
     """At both ends of a model, or at its input alone."""
@@ -137,26 +126,22 @@ ATTENTION_MASKS: dict[str, np.ndarray | None] = {
 }
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("mask", ATTENTION_MASKS)
 @pytest.mark.parametrize("by_option", [True, False])
-def test_self_attention(mask: str, bias: bool, by_option: bool, compare: Compare) -> None:
-    ours = layers.MultiHeadAttention(12, 3, bias=bias)
-    theirs = nn.MultiheadAttention(12, 3, bias=bias, **OPTIONS)
-    padded = X_REAL if "padding" in mask else None
-    looks_back = "causal" in mask
+def test_self_attention_without_biases(by_option: bool, compare: Compare) -> None:
+    """Layers, below, have the biases and the other masks."""
+    ours = layers.MultiHeadAttention(12, 3, bias=False)
+    theirs = nn.MultiheadAttention(12, 3, bias=False, **OPTIONS)
 
     def attend(x: Any) -> Any:
-        allowed = blocked(causal(5)) if looks_back else None
-        return theirs(x, x, x, key_padding_mask=blocked(padded), attn_mask=allowed, need_weights=False)[0]
+        masks = {"key_padding_mask": blocked(X_REAL), "attn_mask": blocked(causal(5))}
+        return theirs(x, x, x, **masks, need_weights=False)[0]
 
-    def ours_by_option(x: np.ndarray) -> Any:
-        return ours(x, mask=None if padded is None else padded[:, None, :], causal=looks_back)
-
-    def ours_by_mask(x: np.ndarray) -> Any:
-        return ours(x, mask=ATTENTION_MASKS[mask])
-
-    compare("MultiHeadAttention, self", ours, theirs, [X], ours_by_option if by_option else ours_by_mask, attend)
+    options = (
+        {"mask": X_REAL[:, None, :], "causal": True}
+        if by_option
+        else {"mask": ATTENTION_MASKS["causal and key padding"]}
+    )
+    compare("MultiHeadAttention, self", ours, theirs, [X], functools.partial(ours, **options), attend)
 
 
 CROSS_MASKS: dict[str, np.ndarray | None] = {
@@ -180,11 +165,6 @@ def test_cross_attention(mask: str, compare: Compare) -> None:
 
     f = functools.partial(ours, mask=ours_mask)
     compare("MultiHeadAttention, cross", ours, theirs, [X, MEMORY], f, attend)
-
-
-def test_attention_without_a_batch(compare: Compare) -> None:
-    ours, theirs = layers.MultiHeadAttention(12, 3), nn.MultiheadAttention(12, 3, **OPTIONS)
-    compare("MultiHeadAttention, cross", ours, theirs, [X[1:], MEMORY[1:]], g=lambda x, m: theirs(x, m, m)[0])
 
 
 ACTIVATIONS: dict[str, Any] = {
@@ -459,50 +439,6 @@ def test_restricted_self_attention(causal_too: bool, compare: Compare) -> None:
 
     f = functools.partial(ours, mask=X_REAL[:, None], causal=causal_too)
     compare("MultiHeadAttention, restricted", ours, theirs, [X], f, attend)
-
-
-class EncoderDecoder(layers.Module):
-    """What nn.Transformer is: an encoder and a decoder, each with a last norm, from vectors to vectors."""
-
-    def __init__(self, norm_order: str, activation: str) -> None:
-        options: dict[str, Any] = {"norm_order": norm_order, "activation": activation, "final_norm": True}
-        self.parts = [layers.Encoder(2, *SIZES, **options), layers.Decoder(3, *SIZES, **options)]
-
-    def __call__(self, source: np.ndarray, target: np.ndarray) -> Any:
-        encoder, decoder = self.parts
-        source_mask = MEMORY_REAL[:, None, :]
-        memory, encoder_backward = encoder(source, mask=source_mask)
-        y, decoder_backward = decoder(target, memory, mask=X_REAL[:, None, :], memory_mask=source_mask)
-
-        def backward(dy: np.ndarray) -> Any:
-            dtarget, dmemory = decoder_backward(dy)
-            return encoder_backward(dmemory), dtarget
-
-        return y, backward
-
-
-# PyTorch says that it will not use nested tensors, which it would not in training anyway.
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_full_nn_transformer(norm_order: str, activation: str, compare: Compare) -> None:
-    ours = EncoderDecoder(norm_order, activation)
-    width, n_heads, d_ff = SIZES
-    theirs = nn.Transformer(width, n_heads, 2, 3, d_ff, 0.0, activation, norm_first=norm_order == "pre", **OPTIONS)
-
-    class Parts:
-        """nn.Transformer as the pair of stacks that it holds."""
-
-        def __iter__(self) -> Any:
-            return iter((theirs.encoder, theirs.decoder))
-
-        def parameters(self) -> Any:
-            return theirs.parameters()
-
-    masks = {f"{name}_key_padding_mask": blocked(MEMORY_REAL) for name in ("src", "memory")}
-    masks |= {"tgt_mask": blocked(causal(5)), "tgt_key_padding_mask": blocked(X_REAL)}
-    g = functools.partial(theirs, **masks)
-    compare(f"nn.Transformer, {norm_order}-norm", ours, Parts(), [MEMORY, X], g=g)
 
 
 # ---------------------------------------------------------------------------------------------------------- models

@@ -151,33 +151,29 @@ def test_every_step_of_clipping(limit: float, closely: Agree) -> None:
 PEAK, WARMUP, TOTAL, FLOOR = 0.3, 12, 50, 0.02
 
 
-def test_every_step_of_the_constant_schedule(closely: Agree) -> None:
-    expected = rates_of(lambda optimizer: torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0), PEAK)
+def up_and_down(epoch: int) -> float:
+    step = epoch + 1
+    return step / WARMUP if step < WARMUP else (WARMUP / step) ** 0.5
+
+
+def equation_3(epoch: int) -> float:
+    """Of Vaswani et al. 2017, as it is written there."""
+    return 512**-0.5 * min((epoch + 1) ** -0.5, (epoch + 1) * WARMUP**-1.5)
+
+
+SCHEDULES = {  # ours, and the factor of theirs, which LambdaLR counts from 0, with its base rate
+    "constant": (lambda step: constant(step, PEAK), lambda epoch: 1.0, PEAK),
+    "inverse_sqrt": (lambda step: inverse_sqrt(step, PEAK, WARMUP), up_and_down, PEAK),
+    "warmup_schedule": (lambda step: warmup_schedule(step, 512, WARMUP), equation_3, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_step_of_a_schedule(name: str, closely: Agree) -> None:
+    rate_of, factor, base = SCHEDULES[name]
+    expected = rates_of(lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor), base)
     for step, rate in enumerate(expected, start=1):
-        closely("schedules", f"constant at {step}", constant(step, PEAK), rate)
-
-
-def test_every_step_of_the_inverse_square_root_schedule(closely: Agree) -> None:
-    """LambdaLR counts from 0 and multiplies the base rate."""
-
-    def factor(epoch: int) -> float:
-        step = epoch + 1
-        return step / WARMUP if step < WARMUP else (WARMUP / step) ** 0.5
-
-    expected = rates_of(lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor), PEAK)
-    for step, rate in enumerate(expected, start=1):
-        closely("schedules", f"inverse_sqrt at {step}", inverse_sqrt(step, PEAK, WARMUP), rate)
-
-
-def test_every_step_of_the_papers_schedule(closely: Agree) -> None:
-    """Equation 3 of Vaswani et al. 2017, as it is written there."""
-
-    def rate_of(epoch: int) -> float:
-        return 512**-0.5 * min((epoch + 1) ** -0.5, (epoch + 1) * WARMUP**-1.5)
-
-    expected = rates_of(lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, rate_of), 1.0)
-    for step, rate in enumerate(expected, start=1):
-        closely("schedules", f"warmup_schedule at {step}", warmup_schedule(step, 512, WARMUP), rate)
+        closely("schedules", f"{name} at {step}", rate_of(step), rate)
 
 
 def test_every_step_of_the_cosine_schedule(closely: Agree) -> None:

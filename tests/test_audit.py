@@ -317,13 +317,6 @@ def test_our_descriptions_can_be_read(name: str) -> None:
     )
 
 
-def test_a_row_of_a_result_without_survivors() -> None:
-    result = Result(
-        Function(("relu",), ("t.py",)), "passed", tests=3, outcomes=[Outcome("m", "It is wrong.", "caught")]
-    )
-    assert table([(read(SUITES[0]), [result])]).splitlines()[-1].endswith("| `relu` (relu) | 3 | 1 | 0 |")
-
-
 def test_where_nothing_was_asked_the_row_does_not_read_as_a_clean_bill() -> None:
     outcomes = [Outcome("m", "It is wrong.", "no effect")]
     described, result = (

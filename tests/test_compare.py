@@ -18,7 +18,7 @@ from minitransformer.core.arrays.backend import to_device
 from minitransformer.core.arrays.strict import multiplications
 from minitransformer.school.compare import mixers, positions
 from minitransformer.school.compare.caches import KINDS, measured, predicted
-from minitransformer.school.compare.measure import counted, exponent, flow, memory, path_length
+from minitransformer.school.compare.measure import counted, flow, memory, path_length
 from minitransformer.school.compare.mixers import MIXERS
 
 
@@ -70,25 +70,12 @@ def test_a_gradient_that_cannot_arrive_is_seen() -> None:
         path_length(Apart(), 3)  # type: ignore[arg-type]
 
 
-def test_an_exponent_is_the_slope() -> None:
-    assert exponent([2, 4, 8], [3 * 2**1.5, 3 * 4**1.5, 3 * 8**1.5]) == pytest.approx(1.5)
-
-
 def test_memory_grows_with_the_square_for_attention_alone() -> None:
     """The least of three, because threads of the test run may allocate meanwhile, and flash attention keeps 7 kB."""
     kept = {name: [min(memory(mixer, n, 8)[0] for _ in range(3)) for n in (128, 256)] for name, mixer in MIXERS.items()}
     grown = {name: large / small for name, (small, large) in kept.items()}
     assert 3.5 < grown.pop("attention") < 4.2
     assert all(1.5 < factor < 2.3 for factor in grown.values())
-
-
-@pytest.mark.slow
-def test_flash_attention_needs_linear_memory_at_its_worst_moment_as_well() -> None:
-    """Some tiles of 64² numbers do not grow."""
-    attention, flash = ([memory(MIXERS[name], n, 16)[1] for n in (1024, 2048)] for name in ("attention", "flash"))
-    assert 3.5 < attention[1] / attention[0] < 4.2
-    assert 1.4 < flash[1] / flash[0] < 2.2
-    assert flash[1] < attention[1] / 20
 
 
 @pytest.mark.parametrize("name", KINDS)

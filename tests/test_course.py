@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiers import in_one
 
 from minitransformer import course
-from minitransformer.course import EXERCISES, check, collect, judge
+from minitransformer.course import EXERCISES, check
 from minitransformer.school.course.examination.question import Question
 
 
@@ -53,12 +51,6 @@ def test_an_exercise_shows_its_statement_and_on_request_more() -> None:
     assert "Jacobian" in exercise.hint()
     assert "(dy * y).sum" in exercise.solution() and "@exercise" not in exercise.solution()
     assert "no-sum" in {mistake.name for mistake in exercise.mistakes}
-
-
-def test_a_mistake_whose_snippet_is_gone_is_an_error() -> None:
-    exercise = course.exercise("softmax_backward")
-    with pytest.raises(ValueError, match="mistake gone: its snippet must occur exactly once"):
-        exercise.mistaken(course.Mistake("gone", "no.such:place", (("no such code", ""),), "Gone."))
 
 
 # What a student is told.
@@ -226,18 +218,6 @@ def test_a_wrong_order_with_a_wrong_value_is_no_mere_order() -> None:
     assert result.order == () and "it has the shape" in str(result)
 
 
-def test_a_transpose_too_few_in_a_batch() -> None:
-    def f(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        dq, dk, dv = attention(*inputs)
-        return dq, dk.swapaxes(-1, -2), dv
-
-    result = check("attention_backward", f)
-    (b, t_k, d_k) = EXERCISES["attention_backward"].trials(0)[0][1].shape
-    assert f"dk: it has the shape {(b, d_k, t_k)}, the transpose of the expected {(b, t_k, d_k)}" in str(result)
-    assert "transpose it once more, with .swapaxes(-1, -2)." in str(result) and "unknown" not in str(result)
-    assert result.score == pytest.approx(2 / 3) and result.mistake is None
-
-
 attention = EXERCISES["attention_backward"].reference
 
 
@@ -397,11 +377,6 @@ def test_a_stub_is_not_an_error() -> None:
     assert str(check("softmax_backward", f)) == "softmax_backward: no answer yet.\nYour function is not written yet."
 
 
-def test_an_answer_of_the_wrong_form_is_an_answer() -> None:
-    for f in (lambda y, dy: None, lambda y, dy: (y, dy), lambda y: y):
-        assert check("softmax_backward", f).verdict == "softmax_backward: not right yet."
-
-
 def test_a_function_that_fails_on_a_later_trial_only() -> None:
     calls = []
 
@@ -455,14 +430,6 @@ def test_what_a_student_wrote_is_escaped_in_a_notebook() -> None:
     assert "right." in check("softmax_backward", softmax_backward)._repr_html_()
 
 
-def test_collecting_and_judging_apart_is_checking() -> None:
-    exercise = course.exercise("softmax_backward")
-    for f in (softmax_backward, lambda y, dy: y * dy, lambda y, dy: y[99]):
-        for seed in range(3):
-            result = course.judge(exercise, course.collect(exercise, f, seed), seed)
-            assert result == check("softmax_backward", f, seed)
-
-
 def test_answers_to_other_trials_are_not_right() -> None:
     exercise = course.exercise("softmax_backward")
     answers = course.collect(exercise, softmax_backward, seed=1)
@@ -473,24 +440,6 @@ def test_answers_to_other_trials_are_not_right() -> None:
 
 
 # Properties.
-
-
-# In the trial of large numbers dx is near 30: there 1e-3 is thirty times what rounds in float32.
-@settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), trial=st.integers(0, 6), size=st.floats(1e-3, 1e3), data=st.data())
-def test_one_wrong_entry_in_one_trial_is_found(seed: int, trial: int, size: float, data: st.DataObject) -> None:
-    calls = []
-
-    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        dx = softmax_backward(y, dy)
-        if len(calls) == trial:
-            dx[data.draw(st.integers(0, len(dx) - 1)), 0] += size
-        calls.append(1)
-        return dx
-
-    exercise = EXERCISES["softmax_backward"]
-    result = judge(exercise, collect(exercise, f, seed), seed, explain=False)
-    assert not result.right and result["dx"].wrong == 1
 
 
 def test_a_slip_that_float32_would_round_away_is_found_in_float64() -> None:

@@ -20,23 +20,6 @@ from minitransformer.core.training import optimizers
 from minitransformer.ideas import RollingCache
 from minitransformer.school.course import EXERCISES, Exercise
 
-NAMES = """
-    finite_difference matmul_backward linear_forward linear_backward broadcast_backward softmax_forward
-    softmax_backward softmax_temperature_backward softmax_jacobian cross_entropy_forward cross_entropy_backward
-    cross_entropy_unfused_backward label_smoothing_backward causal_mask padding_mask local_mask
-    masked_softmax_forward dropout_forward dropout_backward attention_forward attention_backward
-    masked_attention_backward split_heads merge_heads multi_head_attention_forward multi_head_attention_backward
-    low_rank_linear_backward layer_norm_forward layer_norm_backward rms_norm_backward relu_backward
-    gelu_backward feed_forward_backward residual_backward pre_norm_backward post_norm_backward embedding_forward
-    embedding_backward tied_embedding_backward sinusoidal_positions encoder_layer_backward
-    decoder_layer_backward kv_cache_step adam_step warmup_schedule rotary_forward rotary_backward
-    shared_heads_backward relative_bias_backward
-    alibi_bias online_softmax_step linear_attention_forward sink_attention_backward latent_scores
-    normed_scores_backward rolling_cache_scores
-    top_k_gates mixture_backward newton_schulz_step
-    induction_score head_circuits lens_logits ablated_output patch_head head_attribution
-    ring_step all_gather_backward
-""".split()
 # An idea that brings an exercise has tests of its own beside those for every exercise.
 OWN = {name for name, one in EXERCISES.items() if not one.reference.__module__.endswith(".lesson")}
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
@@ -59,10 +42,6 @@ def changed_answer(exercise: Exercise, i: int, change: Callable[[np.ndarray], np
 
 
 # What there is.
-
-
-def test_the_promised_exercises_exist() -> None:
-    assert sorted(OWN) == sorted(NAMES)
 
 
 @in_one("exercise", EXERCISES.values())

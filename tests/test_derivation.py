@@ -131,7 +131,7 @@ def test_wrong_line_says_what_is_wrong(claim: str, sentence: str) -> None:
     assert report.first_wrong == 3 and sentence in report.lines[-1].message, str(report)
 
 
-HOLES = {  # what once passed, or would if one looked away; the line that must not
+REFUSED = {  # what once passed, or would if one looked away; the line that must not
     "a bound that is seldom reached": "y_i = min(max(x_i, 0), 6)\ndx_i = dy_i 1[x_i > 0]",
     "a logarithm elsewhere": "h = sum_i log(z_i)\ny = relu(x)\ndx = dy",
     "a large constant": "y_i = tanh(x_i) - 1e9 z_i\ny_i = -1e9 z_i",
@@ -142,6 +142,8 @@ HOLES = {  # what once passed, or would if one looked away; the line that must n
     "another sign for =": "y = x ⊙ x\ndx ≡ 3 x ⊙ dy",
     "an equation between dollars": "y = x ⊙ x\n$dx$ = $3 x ⊙ dy$",
     "a loss beside an output": "y = x ⊙ x\nL = sum(y ⊙ y)\n∂L/∂x = 2 x ⊙ dy",
+}
+ASKED = {  # the same, where it cannot be decided: the report asks
     "the gradient of nothing": "y = x ⊙ x\ndX = 3 x ⊙ dy\ndx = 2 x ⊙ dy",
     "a tiny constant": "y = sqrt(sum(x ⊙ x) + 1e-12)\ny = sqrt(sum(x ⊙ x))",
     "a tiny value": "y_i = 1e-15 tanh(x_i)\ny_i = 3e-15 tanh(x_i)",
@@ -149,16 +151,7 @@ HOLES = {  # what once passed, or would if one looked away; the line that must n
     "a function without brackets": "y = sum(log z_i x_i)",
     "a product after a product of entries": "B = A ⊙ A A",
 }
-
-
-ASKED = {  # what cannot be decided: the report asks
-    "the gradient of nothing",
-    "a tiny constant",
-    "a tiny value",
-    "a factor below the line",
-    "a function without brackets",
-    "a product after a product of entries",
-}
+HOLES = REFUSED | ASKED
 
 
 @in_one("name", HOLES)

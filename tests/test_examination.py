@@ -20,7 +20,7 @@ from minitransformer.school.course.examination import (
     paper,
     to_html,
 )
-from minitransformer.school.course.examination.question import as_written, block, n
+from minitransformer.school.course.examination.question import as_written, n
 
 SEEDS = range(5)
 
@@ -83,13 +83,6 @@ def test_the_paper_has_marks_answers_and_no_markup_in_its_page():
     assert "\n    " not in re.sub(r"<pre>.*?</pre>|<style>.*?</style>", "", page, flags=re.DOTALL)
     with pytest.raises(ValueError, match="ask for 1 to 10, not 11"):
         chosen([2, 5], 11, 0)
-
-
-def test_matrices_stand_side_by_side():
-    assert block(a=np.array([[1.0, -2.0], [3.0, 0.5]]), b=np.array([7.0])).split("\n") == [
-        "    a = [   1   -2 ]    b = [ 7 ]",
-        "        [   3  0.5 ]",
-    ]
 
 
 def test_the_command(tmp_path, capsys):

@@ -25,8 +25,6 @@ from exported import (
     with_special,
     writer,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from test_published import bert, gguf_file
 
 from minitransformer import models, text
@@ -38,7 +36,7 @@ from minitransformer.ideas.before.recurrent_translator import RecurrentTranslato
 from minitransformer.ideas.published import from_pretrained, save_pretrained
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.run.tasks import translation
-from minitransformer.text import END, START, CharacterTokenizer, WordTokenizer
+from minitransformer.text import END, START, CharacterTokenizer
 from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
@@ -80,20 +78,6 @@ def test_a_tokenizer_reads_and_writes_alike_when_it_is_written_for_others(kind: 
         if ids != "an error":
             assert again.decode(with_special(ids)) == tokenizer.decode(with_special(ids)), repr(each)
     assert refused == {"characters": 3, "words": 7, "bpe": 0}[kind]
-
-
-@pytest.mark.slow
-@settings(max_examples=15)
-@given(st.lists(st.text(), min_size=1), st.text())
-def test_any_words_and_characters_read_alike(tmp_path_factory: Any, known: list[str], other: str) -> None:
-    for kind in (WordTokenizer, CharacterTokenizer):
-        tokenizer, place = kind.train(known), tmp_path_factory.mktemp("tokenizer")
-        tokenizer.save_pretrained(place)
-        again = load_tokenizer(place)
-        for each in (" ".join(known), other):
-            ids = outcome(tokenizer.encode, each)
-            assert outcome(again.encode, each) == ids
-            assert ids == "an error" or again.decode(ids) == tokenizer.decode(ids)
 
 
 def test_the_files_name_what_others_ask_for(tmp_path: Path) -> None:

@@ -299,12 +299,9 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
     [
         ({"format": 2}, '"format": 1'),
         ({"model": "RNN", "recipe": None}, "must be one of Transformer, LanguageModel, Classifier, got 'RNN'"),
-        ({"model": ["Transformer"], "recipe": None}, "must be one of Transformer"),
         ({"config": [1]}, '"config" must be an object'),
         ({"recipe": "os.system"}, '"recipe" names .os.system., which this version does not have'),
-        ({"recipe": "models.folder.load"}, '"recipe" names'),
         ({"recipe": "..tests.conftest.Config"}, '"recipe" names'),
-        ({"recipe": None, "model": "Oracle"}, '"model" must be one of Transformer'),
         (
             {"recipe": "ideas.published.text_encoder.TextEncoderConfig", "model": "np", "config": {"vocabulary": 7}},
             "\"model\" names 'np', which TextEncoderConfig does not make",
@@ -388,15 +385,6 @@ def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_mem
     tracemalloc.stop()
 
 
-def test_a_hundred_million_cheap_layers_are_refused_at_once(tmp_path):
-    """A long table of tokens let the sizes pass: 0.4 GB and half a minute went by."""
-    save(LanguageModelConfig(200_000, 16, 2, 1, 1, 1).build(np.random.default_rng(0)), tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(path.read_text().replace('"n_layers": 1', '"n_layers": 100000000'))
-    with pytest.raises(ValueError, match=r"n_layers is 100000000, more than the 20 arrays of model\.safetensors"):
-        load(tmp_path)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused_by_name(value, tmp_path):
     model = language_model()
@@ -415,21 +403,6 @@ def test_weights_of_whole_numbers_are_refused_by_name(tmp_path):
     state = {name: np.ones(value.shape, dtype=np.int32) for name, value in model.state().items()}
     save_file(state, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"has dtype I32, but must have F16, F32, F64; convert it"):
-        load(tmp_path)
-
-
-def test_weights_of_bfloat16_are_refused_by_name(tmp_path):
-    model = language_model()
-    save(model, tmp_path)
-    state, header, content = model.state(), {}, b""
-    for name, value in state.items():
-        bits = (np.float32(value).view(np.uint32) >> 16).astype("<u2").tobytes()
-        places = [len(content), len(content) + len(bits)]
-        header[name] = {"dtype": "BF16", "shape": value.shape, "data_offsets": places}
-        content += bits
-    text = json.dumps(header).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content)
-    with pytest.raises(ValueError, match=rf"{min(state)} has dtype BF16, but must have F16, F32, F64"):
         load(tmp_path)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import threadpoolctl
 from test_published import bert, gguf_file, run  # noqa: F401  # a fixture
 from variants import attention
 
@@ -29,7 +28,6 @@ from minitransformer.models import (
     load,
     save_pretrained,
 )
-from minitransformer.run import published_models as published
 from minitransformer.run.published_models import check_model, layer_of, reading
 from minitransformer.school.show.stepper import page_bugs
 from minitransformer.school.show.stepper.command import step_text
@@ -245,20 +243,6 @@ def test_check_says_what_it_found(encoder: Path, run: Run) -> None:  # noqa: F81
     said = run("check", "--model", encoder, "--layer", 1, "--verbose")
     assert re.search(r"\n\d+ gradients, all ok; largest error of\ninputs .*, parameters .*, intermediates", said)
     assert "layer 1: attention.scores" in said
-
-
-def test_check_of_a_model_uses_one_thread(encoder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    """With more, MiniLM's check beside busy programs took ten times as long: the threads waited for each other."""
-    found: list[int] = []
-
-    def stand_in(*_: Any, **__: Any) -> Any:
-        found.extend(pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas")
-        raise ValueError("far enough")
-
-    monkeypatch.setattr(published, "model_gradients", stand_in)
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        assert "far enough" in run("check", "--model", encoder, status=1)
-    assert found and set(found) == {1}
 
 
 def test_check_says_what_it_cannot_check(encoder: Path, run: Run) -> None:  # noqa: F811

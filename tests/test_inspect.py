@@ -14,13 +14,12 @@ from minitransformer.course import Mistake
 from minitransformer.fast import accelerate
 from minitransformer.ideas import Local
 from minitransformer.ideas.published.families import FAMILIES
-from minitransformer.layers import Cache, Linear, Module
+from minitransformer.layers import Cache, Linear
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
     LanguageModel,
     LanguageModelConfig,
-    MaskedLanguageModel,
     TextClassifierConfig,
     TextEncoder,
     TextEncoderConfig,
@@ -79,14 +78,6 @@ def options_of(model: Any, kind: str) -> dict[str, str]:
 
 def named(model: Any, kind: str, layer: int, head: int) -> Any:
     return (kind, layer, head) if isinstance(model, Transformer) else (layer, head)
-
-
-def every_head(model: Any) -> list[Any]:
-    found = []
-    for kind in kinds_of(model):
-        layers, _, n_heads = inspect.heads(model, *inputs_of(model), **options_of(model, kind)).weights.shape[:3]
-        found += [named(model, kind, layer, head) for layer in range(layers) for head in range(n_heads)]
-    return found
 
 
 def apart(model: Any) -> Any:
@@ -487,11 +478,6 @@ def test_what_is_wrong_is_rejected(place: str, old: str, new: str, check: Callab
     wrong = Mistake("wrong", f"school.inspect.{place}", ((old, new),), "")
     with wrong.applied(), pytest.raises((AssertionError, ValueError, IndexError)):
         check()
-
-
-def test_every_kind_of_model_is_here() -> None:
-    assert {type(make()) for make in MODELS.values()} >= {LanguageModel, MaskedLanguageModel, Transformer}
-    assert all(isinstance(make(), Module) for make in MODELS.values())
 
 
 def test_a_model_in_which_nothing_attends_has_no_heads() -> None:

@@ -11,7 +11,6 @@ from tiers import in_one
 
 from minitransformer import ops, verify
 from minitransformer.check.referee.from_pair import from_pair
-from minitransformer.check.verify import anew
 from minitransformer.layers import Module, Parameter
 
 X = draw(3, 4)
@@ -173,47 +172,6 @@ def test_inputs_that_must_be_what_they_are_do_not_keep_parameters_from_being_dra
 def test_a_mistake_that_was_hidden_has_its_name() -> None:
     with pytest.raises(AssertionError, match="layer-norm-gamma-outside-means"):
         verify.check_gradients((norm, norm_backward(False)), X, np.ones(4), np.zeros(4))
-
-
-@in_one(
-    "x, hides",
-    [
-        (np.ones(3), True),
-        (np.zeros((2, 2)), True),
-        (np.full(4, 0.3, np.float32), True),
-        (np.eye(3), True),
-        (np.eye(4)[[1, 1, 3]].T, True),  # one-hot columns
-        (np.array(0.0), True),
-        (np.array(1.0), True),
-        (np.array(2.0), False),
-        (np.array([0.0]), True),
-        (np.array([0.25]), False),
-        (np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), False),  # a mask
-        (np.array([1.0, 2.0]), False),
-        (np.full(3, -np.inf), False),
-        (np.full(2, np.nan), False),
-        (np.full((2, 5), 3.0), True),
-        (np.ones(3, int), False),
-        (np.ones((0, 3)), False),
-        ("x", False),
-    ],
-)
-def test_what_hides_terms(x: Any, hides: bool) -> None:
-    assert anew.hides(x) is hides
-    if hides:
-        y = anew.drawn(x, np.random.default_rng(0))
-        assert y.shape == x.shape and y.dtype == x.dtype and not anew.hides(y) and np.unique(y).size == y.size
-        if x.all() or not x.any():  # a constant keeps its sign, and the sums of its rows
-            assert (y * x >= 0.0).all()
-        if x.any() and x.ndim and x.shape[-1] > 1 and x.shape[0] < 4:
-            assert np.allclose(y.sum(-1), x.sum(-1))
-
-
-def test_nothing_runs_again_where_nothing_hides() -> None:
-    def look(*given: Any) -> Any:
-        raise AssertionError
-
-    assert anew.second_look(look, [("x", X)], [("w", Parameter(X))], 0) == anew.SecondLook([])
 
 
 # --------------------------------------------------------------------------------------- gradients under unusual names

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tiers import in_one
 
-from minitransformer.check.audit import Outcome, Result, Suite, audit, picture, read, table, worker
+from minitransformer.check.audit import Outcome, Result, Suite, audit, picture, read, table
 from minitransformer.check.audit.processes import apart, in_turn
 from minitransformer.check.audit.replacing import namespace_of
 from minitransformer.check.audit.showing import shown
@@ -143,19 +143,9 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
             "stops with ModuleNotFoundError: No module named 'absent'",
         ),
     ],
-    ids=[
-        "fails",
-        "fails by itself",
-        "hangs",
-        "no import",
-        "never called",
-        "no function",
-        "no module",
-        "no file",
-        "no test",
-        "dies",
-        "before",
-    ],
+    ids="fails|fails by itself|hangs|no import|never called|no function|no module|no file|no test|dies|before".split(
+        "|"
+    ),
 )
 def test_a_suite_without_a_verdict_is_a_line_in_the_report(
     tmp_path: Path, tests: str, toml: str, right: str, problem: str
@@ -341,19 +331,6 @@ def audited(tmp_path: Path) -> tuple[Suite, Result]:
     return described, Result(described.functions[0], "passed", tests=1, outcomes=outcomes)
 
 
-def test_a_survivor_is_a_sentence_and_a_bar(audited: tuple[Suite, Result]) -> None:
-    described, result = audited
-    text = table([(described, [result, result])])
-    assert "| a suite at 0123456789 | `softmax` (softmax) | 1 | 1 | 1 |" in text
-    assert "| a suite at 0123456789 | all | 2 | 2 | 2 |" in text
-    sentence = (
-        "- `softmax-no-sum`: The sum is missing. Seen with `(r.normal(size=3),)` with r = np.random.default_rng(2)"
-    )
-    assert f"{sentence}: dx is off by 2." in text
-    bars = picture([(described, [result])]).axes[0]
-    assert [bar.get_width() for bar in bars.patches] == [1, 1]
-
-
 @pytest.mark.parametrize(
     ("mistake", "shows"),
     [("softmax-no-sum", "dx is off by"), ("softmax-overflows", "")],
@@ -365,13 +342,3 @@ def test_the_input_that_shows_a_survivor(audited: tuple[Suite, Result], mistake:
     assert found.get("shows", "").startswith(shows) and bool(found) == bool(shows)
     if found:
         assert (found["input"], found["seed"]) == ("(r.normal(size=(2, 3)),)", 0)
-
-
-@pytest.mark.parametrize(
-    ("status", "passed", "outcome"),
-    [(0, 2, "passed"), (1, 0, "failed"), (0, 0, "no tests"), (5, 0, "no tests"), (4, 0, "error")],
-)
-def test_what_became_of_the_tests(status: int, passed: int, outcome: str) -> None:
-    counts = worker._Counts()
-    counts.passed = passed
-    assert counts.outcome(status)["outcome"] == outcome

@@ -12,14 +12,10 @@ from safetensors.numpy import save_file
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
 
-from benchmarks import compare, growth, induction, kernels, machine, report, samples, translators  # noqa: E402
-from benchmarks.__main__ import main, png  # noqa: E402
+from benchmarks import compare, growth, machine, report, samples  # noqa: E402
+from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.cases import CARD_CASES, CASES, Case, card, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products  # noqa: E402
-from minitransformer import fast, ops  # noqa: E402
-from minitransformer.ideas.published.llama import LlamaConfig  # noqa: E402
-from minitransformer.models import LanguageModel, from_pretrained, save_pretrained  # noqa: E402
-from minitransformer.training import as_written  # noqa: E402
 
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
 TINY = Case("tiny", "a tiny GPT", "language_model", SIZES, tokens=8, goal=0.8)
@@ -32,15 +28,6 @@ def result(case: Case = TINY, ours: float = 1.0, eager: float = 2.0) -> compare.
 
 
 # What is made of times.
-
-
-def test_the_ratio_of_medians_is_not_the_median_of_ratios():
-    """Medians 2 and 4; the rounds' ratios are 1, 1/2, 9/4."""
-    found = samples.ratio([1.0, 2.0, 9.0], [1.0, 4.0, 4.0])
-    assert found.of_medians == 0.5
-    assert found.of_rounds == samples.Spread(0.75, 1.0, 1.625, 3)
-    with pytest.raises(ValueError, match="got 1 and 2"):
-        samples.ratio([1.0], [1.0, 2.0])
 
 
 def test_exponent_of_a_power_law_and_its_error():
@@ -249,33 +236,6 @@ def test_table_shows_medians_ratio_memory_and_share():
 # Growth.
 
 
-def test_growth_fits_each_axis_and_names_the_theory():
-    axis = growth.Axis("n_layers", (1, 2, 4, 8), 1)
-    results = []
-    for size in axis.sizes:
-        case = growth.case_of(axis, size)
-        results.append(compare.Result(case, {"ours": [0.5 * size], "eager": [0.1 * size**0.5]}))
-    found = growth.exponents(results, axis.sizes)
-    assert found["ours"].value == pytest.approx(1.0)
-    assert found["eager"].value == pytest.approx(0.5)
-    assert 0.9 < found["operations"].value < 1.0  # the output's product does not grow with the layers
-    assert found["operations"].value < found["operations, larger"].value < 1.0
-    row = growth.table({axis: results}).splitlines()[2]
-    assert row.startswith("| n_layers | 1 2 4 8 | 1.00 ± 0.00 | 0.50 ± 0.00 |")
-    assert len(growth.picture({axis: results}).axes) == 1
-    assert json.dumps(growth.document({axis: results}))
-
-
-@pytest.mark.slow
-def test_both_forms_of_every_kernel_are_called_on_the_same_numbers():
-    quick = kernels.calls(fast.ops, fast.accelerate)
-    for name, textbook in kernels.calls(ops, as_written).items():
-        (y, backward), (quick_y, quick_backward) = textbook(), quick[name]()
-        assert np.abs(y - quick_y).max() <= 1e-4 * np.abs(y).max(), name
-        backward(np.ones_like(y))
-        quick_backward(np.ones_like(y))
-
-
 @pytest.mark.parametrize(("case", "missing"), [("gpt-64", "torch"), ("kernels", "numba")])
 def test_what_is_missing_is_said_before_anything_is_measured(case, missing, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else name)
@@ -321,36 +281,3 @@ def test_bad_usage(capsys):
             main(arguments)
         assert ended.value.code == 2
         assert message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_induction_compares_the_highest_heads_with_others(tmp_path):
-    config = LlamaConfig(40, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, rotary_base=100.0)
-    save_pretrained(LanguageModel(config, np.random.default_rng(0)), tmp_path / "model")
-    found = induction.measure(from_pretrained(tmp_path / "model"), n_heads=2, draws=3, period=5, batch=2)
-    scores, losses = np.array(found["scores"]), np.array(found["losses"])
-    assert scores.shape == (2, 3) and losses.shape == (3, len(induction.NAMES))
-    assert {scores[place] for place in found["top"]} == set(np.sort(scores, axis=None)[-2:])
-    np.testing.assert_allclose(losses, np.log(40), atol=0.3)  # nothing was learned, so all guess
-    assert (losses[:, 1:] != losses[:, :1]).all() and (losses[:, 2:] != losses[:, 1:2]).all()  # other heads are gone
-    assert "| without the highest |" in induction.table(found)
-    png(induction.picture(found))
-
-
-@pytest.mark.slow
-def test_translators_are_of_equal_size_and_runs_are_kept(tmp_path, capsys, monkeypatch):
-    """Two steps teach nothing; a second call reads the runs that the first one wrote."""
-    counted = []
-    monkeypatch.setattr(translators, "_exact", lambda model, task, numbers: len(numbers) / 1000)
-    train = translators._train
-    monkeypatch.setattr(translators, "_train", lambda *given: counted.append(given[-1]) or train(*given))
-    path, picture = tmp_path / "runs.json", tmp_path / "match.png"
-    arguments = ["--seeds", "1", "--steps", "2", "--json", str(path), "--out", str(picture)]
-    assert translators.main(arguments) == translators.main(arguments) == 0
-    assert counted == [f"{kind}, seed 0" for kind in translators.KINDS]
-    runs = json.loads(path.read_text())
-    sizes = [run["parameters"] for run in runs]
-    assert max(sizes) < 1.03 * min(sizes)
-    assert sum(run["tested"]["8"] for run in runs) == 4 * 200
-    assert "| lstm-attention | 167,756 | 1 | 100.0 | 0.0 |" in capsys.readouterr().out
-    assert picture.stat().st_size > 1000

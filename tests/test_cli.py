@@ -201,11 +201,6 @@ def slightly_wrong(x):
     return y, lambda dy: backward(dy) * (1.0 + 1e-3)
 
 
-def of_another_shape(x):
-    y, backward = right_silu(x)
-    return y, lambda dy: backward(dy)[0]
-
-
 def not_finite(x):
     y, backward = right_silu(x)
     return y, lambda dy: backward(dy) * math.nan
@@ -220,11 +215,7 @@ def failing(x):
     return y, backward
 
 
-def without_backward(x):
-    return right_silu(x)[0]
-
-
-WRONG = [slightly_wrong, of_another_shape, not_finite, failing, without_backward]
+WRONG = [slightly_wrong, not_finite, failing]
 
 
 @pytest.mark.few(2)
@@ -268,14 +259,6 @@ def test_check_and_step_take_a_name_in_either_spelling(run, names):
         assert out and other == (status, out, err)
 
 
-def test_an_error_while_checking_is_told(run, monkeypatch):
-    monkeypatch.setattr(ops, "silu", failing)
-    _, out, _ = run("check", "silu", "--json")
-    problems = {row["problem"] for case in parsed(out)["cases"] for row in case["rows"]}
-    assert problems == {"IndexError: axis 7 is\nout of bounds"}
-    assert run("check", "silu")[1].splitlines()[-1] == "inputs inf, parameters 0.0e+00, intermediates 0.0e+00"
-
-
 # ---- Devices that are not there. ----
 
 
@@ -307,12 +290,9 @@ def test_an_unknown_device_is_one_line(run, monkeypatch, verb):
         ([], ["the following arguments are required: COMMAND", "minitransformer --help"]),
         (["chek"], ["invalid choice: 'chek'"]),
         (["check", "--seed", "-1"], ["--seed must be at least 0, got -1"]),
-        (["demo", "--seed", "-1"], ["--seed must be at least 0, got -1"]),
         (["check", "--seed", "one"], ["invalid int value: 'one'", "minitransformer check --help"]),
-        (["check", "--seed"], ["--seed: expected one argument"]),
         (["check", "--fast"], ["unrecognized arguments: --fast"]),
         (["demo", "--steps", "0"], ["--steps must be at least 1, got 0"]),
-        (["demo", "--steps", "1.5"], ["invalid int value: '1.5'", "minitransformer demo --help"]),
         (["demo", "softmax"], ["unrecognized arguments: softmax"]),
     ],
     ids=" ".join,
@@ -322,16 +302,6 @@ def test_bad_usage_is_one_line_and_status_2(run, monkeypatch, arguments, parts):
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
     assert_one_line_error(err, *parts)
-
-
-@pytest.mark.parametrize("verb", [[], ["check"], ["demo"]], ids=str)
-def test_help(run, verb):
-    status, out, err = run(*verb, "--help")
-    assert (status, err) == (0, "")
-    assert out.startswith(f"usage: {' '.join(['minitransformer', *verb])} ")
-    wanted = {"check": ["NAME", "--device", "--seed", "--json", "--verbose"], "demo": ["--out", "--seed", "--steps"]}
-    for word in wanted.get("".join(verb), ["demo", "check", "--version"]):
-        assert word in out
 
 
 def test_version(run):

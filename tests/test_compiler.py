@@ -13,7 +13,6 @@ import pytest
 from waiting import wait_until
 
 from minitransformer.run.fast import compiler, loops
-from minitransformer.run.fast.check import _REACHED
 from minitransformer.run.fast.compile_all import compile_all
 from minitransformer.run.fast.row_blocks import compiled
 
@@ -50,32 +49,6 @@ def test_a_run_begins_in_numpy_and_takes_each_part_of_the_loops_when_it_is_compi
             thread.join()
     assert compiled(ONE) is (None if status else loops)
     assert bool(compiler.start()) == bool(status)
-
-
-def test_what_a_run_needs_first_is_compiled_first_and_what_is_done_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called: list[str] = []
-
-    def call(part: str) -> None:
-        if len(called) == 2:
-            raise KeyboardInterrupt
-        called.append(part)
-
-    monkeypatch.setattr(loops, "done", lambda: tmp_path / "all.done")
-    monkeypatch.setattr("minitransformer.run.fast.compile_all.call_loops", call)
-    with pytest.raises(KeyboardInterrupt):
-        compile_all(compiler.TO_WRITE)
-    assert called == ["products", "decoding"]
-    assert compiler.parts_done() == set(called)
-    called[:] = []
-    with pytest.raises(KeyboardInterrupt):
-        compile_all()
-    assert called == ["loops", "layers"], "as training needs them"
-    called[:] = []
-    compile_all()
-    assert called == ["attention"], "the rest is done"
-    assert compiler.parts_done() == set(compiler.PARTS) == set(compiler.TO_WRITE) == set(_REACHED)
 
 
 @pytest.mark.parametrize("name", ["MINITRANSFORMER_COMPILE", "PMI_RANK"])

@@ -96,16 +96,6 @@ def test_an_epoch_holds_every_sentence_once_in_full_batches_with_little_padding(
     assert padding(batches) < 0.15 < 0.35 < padding(by_chance)
 
 
-def test_batches_come_in_random_order_and_equal_sentences_in_changing_company():
-    corpus = LabelledCorpus([[3] * width for width in range(1, 9) for _ in range(8)], [0] * 64, tokens=32)
-    firsts, groups = set(), set()
-    for seed in range(10):
-        batches = corpus.batches(np.random.default_rng(seed))
-        firsts.add(len(corpus.texts[batches[0][0]]))
-        groups |= {tuple(sorted(rows)) for rows in batches if len(corpus.texts[rows[0]]) == 8}
-    assert len(firsts) > 3 and len(groups) > 3
-
-
 @pytest.mark.parametrize("corpus", [pairs(tokens=3), labelled(tokens=3)], ids=["pairs", "labelled"])
 @pytest.mark.parametrize("rng", rngs(), ids=["in order", "shuffled"])
 def test_too_few_tokens_for_the_longest_sentence_are_an_error(corpus, rng):

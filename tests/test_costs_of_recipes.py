@@ -1,6 +1,7 @@
 """What every recipe and every later part costs: counted from sizes, against what runs, and what its pullback keeps."""
 
 import dataclasses
+import fnmatch
 
 import numpy as np
 import pytest
@@ -143,8 +144,10 @@ each = pytest.mark.parametrize("make", [*RECIPES.values(), *PARTS.values()], ids
 @pytest.mark.parametrize("make", RECIPES.values(), ids=RECIPES)
 def test_every_parameter_is_counted_once(make) -> None:
     model = make()
-    info = describe(model, B, T)
-    assert info.parameters == sum(p.value.size for _, p in model.parameters())
+    info, sizes = describe(model, B, T), {name: p.value.size for name, p in model.parameters()}
+    assert info.parameters == sum(sizes.values())
+    for part in info.parts if getattr(model, "config", None) in CONFIGS.values() else ():
+        assert part.parameters == sum(sizes[name] for name in fnmatch.filter(sizes, f"{part.name}.*")), part.name
     if hasattr(model.config, "build"):
         assert describe(model.config, B, T).as_dict() == info.as_dict()
     assert str(info.parameters) in str(info).replace(",", "")

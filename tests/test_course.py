@@ -161,10 +161,6 @@ def test_what_is_plain_to_see_is_said(name: str, f: Callable[..., Any], words: s
     assert result.score == (0.5 if words.startswith("db") else 0.0)
 
 
-def test_a_list_of_outputs_will_do() -> None:
-    assert check("matmul_backward", lambda a, b, dc: [dc @ b.T, a.T @ dc]).right
-
-
 def test_a_mask_must_be_boolean() -> None:
     result = check("causal_mask", lambda t_q, t_k: np.tril(np.ones((t_q, t_k)), t_k - t_q))
     assert not result.right and "it holds float64, but a mask must hold booleans" in str(result)
@@ -312,15 +308,6 @@ def test_a_wrong_answer_that_also_changes_an_input_has_its_own_mistake() -> None
     result = check("softmax_backward", f)
     assert result.mistake == "no-sum" and result.changed == ("dy",) and result.score == 0.0
     assert "Your function changes dy in place" in str(result)
-
-
-def test_the_trials_are_not_harmed_by_a_function_that_changes_its_inputs() -> None:
-    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        y[...] = dy[...] = 0.0
-        return y
-
-    check("softmax_backward", f)
-    assert check("softmax_backward", softmax_backward).right
 
 
 # Functions that fail.

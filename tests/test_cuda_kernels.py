@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import emulated
@@ -342,39 +341,27 @@ def declined() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     return {
         "layer_norm, float64": ((double, row.astype(np.float64), row.astype(np.float64)), {}),
         "layer_norm, two dtypes": ((x, row.astype(np.float16), row), {}),
-        "layer_norm, a list": ((x, [1.0] * 8, row), {}),
         "layer_norm, an array of NumPy's": ((x, row, np.ones(8, np.float32)), {}),
         "layer_norm, another width": ((x, float32(7), float32(7)), {}),
-        "layer_norm, a beta of another width": ((x, row, float32(7)), {}),
         "layer_norm, eps 0": ((x, row, row), {"eps": 0.0}),
-        "layer_norm, eps a word": ((x, row, row), {"eps": "small"}),
         "layer_norm, empty": ((x[:0], row, row), {}),
         "gelu, float64": ((double,), {}),
-        "gelu, integers": ((ids,), {}),
         "gelu, unknown": ((x,), {"approximate": "erf"}),
         "cross_entropy, targets of another shape": ((x, ids[0]), {}),
         "cross_entropy, targets that are no integers": ((x, x[..., 0]), {}),
-        "cross_entropy, targets on the host": ((x, np.zeros((2, 3, 4), np.int64)), {}),
         "cross_entropy, smoothing 2": ((x, ids), {"label_smoothing": 2.0}),
         "cross_entropy, reduction": ((x, ids), {"reduction": "none"}),
-        "cross_entropy, ignore_index": ((x, ids), {"ignore_index": 0.5}),
         "attention, float64": ((double, double, double), {}),
         "attention, wide heads": ((wide, wide, wide), {}),
-        "attention, wide values": ((x[0], x[0], float32(3, 4, 129)), {}),
         "attention, one query": ((x[:, :, :1], x, x), {}),
         "attention, other keys": ((x, x[..., :7], x), {}),
-        "attention, other values": ((x, x, x[:, :, :3]), {}),
         "attention, other heads": ((x, x[:, :2], x[:, :2]), {}),
         "attention, five axes": ((x[None], x[None], x[None]), {}),
         "attention, mask of numbers": ((x, x, x), {"mask": float32(4, 4)}),
-        "attention, mask of the host": ((x, x, x), {"mask": np.ones((4, 4), bool)}),
         "attention, mask of another shape": ((x, x, x), {"mask": mask[:3]}),
-        "attention, mask of more axes": ((x, x, x), {"mask": mask[None, None, None]}),
         "attention, scale": ((x, x, x), {"scale": float("inf")}),
         "attention, dropout 1": ((x, x, x), {"dropout": 1.0, "rng": np.random.default_rng(0)}),
-        "attention, rng": ((x, x, x), {"dropout": 0.5, "rng": 7}),
         "adam, float64": ((double, double, double, double, 1, 0.1, (0.9, 0.99), 1e-8), {}),
-        "adam, a gradient of another shape": ((x, x[:1], x, x, 1, 0.1, (0.9, 0.99), 1e-8), {}),
         "adam, not contiguous": ((x.swapaxes(0, 1),) * 4 + (1, 0.1, (0.9, 0.99), 1e-8), {}),
     }
 
@@ -416,34 +403,6 @@ def test_the_memory_of_attention_grows_with_the_length(device: None, monkeypatch
 
 
 # ---------------------------------------------------------------------------------------------- which form takes a call
-
-
-class Ran(Exception):
-    pass
-
-
-def kernels(place: str, *names: str) -> Any:
-    """Kernels that only say where they are from."""
-
-    def kernel(*given: Any) -> Any:
-        raise Ran(place)
-
-    return SimpleNamespace(**dict.fromkeys(names, kernel))
-
-
-def test_each_kind_of_array_has_its_kernels() -> None:
-    cupy_array = type("ndarray", (), {"__module__": "cupy"})()
-    both = ops._fast("gelu", kernels("NumPy", "gelu"), kernels("CuPy", "gelu"))
-    with pytest.raises(Ran, match="NumPy"):
-        both(np.ones(3))
-    with pytest.raises(Ran, match="CuPy"):
-        both(cupy_array)
-    assert both(strict.StrictArray(np.ones(3)))[0].shape == (3,)  # by the textbook op, as are the complaints
-    with pytest.raises(TypeError, match="gelu: x must be a NumPy or CuPy array, got list"):
-        both([1.0])
-    without = ops._fast("linear", kernels("NumPy", "linear"), None)
-    with pytest.raises((RuntimeError, TypeError)):  # the textbook op finds that this is no array of CuPy's
-        without(cupy_array, cupy_array)
 
 
 @pytest.mark.slow
@@ -507,55 +466,3 @@ def test_nvcc_compiles_a_file_without_a_warning(file: str, parameters: str, tmp_
 def test_the_kernels_include_no_header_but_that_of_float16() -> None:
     for file in FILES:
         assert [line for line in source(file).splitlines() if "#include" in line] == ["#include <cuda_fp16.h>"]
-
-
-EXAMPLE = """
-__global__ void meet_apart(float* x) { if (threadIdx.x) __syncthreads(); else x[0] = 1.0f; }
-__global__ void meet_elsewhere(float* x) {
-    if (threadIdx.x) __syncthreads();
-    else {
-        __syncthreads();
-        x[0] = 1.0f;
-    }
-}
-__global__ void write_beyond(float* x) { x[threadIdx.x + 4] = 1.0f; }
-__global__ void read_early(float* x) {
-    __shared__ float mine[64];
-    mine[threadIdx.x] = (float)threadIdx.x;
-    x[threadIdx.x % 4] = mine[(threadIdx.x + 1) % 64];
-    mine[threadIdx.x] = -1.0f;
-}
-"""
-
-
-def example(name: str, *arguments: Any) -> np.ndarray:
-    names = ("meet_apart", "meet_elsewhere", "write_beyond", "read_early")
-    module = emulated.EmulatedModule(code=EXAMPLE, options=(), name_expressions=names)
-    x = strict.StrictArray(np.zeros(4, np.float32))
-    module.get_function(name)((1,), (64,), (x, *arguments))
-    return x._numpy
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "arguments", "problem"),
-    [
-        ("meet_apart", (), "never come"),
-        ("meet_elsewhere", (), "different barriers"),
-        ("write_beyond", (), "beyond an array"),
-        ("read_early", (1,), "takes F, got Fq"),
-        ("read_early", (1.0,), "cannot take 1.0"),
-    ],
-)
-def test_the_emulation_refuses_what_a_gpu_would_not_tell(
-    name: str, arguments: tuple[Any, ...], problem: str, device: None
-) -> None:
-    with pytest.raises(AssertionError, match=problem):
-        example(name, *arguments)
-
-
-@pytest.mark.slow
-def test_the_emulation_shows_a_missing_barrier(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    ascending = example("read_early")
-    monkeypatch.setattr(emulated.EmulatedModule, "descending", True)
-    assert (example("read_early") != ascending).any()

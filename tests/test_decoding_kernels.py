@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -247,23 +246,6 @@ def test_no_phase_of_a_layer_begins_before_all_parts_of_the_last_are_done(phase:
     require_that_it_waits(lambda: layer(tokens(), cache=cache), called, held, phase)
 
 
-def test_a_part_that_no_helper_begins_is_done_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads._helpers, "ready", lambda number: True)
-    monkeypatch.setattr(threads._helpers, "tasks", SimpleQueue())  # which nobody serves
-    done = []
-    threads.together(lambda part: done.append((part, threading.get_ident())), [(0,), (1,), (2,)])
-    assert done == [(part, threading.get_ident()) for part in range(3)]
-
-    def fail(part: int) -> None:
-        done.append(part)
-        raise IndexError
-
-    done.clear()
-    with pytest.raises(IndexError):
-        threads.together(fail, [(0,), (1,), (2,)])
-    assert done == [0]
-
-
 def test_work_within_work_ends() -> None:
     done = []
 
@@ -292,23 +274,6 @@ def test_after_an_error_blas_has_its_threads_again(error: type, monkeypatch: pyt
         assert not threads._before
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_child_that_begins_amid_shared_work_has_all_threads_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    children = []
-
-    def fork(*given: Any) -> None:
-        children.append(os.fork())
-        if children[-1] == 0:
-            free = not threads._one_at_a_time.locked() and threads.blas_threads() == 2
-            os._exit(0 if free else 1)
-
-    with threadpoolctl.threadpool_limits(2, user_api="blas"), monkeypatch.context() as patch:
-        patch.setattr(threads, "together", fork)
-        threads.share_out(print, [1, 2])
-    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
-
-
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there is no way to interrupt one thread here")
 def test_ctrl_c_arrives_when_the_helpers_are_done() -> None:
     done, begun = [], threading.Event()
@@ -330,20 +295,6 @@ def test_ctrl_c_arrives_when_the_helpers_are_done() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert done == [1]
-
-
-def test_where_no_thread_can_be_started_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    done: list[int] = []
-    monkeypatch.setattr(threads, "_helpers", threads._Helpers())
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        threads.together(done.append, [(0,), (1,), (2,)])
-        assert done == [0, 1, 2]
-    threads.together(done.append, [(3,), (4,)])
-    assert sorted(done) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow

@@ -28,7 +28,6 @@ from exported import (
 from test_published import bert, gguf_file
 
 from minitransformer import models, text
-from minitransformer.cli import main
 from minitransformer.core.models import Classifier, ClassifierConfig, folder
 from minitransformer.generation import generate, translate
 from minitransformer.ideas.before.convolutional import ConvolutionalConfig
@@ -41,17 +40,6 @@ from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
 each_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object, status: int = 0) -> str:
-        assert main(list(map(str, arguments))) == status
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return err if status else out
-
-    return run
 
 
 def saved_run(path: Path, kind: str) -> tuple[Any, Any]:

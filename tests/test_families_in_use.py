@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from test_published import run  # noqa: F401  # a fixture
 
 from minitransformer.cli import main
 from minitransformer.core.models.language_model import positions_of
@@ -279,7 +278,7 @@ def opened(folders: Any, name: str) -> LanguageModel:
 
 @pytest.mark.few(1)
 @each_family
-def test_generate(folders: Any, name: str, run: Any) -> None:  # noqa: F811
+def test_generate(folders: Any, name: str, run: Any) -> None:
     ids = write(Uncached(opened(folders, name)), [IDS], 25)[0]
     ids = ids[: ids.index(1)] if 1 in ids else ids
     expected = "".join(TOKENS[i] for i in [*IDS, *ids] if i > 1) + "\n"
@@ -315,7 +314,7 @@ def test_step(folders: Any, name: str, layer: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_step_verifies(folders: Any, run: Any) -> None:  # noqa: F811
+def test_the_command_step_verifies(folders: Any, run: Any) -> None:
     options = ("step", "--model", folders("gemma3_text"), "mat", "--layer", 1, "--head", 2)
     assert run(*options).startswith("tokens: 0 <s>, 1 m\n")
     assert run(*options, "--verify").endswith(" ok\n")  # the last of the gradients

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_published import bert, gguf_file, run  # noqa: F401  # a fixture
+from test_published import bert, gguf_file
 from variants import attention
 
 from minitransformer.check.trace.inside import attention_inside, layer_inside
@@ -153,7 +153,7 @@ def test_reading_leaves_the_model_and_its_gradients_as_they_are(writer: Path) ->
 def test_step_takes_a_model(
     encoder: Path,
     tmp_path: Path,
-    run: Run,  # noqa: F811
+    run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(page_bugs, "NUMBERS", 0)  # the mistakes of a page are not tested here, and take their time
@@ -175,7 +175,7 @@ def test_step_takes_a_model(
         (["a " * 70], "the text must have 2 to 64 tokens, got 72"),
     ],
 )
-def test_step_says_what_it_cannot_show(encoder: Path, run: Run, arguments: list[Any], message: str) -> None:  # noqa: F811
+def test_step_says_what_it_cannot_show(encoder: Path, run: Run, arguments: list[Any], message: str) -> None:
     assert message in run("step", "--model", encoder, *arguments, status=1)
     assert "give the model with --model DIR" in run("step", "softmax", "--head", 1, status=2)
 
@@ -239,13 +239,13 @@ def test_check_finds_a_backward_pass_that_is_broken(
 
 
 @pytest.mark.slow
-def test_check_says_what_it_found(encoder: Path, run: Run) -> None:  # noqa: F811
+def test_check_says_what_it_found(encoder: Path, run: Run) -> None:
     said = run("check", "--model", encoder, "--layer", 1, "--verbose")
     assert re.search(r"\n\d+ gradients, all ok; largest error of\ninputs .*, parameters .*, intermediates", said)
     assert "layer 1: attention.scores" in said
 
 
-def test_check_says_what_it_cannot_check(encoder: Path, run: Run) -> None:  # noqa: F811
+def test_check_says_what_it_cannot_check(encoder: Path, run: Run) -> None:
     assert "--layer must be from 1 to 2, got 3" in run("check", "--model", encoder, "--layer", 3, status=1)
     assert "give the model with --model DIR" in run("check", "--layer", 1, status=2)
     assert "not both" in run("check", "softmax", "--model", encoder, status=2)

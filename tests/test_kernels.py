@@ -297,23 +297,6 @@ def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest
     require_equal(found, expected)
 
 
-def test_attention_on_arrays_that_lie_across_words_or_may_not_be_written() -> None:
-    kept = np.random.default_rng(0).normal(size=(3, 2, 2, 9, 4)).astype(np.float32)
-    expected, backward = ops.attention(*kept)
-    gradients = backward(expected)
-    buffer = np.zeros(kept.nbytes + 1, np.uint8)
-    moved = buffer[1:].view(np.float32).reshape(kept.shape)
-    moved[...] = kept
-    frozen = kept.copy()
-    frozen.flags.writeable = False
-    assert not moved.flags.aligned
-    for given in (moved, frozen):
-        y, backward = ops.attention(*given)
-        dy = expected.copy()
-        dy.flags.writeable = False
-        require_equal((y, *backward(dy)), (expected, *gradients))
-
-
 @in_one("call", CALLS)
 def test_the_output_is_the_callers_to_change(call: str, form: str) -> None:
     found = []
@@ -459,12 +442,6 @@ def test_the_product_gets_its_arguments_as_cblas_h_declares_them(wide: bool) -> 
         assert came.pop() == expected and not came
 
 
-def test_one_row_is_as_far_from_the_next_as_it_is_long() -> None:
-    """Reference BLAS, parameter LDA of SGEMM: at least max(1, the length of a row), whatever the stride says."""
-    at = np.lib.stride_tricks.as_strided(np.zeros(9, np.float32), (1, 9), (0, 4))
-    assert blas._distance(at) == 9 and blas._distance(at[:, :1].repeat(3, axis=0)) == 1
-
-
 @pytest.mark.parametrize("beta2", [0.999, 0.99999, 1.0 - 1e-8])
 def test_adam_with_a_beta_near_1(beta2: float, form: str) -> None:
     """With a constant gradient every step is of the learning rate, whatever the betas."""
@@ -486,25 +463,6 @@ def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.
     with threadpoolctl.threadpool_limits(2, user_api="blas"), np.errstate(all="raise"):  # noqa: SIM117
         with pytest.raises(FloatingPointError):
             ops.attention(q, q, q)
-
-
-def test_only_one_op_at_a_time_is_shared_out() -> None:
-    from minitransformer.run.machines.threads import share_out
-
-    inner: list[tuple[int, int]] = []
-
-    def outer(part: int) -> None:
-        here = threading.get_ident()
-        share_out(lambda each: inner.append((here, threading.get_ident())), [1, 2])
-
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        share_out(outer, [1, 2])
-        with pytest.raises(ZeroDivisionError):
-            share_out(lambda part: 1 // part, [1, 0])
-        blas = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
-        assert {library.num_threads for library in blas} == {2}
-    assert len(inner) == 4
-    assert all(here == there for here, there in inner)
 
 
 def test_the_compiled_exponential() -> None:

@@ -214,13 +214,6 @@ def test_there_may_be_several_leading_axes() -> None:
         np.testing.assert_allclose(gradient.reshape(flat_gradient.shape), flat_gradient, rtol=1e-12, atol=1e-14)
 
 
-@in_one("last", [0, 1, 2, 4, 7, 8])
-def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
-    x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
-    y = layers.SinusoidalPositions(6)(x, positions=at)[0]
-    np.testing.assert_array_equal(y[0], ops.sinusoidal_positions(last + 1, 6)[[0, last]])
-
-
 def test_positions_continue_where_a_prefix_ended() -> None:
     for positions in (layers.SinusoidalPositions(6), ordinary(layers.LearnedPositions(40, 6))):
         x = normal(2, 40, 6)
@@ -400,14 +393,6 @@ def test_gradients_add_up_until_they_are_set_to_zero() -> None:
     assert (grad == 0.0).all() and (layer.bias.grad == 0.0).all()
 
 
-def test_a_part_of_a_parameter_is_a_copy_with_a_gradient_of_its_own() -> None:
-    whole = Parameter(np.ones((3, 2)))
-    whole.grad[...] = 5.0
-    part = whole.part(slice(1))
-    part.value += 1.0
-    assert (part.grad == 0.0).all() and (whole.value == 1.0).all() and (whole.grad == 5.0).all()
-
-
 def test_state_is_a_copy_and_loads_back() -> None:
     first, second = layers.Encoder(2, **SIZES), layers.Encoder(2, **SIZES)
     x = normal(2, 3, 6, dtype="float32")
@@ -574,12 +559,10 @@ def test_heads_of_maps_with_norms_add_up() -> None:
 
 
 ATTENTION = layers.MultiHeadAttention(4, 2)
-EMBEDDING = layers.Embedding(7, 4)
 LINEAR = layers.Linear(4, 3)
 SINUSOIDS = layers.SinusoidalPositions(4)
 LEARNED = layers.LearnedPositions(5, 4)
 ENCODER, DECODER = layers.Encoder(2, 4, 2, 6), layers.Decoder(2, 4, 2, 6)
-RESIDUAL = layers.Residual(layers.FeedForward(4, 6), layers.LayerNorm(4))
 
 Bad = tuple[Callable[[], Any], type[Exception], str]
 BAD: dict[str, Bad] = {
@@ -593,22 +576,11 @@ BAD: dict[str, Bad] = {
         lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
         r"MultiHeadAttention: turn must be a Turn \(core/layers/sockets\.py\), got <function",
     ),
-    "a mix without a scale": (
-        lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
-        r"MultiHeadAttention: mix must be a Mix \(core/layers/sockets\.py\), got <",
-    ),
-    "a map that is none": (
-        lambda: layers.MultiHeadAttention.of(2, *[layers.FeedForward(4, 4)] * 4, mix=ATTENTION.mix), TypeError,
-        r"MultiHeadAttention: each map must be a Map \(core/layers/sockets\.py\), got <",
-    ),
     "maps of other widths": (
         lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5, 4)), mix=ATTENTION.mix),
         ValueError, r"MultiHeadAttention: maps of 2 heads must give each an equal width, got \(4, 4, 5, 4\)",
     ),
     # options
-    "a scale as text": (
-        lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, scale="2"), TypeError, r"scale must be a number, got str",
-    ),
     "an unknown activation": (
         lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
         r"""FeedForward: activation must be "relu", "gelu", "gelu_tanh", "silu" or an op, got 'tanh'""",
@@ -620,18 +592,9 @@ BAD: dict[str, Bad] = {
     "a stack of nothing": (
         lambda: layers.Encoder.of([]), ValueError, r"Encoder: a stack needs at least one layer, got none",
     ),
-    "the length of a stack that keeps nothing": (
-        lambda: Cache.of([None, None]).length, ValueError, r"Cache: no layer of this stack keeps what it has read",
-    ),
-    "another number of sub-layers": (
-        lambda: layers.DecoderLayer.of(RESIDUAL, RESIDUAL), ValueError, r"argument 2 is shorter than argument 1",
-    ),
     "an unknown order": (
         lambda: layers.Encoder(1, 4, 2, 6, norm_order="both"), ValueError,
         r'Residual: order must be "pre" or "post", got \'both\'',
-    ),
-    "an unknown option": (
-        lambda: layers.Encoder(1, 4, 2, 6, heads=2), TypeError, r"unexpected keyword argument 'heads'",
     ),
     "a seed for a generator": (
         lambda: layers.Linear(4, 3, rng=0), TypeError,
@@ -645,40 +608,24 @@ BAD: dict[str, Bad] = {
         lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
         r"Linear: parameters must have a floating-point dtype, got 'int64'",
     ),
-    "a dtype that NumPy does not have": (
-        lambda: layers.Linear(4, 3).to(dtype="float12"), TypeError,
-        r"Linear: parameters must have a floating-point dtype, got 'float12'",
-    ),
     "an unknown device": (lambda: layers.Linear(4, 3).to("gpu"), ValueError, r'unknown device "gpu"; expected one of'),
-    "a list as a parameter": (lambda: Parameter([1.0]), TypeError, r"expected a NumPy or CuPy array, got list"),
-    "a module without a call": (lambda: Module()(X), TypeError, r"Module does not define __call__"),
     # shapes of x
     "Linear of another width": (
         lambda: LINEAR(f32(2, 5)), ValueError,
         r"Linear: the last axis of x must be 4 \(d_in\), got shape \(2, 5\)",
     ),
     "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, "the last axis of x must be 5"),
-    "positions of another width": (
-        lambda: SINUSOIDS(f32(3, 6)), ValueError, r"SinusoidalPositions: the last axis of x must be 4 \(its width\)",
-    ),
     "attention of another width": (
         lambda: ATTENTION(f32(2, 3, 5)), ValueError, r"MultiHeadAttention: the last axis of x must be 4 \(d_model\)",
     ),
     "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, 4\), got shape \(4,\)"),
-    "positions of a vector": (
-        lambda: SINUSOIDS(f32(4)), ValueError, r"SinusoidalPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
-    ),
     "more than the learned positions": (
         lambda: LEARNED(f32(6, 4)), ValueError,
         r"positions 0 to 5 were requested, but the table holds positions 0 to 4",
     ),
-    "a start beyond the learned positions": (
-        lambda: LEARNED(f32(3, 4), start=3), ValueError, r"positions 3 to 5 were requested",
-    ),
     "a negative start": (
         lambda: SINUSOIDS(X, start=-1), ValueError, r"SinusoidalPositions: start must be at least 0, got -1",
     ),
-    "a start in between": (lambda: SINUSOIDS(X, start=0.5), TypeError, r"start must be an integer, got 0\.5"),
     "a memory of another width": (
         lambda: ATTENTION(X, f32(2, 3, 5)), ValueError, r"the last axis of memory must be 4 \(d_model\)",
     ),
@@ -697,7 +644,6 @@ BAD: dict[str, Bad] = {
     ),
     # empty batches and sequences
     "an empty batch": (lambda: LINEAR(f32(0, 4)), ValueError, r"x is empty, its shape is \(0, 4\)"),
-    "an empty sequence": (lambda: ENCODER(f32(2, 0, 4)), ValueError, r"x is empty, its shape is \(2, 0, 4\)"),
     "an empty memory": (lambda: DECODER(X, f32(2, 0, 4)), ValueError, r"memory is empty, its shape is \(2, 0, 4\)"),
     # dtypes
     "integers": (lambda: LINEAR(np.ones((2, 4), int)), TypeError, r"x must hold floating-point numbers, got int64"),
@@ -717,7 +663,6 @@ BAD: dict[str, Bad] = {
         lambda: ENCODER(X)[1](X[:1]), ValueError,
         r"the gradient must have the output's shape \(2, 3, 4\), got \(1, 3, 4\)",
     ),
-    "no gradient": (lambda: LINEAR(X)[1](None), TypeError, r"the gradient must be a numpy array of shape .* got None"),
     # ids
     "an id beyond where indices wrap": (
         lambda: layers.Embedding(7, 4).to("strict")(strict(IDS + 1)), ValueError, r"ids must be from 0 to 6 .* got 7",

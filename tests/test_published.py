@@ -16,7 +16,6 @@ from exported import TRANSLATORS, translator
 from test_gguf import llama, write_gguf
 from tiers import in_one
 
-from minitransformer.cli import main
 from minitransformer.commands import plot
 from minitransformer.core.models.encoder_only import EncoderOnly
 from minitransformer.generation import Continuation, Sampler, generate, greedy, stream
@@ -37,17 +36,6 @@ from minitransformer.text import PublishedTokenizer, WordTokenizer, pieces
 from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object, status: int = 0) -> str:
-        assert main(list(map(str, arguments))) == status
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return err if status else out
-
-    return run
 
 
 # ---- A small BERT with words for tokens. ----

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_published import run  # noqa: F401  # a fixture
 
 from minitransformer.core.models import (
     Classifier,
@@ -114,7 +113,7 @@ def test_a_classifier_reads_the_whole_text(tmp_path: Path) -> None:
 def test_the_command_labels_rows_and_columns(
     translator: tuple[Path, Transformer, NumberTask],
     tmp_path: Path,
-    run: Any,  # noqa: F811
+    run: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(page_bugs, "NUMBERS", 0)  # the mistakes of a page are not tested here, and take their time
@@ -130,7 +129,7 @@ def test_the_command_says_what_it_cannot_read(
     translator: tuple[Path, Transformer, NumberTask],
     writer: Path,
     tmp_path: Path,
-    run: Any,  # noqa: F811
+    run: Any,
 ) -> None:
     path = translator[0]
     config = RecurrentTranslatorConfig(5, 5, d_model=8, n_encoder_layers=2, n_decoder_layers=2, share_embeddings=False)

@@ -235,14 +235,12 @@ def test_pages_do_not_overwrite_each_other(tmp_path, monkeypatch):
     "command, complaint",
     [
         ("minitransformer grade hand_in.ipynb", r"there is no hand_in\.ipynb: no earlier command makes it"),
-        ("minitransformer grade notebooks/none.ipynb", r"there is no notebooks/none\.ipynb"),
         ("minitransformer generate --model runs/none a", r"there is no runs/none"),
         (
             "minitransformer train lm --text input.txt",
             r"there is no input\.txt",
         ),  # of which the text below says nothing
         ("minitransformer worksheet attention-backwards", "knows no 'attention-backwards'"),
-        ("minitransformer info LanguageModel --vocabluary 3", "--vocabluary"),
     ],
 )
 def test_a_command_that_does_not_run_is_seen(command, complaint, tmp_path, monkeypatch):

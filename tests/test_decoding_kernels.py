@@ -1,6 +1,5 @@
 """The kernels of decoding: one new token on a cache, and products of a few rows shared out among threads."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -30,7 +29,6 @@ from minitransformer.layers import (
 )
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, twins, weights
-from minitransformer.run.fast import layers as fast_layers
 from minitransformer.run.machines import threads
 
 kernel = decoding.cached_layer
@@ -189,17 +187,6 @@ def test_large_scores_overflow_nowhere(n_threads: int, taken: list[Any]) -> None
     assert np.isnan(found[0, 5]).all()
     assert np.isfinite(found[1]).all()
     assert all(y is not None for y in taken if y is not taken[0])
-
-
-@in_one("n_rows, d_in, d_out, transposed", [(1, 37, 11), (3, 8, 1), (8, 5, 130), (2, 1, 3), (1, 4, 4)], [False, True])
-def test_products_of_few_rows(n_rows: int, d_in: int, d_out: int, transposed: bool, n_threads: int) -> None:
-    rng = np.random.default_rng(0)
-    x, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((n_rows, d_in), (d_out,)))
-    weight = rng.normal(size=(d_out, d_in) if transposed else (d_in, d_out)).astype(np.float32)
-    weight = weight.T if transposed else weight
-    y, _ = ops.linear(x, weight, bias)
-    exact = x.astype(np.float64) @ weight + bias
-    np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-5)
 
 
 def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,20 +407,6 @@ def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]
         wide(tokens(dtype="float64"), cache=cache)
     assert not taken
     assert asked(tokens(), layer, cache) is None, "a cache of another dtype"
-
-
-NAMES = [name for name, _ in encoder_layer().parameters()]
-
-
-@in_one("name, shape", NAMES, [((5, 12),), ((12, 9),), ((7,),), ((1,),), ((12, 12, 1),)])
-def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tuple[int, ...], taken: list[Any]) -> None:
-    """Compiled loops read past the end of what is too short, so no wrong shape may come to them."""
-    layer = encoder_layer()
-    cache = begun(layer)
-    dict(layer.parameters())[name].value = np.ones(shape, np.float32)
-    with contextlib.suppress(ValueError):  # a bias of one number is broadcast
-        layer(tokens(), cache=cache)
-    assert not taken and fast_layers._plan(tokens(), layer, None, True, None, None) is None
 
 
 def model() -> LanguageModel:

@@ -311,10 +311,3 @@ def test_step(folders: Any, name: str, layer: int) -> None:
     sums = whole.sum(axis=-1)
     assert sums.min() < 0.9 if hasattr(CONFIGS[name], "gate_limit") else np.allclose(sums, 1.0)  # a sink takes the rest
     assert sums.max() < 1.0 + 1e-9
-
-
-@pytest.mark.slow
-def test_the_command_step_verifies(folders: Any, run: Any) -> None:
-    options = ("step", "--model", folders("gemma3_text"), "mat", "--layer", 1, "--head", 2)
-    assert run(*options).startswith("tokens: 0 <s>, 1 m\n")
-    assert run(*options, "--verify").endswith(" ok\n")  # the last of the gradients

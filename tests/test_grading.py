@@ -920,19 +920,17 @@ def test_the_sample_hand_in_shows_good_and_bad(capsys):
     }
 
 
-def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
-    folder = tmp_path / "hand-in"
+def test_marks_feedback_and_the_documented_columns_of_moodle_and_canvas(tmp_path, capsys):
+    folder, out = tmp_path / "hand-in", tmp_path / "week 3"
     folder.mkdir()
     (folder / "anna@uni.example.py").write_text(RIGHT + "\ndef relu_backward(x, dy): return dy * (x > 0)")
-    (folder / "bob@uni.example.py").write_text(WRONG)
+    (folder / "bob@uni.example.py").write_text(WRONG + "\ndef relu_backward(x, dy): raise ValueError('<script>')")
     (folder / "carl@uni.example.py").write_text("nothing")
-    out = tmp_path / "week 3"
     options = ["--exercises", "softmax_backward,relu_backward", "--out", out, "--csv", "--seed", 4]
     text = by_command(capsys, *sorted(folder.glob("*.py")), *options).out
     assert (out / "marks.csv").read_text() == text
     rows = rows_of(text)
-    totals = [(row["student"], row["score"], row["of"], row["percent"], row["seed"]) for row in rows]
-    assert totals == [
+    assert [(row["student"], row["score"], row["of"], row["percent"], row["seed"]) for row in rows] == [
         ("anna@uni.example", "2.0000", "2", "100.0", "4"),
         ("bob@uni.example", "0.0000", "2", "0.0", "4"),
         ("carl@uni.example", "0.0000", "2", "0.0", "4"),
@@ -941,6 +939,14 @@ def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
     assert sorted(path.stem for path in (out / "feedback").iterdir()) == [row["student"] for row in rows]
     feedback = (out / "feedback" / "bob@uni.example.txt").read_text()
     assert "softmax_backward  wrong" in feedback and "expected" in feedback and "seed 4" in feedback
+    header, first, second, _ = csv.reader(io.StringIO((out / "moodle.csv").read_text()))
+    assert header == ["Email address", "softmax_backward", "relu_backward", "Total", "Feedback"]
+    assert first[:4] == ["anna@uni.example", "1.0000", "1.0000", "2.0000"]
+    assert "&lt;script&gt;" in second[4] and "<script>" not in second[4]
+    header, points, first, *_ = csv.reader(io.StringIO((out / "canvas.csv").read_text()))
+    assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "week 3"]
+    assert points == ["Points Possible", "", "", "", "", "2"]
+    assert first == ["anna@uni.example", "", "", "anna@uni.example", "", "2.0000"]
 
 
 def test_a_folder_stands_for_the_hand_ins_in_it_and_in_the_folders_of_students(tmp_path, capsys):
@@ -953,21 +959,6 @@ def test_a_folder_stands_for_the_hand_ins_in_it_and_in_the_folders_of_students(t
     assert [(row["student"], row["percent"]) for row in rows] == [("anna", "100.0"), ("bob", "100.0")]
     said = by_command(capsys, tmp_path / "empty", status=1).err
     assert "the folder holds no notebook (.ipynb) or Python file (.py)" in said
-
-
-def test_moodle_and_canvas_find_their_documented_columns(tmp_path, capsys):
-    (tmp_path / "anna@uni.example.py").write_text(RIGHT)
-    (tmp_path / "bob@uni.example.py").write_text("def softmax_backward(y, dy): raise ValueError('<script>')")
-    out = tmp_path / "week 3"
-    by_command(capsys, tmp_path, "--exercises", "softmax_backward", "--out", out)
-    header, first, second = csv.reader(io.StringIO((out / "moodle.csv").read_text()))
-    assert header == ["Email address", "softmax_backward", "Total", "Feedback"]
-    assert first[:3] == ["anna@uni.example", "1.0000", "1.0000"]
-    assert "&lt;script&gt;" in second[3] and "<script>" not in second[3]
-    header, points, first, second = csv.reader(io.StringIO((out / "canvas.csv").read_text()))
-    assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "week 3"]
-    assert points == ["Points Possible", "", "", "", "", "1"]
-    assert first == ["anna@uni.example", "", "", "anna@uni.example", "", "1.0000"]
 
 
 def test_students_are_told_apart():

@@ -192,36 +192,6 @@ def test_what_the_suites_own_function_does_by_design_is_no_survivor(tmp_path: Pa
     assert "It is no survivor: the suite's own function does the same." in table([(described, [result])])
 
 
-@pytest.mark.slow
-def test_a_finite_mask_is_by_design_where_the_reference_has_another(tmp_path: Path) -> None:
-    """The reference adds -1e9: a row with nothing to see has the weights of the scores, not equal ones, and not 0."""
-    own = "s = q @ k.T / np.sqrt(q.shape[1]) + np.where(seen, 0.0, -1e9)\n    p = np.exp(s - s.max(1, keepdims=True))"
-    (tmp_path / "work.py").write_text(
-        f"import numpy as np\n\ndef attend(q, k, v, seen):\n    {own}\n    return p / p.sum(1, keepdims=True) @ v\n"
-    )
-    (tmp_path / "test_work.py").write_text(
-        "import numpy as np\nimport work\n\ndef test_shape():\n    q, k, v = np.ones((3, 2)), np.ones((4, 2)), "
-        "np.ones((4, 5))\n    assert work.attend(q, k, v, np.ones((3, 4), bool)).shape == (3, 5)\n"
-    )
-    toml = """
-title = "a suite"
-
-[[functions]]
-ops = ["attention"]
-replaces = "work:attend"
-call = "lambda q, k, v, seen: attention(q, k, v, mask=seen)[0]"
-tests = ["test_work.py"]
-inputs = ["(r.normal(size=(3, 2)), r.normal(size=(4, 2)), r.normal(size=(4, 5)), r.random((3, 4)) < 0.3)"]
-"""
-    (tmp_path / "suite.toml").write_text(toml)
-    _, (result,) = audit(tmp_path / "suite.toml", tmp_path)
-    assert result.right == "passed"
-    assert {found.mistake for found in result.of("by design")} == {"attention-finite-mask", "attention-mask-added"}
-    assert {"attention-not-scaled", "attention-scores-by-model-width"} & {
-        found.mistake for found in result.of("survived")
-    }
-
-
 def test_one_process_takes_all_in_turn_and_another_goes_on_where_it_hangs_or_dies() -> None:
     def run(names: list[str], tell: Any) -> None:
         for name in names:

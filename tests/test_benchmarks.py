@@ -15,7 +15,6 @@ sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not 
 from benchmarks import compare, growth, machine, report, samples  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.cases import CARD_CASES, CASES, Case, card, named  # noqa: E402
-from benchmarks.cases.counting import causal_pairs, layer_products  # noqa: E402
 
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
 TINY = Case("tiny", "a tiny GPT", "language_model", SIZES, tokens=8, goal=0.8)
@@ -28,20 +27,6 @@ def result(case: Case = TINY, ours: float = 1.0, eager: float = 2.0) -> compare.
 
 
 # What is made of times.
-
-
-def test_exponent_of_a_power_law_and_its_error():
-    sizes = [2, 4, 8, 16]
-    exact = samples.exponent(sizes, [3.0 * n**1.5 for n in sizes])
-    assert exact.value == pytest.approx(1.5, abs=1e-12)
-    assert exact.error == pytest.approx(0.0, abs=1e-12)
-    # y = 0, 1, 0, 1 at x = 0, 1, 2, 3 (base 2): slope 0.2, residuals -0.2, 0.6, -0.6, 0.2, error √(0.8 / 2 / 5)
-    noisy = samples.exponent([1, 2, 4, 8], [1.0, 2.0, 1.0, 2.0])
-    assert noisy.value == pytest.approx(0.2)
-    assert noisy.error == pytest.approx(math.sqrt(0.08))
-    assert math.isnan(samples.exponent([1, 2], [1.0, 2.0]).error)
-    with pytest.raises(ValueError, match="two different sizes"):
-        samples.exponent([4, 4], [1.0, 2.0])
 
 
 def test_gap_is_a_share_of_the_largest_number_and_infinite_for_what_cannot_agree():
@@ -63,13 +48,6 @@ def test_every_case_counts_its_operations_or_its_traffic():
     assert [case.name for case in named(["gpt-", "adamw"])] == ["gpt-128", "gpt-384", "gpt-64", "adamw"]
     assert named([]) == list(CASES)
     assert named(["card"]) == list(CARD_CASES)
-
-
-def test_operations_counted_by_hand():
-    assert causal_pairs(3) == 6
-    # one token of width 2 and d_ff 3: products with four (2, 2), one (2, 3) and one (3, 2); a pair: two dot products
-    assert layer_products(1, 2, 3, 1) == 2 * (4 * 4 + 6 + 6) + 2 * 2 * 2
-    assert TINY.count("operations") == 3 * (layer_products(8, 8, 32, 2 * 10) + 2 * 8 * 8 * 65)
 
 
 # Comparing: with programs that only pretend, and then with our own in a process of its own.
@@ -159,26 +137,9 @@ def test_a_step_for_the_card_on_the_processor(precision):
     assert loss < first, "ten steps over the same batches"
 
 
-@pytest.mark.slow
-def test_without_a_card_its_cases_fail_and_say_why(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(compare.Failure, match=r"card-float32, ours: RuntimeError: .*cupy"):
-        compare.compare(CARD_CASES[0], 1, 1.0, 1)
-
-
 def test_a_case_stops_when_its_time_is_up_but_not_before_the_fewest_rounds(pretended):
     found = compare.compare(TINY, 50, 0.0, 2)
     assert len(found.seconds["ours"]) == compare.FEWEST
-
-
-def test_the_textbook_op_is_left_out_where_memory_does_not_suffice(pretended, monkeypatch):
-    monkeypatch.setattr(compare, "available_memory", lambda: 10**9)
-    sizes = {"length": 4096, "n_heads": 8, "d_head": 64}  # five arrays of 8 · 4096² float32: 2.7 GB
-    case = Case("attention-4096", "attention", "attention", sizes, ("textbook", "eager"))
-    found = compare.compare(case, 1, 60.0, 2)
-    assert found.left_out == {"textbook": "it would need about 3 GB, and 1 GB are free"}
-    assert list(found.seconds) == ["eager"]
-    assert not found.agrees
 
 
 @pytest.mark.slow
@@ -204,19 +165,6 @@ def test_our_program_in_a_process_of_its_own(tmp_path, monkeypatch):
     assert losses[0][0] == pytest.approx(math.log(65), rel=0.05)
     assert samples.gap(losses[1], losses[0]) < 1e-5
     assert losses[0].std() > 1e-3  # they are of different batches and of a model that learns
-
-
-def test_a_worker_that_dies_is_noticed(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    worker = compare.Worker("ours", 1)
-    try:
-        worker.process.kill()
-        worker.process.wait()
-        for _ in range(2):
-            with pytest.raises(compare.Failure, match="it ended: exit status -9"):
-                worker.ask("memory")
-    finally:
-        worker.close()
 
 
 # Tables and pictures.

@@ -33,9 +33,8 @@ FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values(), va
 FOLDERS = [import_module(at.name) for at in walk_packages(ideas.__path__, "minitransformer.ideas.") if at.ispkg]
 FOLDERS = [folder for folder in FOLDERS if folder.__name__.count(".") == 3]  # minitransformer.ideas.after.NAME
 IN_FOLDERS = {name for folder in FOLDERS for name in folder.__all__}  # of ideas that have a folder of their own
-IN_MODULES = (  # of recipes, from their modules
-    *("BackwardPositions", "ClampedExperts", "Compressed", "HalvesPositions", "OffsetPositions"),
-)
+# of recipes, from their modules
+IN_MODULES = ("BackwardPositions", "ClampedExperts", "Compressed", "HalvesPositions", "OffsetPositions")
 PUBLIC = {
     "op": [*OPS],
     "layer": [*layers.__all__, *({*ideas.__all__, *IN_FOLDERS} - OPS.keys()), *IN_MODULES],
@@ -44,37 +43,12 @@ PUBLIC = {
 }
 WITHOUT_GRADIENT = {
     "op": {"sinusoidal_positions"},  # a table of constants
-    "layer": {
-        *("Cache", "Cost", "KeyValueCache", "Module", "Parameter", "RollingCache", "StateCache"),
-        *(
-            "Around",
-            "DeltaCache",
-            "LinearBias",
-            "gated_attention",
-            "grouped",
-            "in_chunks",
-            "qk_norm",
-            "rotary_turn",
-            "scaled_turn",
-        ),  # the cases of MultiHeadAttention and of parts use them
-    },
-    "model": {
-        "EncoderDecoder",  # what the others have in common
-        "from_pretrained",
-        "load",
-        "save",
-        "save_pretrained",
-        *(name for name in [*models.__all__, *published.__all__] if name.endswith("Config")),
-    },
-    "collective": {
-        "Group",
-        "cut",
-        "idle_share",
-        "in_threads",
-        "one_forward_one_backward",
-        "stage_of",
-        "thread_ranks",
-    },
+    # of the latter the cases of MultiHeadAttention and of parts make use
+    "layer": set("Cache Cost KeyValueCache Module Parameter RollingCache StateCache".split())
+    | set("Around DeltaCache LinearBias gated_attention grouped in_chunks qk_norm rotary_turn scaled_turn".split()),
+    "model": set("EncoderDecoder from_pretrained load save save_pretrained".split())  # the first: what others share
+    | {name for name in [*models.__all__, *published.__all__] if name.endswith("Config")},
+    "collective": set("Group cut idle_share in_threads one_forward_one_backward stage_of thread_ranks".split()),
 }
 
 

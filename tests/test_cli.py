@@ -12,7 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from all_ops import OPS
 
@@ -468,14 +467,6 @@ def test_an_error_of_a_run_is_one_line(run, monkeypatch, tmp_path, error):
     assert err == "minitransformer: error: first line second line\n"
 
 
-def test_ctrl_c_is_one_line_and_status_130(run, monkeypatch, tmp_path):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(demo, "run", interrupted)
-    assert run("demo", "--out", str(tmp_path)) == (130, "", "minitransformer: error: interrupted\n")
-
-
 # It may be ignored where the tests run, as a shell does for what it starts in the background.
 HEED_CTRL_C = """
 import signal, sys
@@ -541,13 +532,6 @@ def test_the_module_and_the_command_are_the_same_program():
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert_one_line_error(done.stderr, "did you mean 'gelu'?")
-
-
-def test_a_crash_would_be_seen(monkeypatch, run):
-    """A defect in the project itself is not disguised as a user's error."""
-    monkeypatch.setattr(check_command, "_select", lambda names: np.nonsense)
-    with pytest.raises(AttributeError):
-        run("check")
 
 
 def test_every_meaning_in_the_help_of_train_is_one_of_a_setting():

@@ -178,17 +178,6 @@ def test_a_scalar_may_be_a_python_float() -> None:
     assert result.mistake == "wrong-sign" and "loss: wrong\n" in str(result)
 
 
-def test_two_unknown_outputs_beside_a_known_one() -> None:
-    def f(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        dq, dk, dv = attention(*inputs)
-        return np.sin(9.0 * dq), dk * inputs[0].shape[-1] ** 0.5, np.sin(9.0 * dv)
-
-    result = check("attention_backward", f)
-    assert result["dk"].mistake == "dk-not-scaled"
-    said = " ".join(result.sentences)
-    assert "gives these dq and dv. They may have one cause" in said and str(result).count("unknown") == 1
-
-
 @pytest.mark.parametrize("places", [(2, 0, 1), (1, 2, 0), (2, 1, 0), (0, 2, 1)])
 def test_outputs_in_another_order_are_said_to_be_so_once(places: tuple[int, ...]) -> None:
     result = check("attention_backward", lambda *inputs: tuple(attention(*inputs)[i] for i in places))
@@ -205,27 +194,12 @@ def test_an_order_that_is_a_known_mistake_keeps_its_name() -> None:
     assert result.mistake == "dq-and-dk-mixed-up" and result.order == ()
 
 
-def test_a_wrong_order_with_a_wrong_value_is_no_mere_order() -> None:
-    def f(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        dq, dk, dv = attention(*inputs)
-        return dv, dq, 1.01 * dk
-
-    result = check("attention_backward", f)
-    assert result.order == () and "it has the shape" in str(result)
-
-
 attention = EXERCISES["attention_backward"].reference
 
 
 def test_an_input_that_is_returned_is_said_to_be_one() -> None:
     result = check("attention_backward", lambda q, k, v, weights, doutput: (q, k, v))
     assert all(f"It is the input {name}, unchanged." in str(result) for name in "qkv") and "unknown" not in str(result)
-
-
-def test_of_one_number_no_changing_factor_is_told() -> None:
-    """Any number is a multiple of any other, so a changing factor says nothing."""
-    result = check("cross_entropy_forward", lambda logits, targets: float(np.square(logits[:, 0]).mean()))
-    assert not result.right and "factor" not in str(result) and "For all usual inputs it is too large" in str(result)
 
 
 def test_a_changing_factor_is_told_with_two_of_its_values() -> None:
@@ -239,17 +213,6 @@ def test_a_changing_factor_is_told_with_two_of_its_values() -> None:
 def test_an_answer_that_is_right_for_some_inputs_is_told_for_how_many() -> None:
     result = check("softmax_backward", lambda y, dy: softmax_backward(y, dy).clip(-5.0, 5.0))
     assert not result.right and "(right for 6 of the 7 inputs tried)" in str(result)
-
-
-def test_a_difference_can_be_seen_in_the_digits_shown() -> None:
-    for size in (6e-5, 1e-4, 1e-3):
-        result = check("gelu_backward", lambda x, dy: GELU(x, dy) + size * abs(GELU(x, dy)).max() * (x == x.max()))  # noqa: B023
-        (line,) = (line for line in str(result).splitlines() if ", expected " in line)
-        got, expected = line.split(": ")[1].split(", expected ")
-        assert got != expected, line
-
-
-GELU = EXERCISES["gelu_backward"].reference
 
 
 # Inputs belong to the caller.

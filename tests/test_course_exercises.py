@@ -237,25 +237,6 @@ def test_what_is_wrong_in_the_softmax_is_named_inside_attention_too(
     assert result.mistake == name
 
 
-def test_a_scale_without_its_root_is_not_taken_for_a_factor_applied_twice_alone() -> None:
-    """Both give the same numbers, so both are named."""
-    right, masked = (EXERCISES[name] for name in ("attention_backward", "masked_attention_backward"))
-
-    def attention_backward(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Any:
-        dq, dk, dv = right.reference(q, k, v, weights, doutput)
-        return dq / q.shape[-1] ** 0.5, dk / q.shape[-1] ** 0.5, dv
-
-    (said,) = course.check("attention_backward", attention_backward).sentences
-    assert "in dq and dk" in said and "square root is missing" in said and "both in dscores and in" in said
-
-    def masked_attention_backward(q: Any, k: Any, v: Any, mask: Any, doutput: Any) -> Any:
-        dq, dk, dv = masked.reference(q, k / q.shape[-1] ** 0.5, v, mask, doutput)
-        return dq, dk / q.shape[-1] ** 0.5, dv
-
-    (said,) = course.check("masked_attention_backward", masked_attention_backward).sentences
-    assert "in dq, dk and dv" in said and "not by its square root" in said
-
-
 def test_the_width_of_the_values_has_no_part_in_the_scale() -> None:
     def f(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Any:
         dq, dk, dv = EXERCISES["attention_backward"].reference(q, k, v, weights, doutput)
@@ -630,10 +611,3 @@ def test_answers_are_judged_alike_on_every_seed(name: str, seeds: list[int]) -> 
         answered = [course.collect(exercise, edited(name, edits), seed) for seed in seeds]
         verdicts = [course.judge(exercise, *both, explain=False).right for both in zip(answered, seeds, strict=True)]
         assert verdicts == [kind == "+"] * len(seeds), (edits, verdicts)
-
-
-def test_the_number_of_the_shared_head_is_not_mistaken_for_a_remainder() -> None:
-    f = edited("head_circuits", [["head // (n_heads // n_key_heads)", "min(head, n_key_heads - 1)"]])
-    for seed in range(2):
-        result = course.check("head_circuits", f, seed)
-        assert not result.right and result.mistake is None, str(result)

@@ -92,39 +92,15 @@ PAIRS = "y[:, ::2], y[:, 1::2] = a * np.cos(w) - b * np.sin(w), a * np.sin(w) + 
             "output: It follows from your weights, and",
         ),
         (
-            "attention_forward",
-            "s = q @ k.swapaxes(1, 2) / q.shape[2] ** 0.5; e = np.exp(s - s.max()); w = e / e.sum(); return w @ v, w",
-            "over the last axis are taken over all axes together",
-        ),
-        (
             "attention_backward",
             f"{GRADIENT} r = q.shape[2] ** -0.5; t = ds.swapaxes(1, 2); return ds @ k * r, t @ q * r, t @ doutput",
             "in dv, dscores stands where weights belongs",
-        ),
-        (
-            "layer_norm_backward",
-            f"{NORM} m = d.mean(-1, keepdims=True); s = (d * n).mean(-1, keepdims=True); "
-            "return i * (d - m - n * s), (dy * x).sum((0, 1)), dy.sum((0, 1))",
-            "in dgamma, x stands where normalized belongs",
         ),
         (
             "cross_entropy_backward",
             "e = np.exp(logits - logits.max(1, keepdims=True)); p = e / e.sum(1, keepdims=True)\\n"
             "p[:, targets] -= 1\\nreturn p / len(p)",
             "they must sum to 0 each",
-        ),
-        (
-            "rotary_forward",
-            "t, d = x.shape; w = np.arange(t)[:, None] * base ** (-np.arange(0, d, 2) / d); y = np.empty_like(x); "
-            f"a, b = x[:, ::2], x[:, 1::2]; {PAIRS}",
-            "neighbours form a pair",
-        ),
-        (
-            "multi_head_attention_forward",
-            "q, k, v = (split_heads(x @ w, n_heads) for w in (w_q, w_k, w_v)); s = q @ k.swapaxes(-1, -2) / "
-            "len(x[0, 0]) ** 0.5; e = np.exp(s - s.max(-1, keepdims=True)); "
-            "return merge_heads(e / e.sum(-1, keepdims=True) @ v) @ w_o",
-            "x.shape[-1] stands where q.shape[-1] belongs",
         ),
         ("softmax_backward", "return np.clip(y * (dy - (dy * y).sum(1, keepdims=True)), -5, 5)", "rows sum to between"),
         ("dropout_backward", "return np.clip(dy * keep / (1 - rate), -20, 20)", "is something clipped?"),

@@ -47,7 +47,6 @@ from minitransformer.run.fast import (
     ops,
 )
 from minitransformer.run.fast import attention as attention_kernel
-from minitransformer.run.fast.adam import adam
 from minitransformer.run.fast.large_cases import LARGE
 from minitransformer.run.fast.row_blocks import BLOCK, compiled, numpy_only
 from minitransformer.run.machines import freed_memory
@@ -71,10 +70,10 @@ def call_of(call: str, dtype: Any, layout: str = "rows") -> dict[str, Any]:
     return laid_out(in_dtype(arguments_of(call), dtype), SHARED[layout])
 
 
-def results(call: str, dtype: str, form: Callable[..., Any], layout: str) -> list[np.ndarray]:
-    """The output and the gradients of one call, twice pulled back."""
+def results(call: str, dtype: str, form: Any, layout: str) -> list[np.ndarray]:
+    """The output and the gradients of one call, twice pulled back. form: the ops as written, or the fast ones."""
     given, kept = (call_of(call, dtype, layout) for _ in range(2))
-    y, backward = form(CALLS[call].covers)(**given)
+    y, backward = getattr(form, CALLS[call].covers)(**given)
     dy = np.asarray(np.random.default_rng(9).normal(size=y.shape)).astype(dtype)
     once, again = (pulled_back(y, backward(dy)) for _ in range(2))
     require_equal(once, again)
@@ -85,42 +84,13 @@ def results(call: str, dtype: str, form: Callable[..., Any], layout: str) -> lis
     return once
 
 
-def declines(name: str, arguments: dict[str, Any]) -> bool:
-    """Whether only compiled loops would gain enough, and these do not take x. No kernel takes a bias of scores, nor
-    gives the loss of each position."""
-    x, *others = (x for x in arguments.values() if isinstance(x, np.ndarray))
-    if arguments.get("reduction") == "none" or (name == "attention" and arguments.get("bias") is not None):
-        return True
-    if compiled(np.empty(1, x.dtype)) is not None:
-        return name == "layer_norm" and compiled(x.reshape(-1, x.shape[-1]), *others) is None
-    if name == "attention":
-        n_keys = others[0].shape[-2]
-        skips = arguments.get("causal") and x.shape[-2] <= n_keys
-        return n_keys <= (attention_kernel.SHORT // 2 if skips else attention_kernel.SHORT)
-    exactly = arguments.get("approximate", "none") == "none"
-    return name == "layer_norm" or (name == "gelu" and exactly and x.dtype == np.float64)
-
-
-def by_kernel(name: str) -> Callable[..., Any]:
-    def call(**arguments: Any) -> Any:
-        result = KERNELS[name](**arguments)
-        assert (result is None) == declines(name, arguments)
-        return result or getattr(textbook, name)(**arguments)
-
-    return call
-
-
-def by_textbook(name: str) -> Callable[..., Any]:
-    return getattr(textbook, name)
-
-
 @pytest.mark.few(18)
 @pytest.mark.parametrize(
     "call", [pytest.param(call, marks=pytest.mark.slow if " of rank " in call else ()) for call in CALLS]
 )
 def test_a_kernel_equals_its_textbook_op_in_float64(call: str) -> None:
     for layout in SHARED:
-        both = (results(call, "float64", form, layout) for form in (by_textbook, by_kernel))
+        both = (results(call, "float64", form, layout) for form in (textbook, ops))
         for expected, result in zip(*both, strict=True):
             size = max(1.0, float(np.abs(expected).max()))
             np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12 * size)
@@ -142,8 +112,8 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -> None:
     for layout in SHARED:
-        exact = results(call, "float64", by_textbook, layout)
-        both = (results(call, "float32", each, layout) for each in (by_textbook, by_kernel))
+        exact = results(call, "float64", textbook, layout)
+        both = (results(call, "float32", each, layout) for each in (textbook, ops))
         rounded, result = both
         require_rounded_alike(result, rounded, exact, times=3.0)
 
@@ -237,19 +207,6 @@ def test_the_kernel_of_adam_equals_its_textbook_form_in_float64(form: str) -> No
 def test_the_kernel_of_adam_rounds_like_its_textbook_form_in_float32(form: str) -> None:
     rounded, exact = trained(np.float32, SIZES), trained(np.float64, SIZES)
     require_rounded_alike(trained(np.float32, SIZES, fast.accelerate), rounded, exact)
-
-
-def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_form() -> None:
-    p = Parameter(random(4, 6))
-    p.value, p.grad = p.value.T, random(6, 4)
-    before = p.value.copy()
-    optimizer = fast.accelerate(AdamW([("p", p)], 1e-2, weight_decay=0.0))
-    assert not adam(p.value, p.grad, np.zeros((6, 4)), np.zeros((6, 4)), 1, 1e-2, (0.9, 0.999), 1e-8)
-    optimizer.step()
-    np.testing.assert_allclose(p.value, before - 1e-2 * np.sign(p.grad), rtol=1e-6)
-    value, *state = (np.zeros((4, 6), np.float32) for _ in range(4))
-    value.flags.writeable = False
-    assert not adam(value, *state, 1, 1e-2, (0.9, 0.999), 1e-8)  # compiled loops would write to it nevertheless
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])

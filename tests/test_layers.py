@@ -190,19 +190,6 @@ def test_a_sequence_of_padding_alone_gives_finite_numbers(norm_order: str) -> No
     assert (dmemory[0] != 0.0).all()
 
 
-def test_a_mask_may_differ_from_head_to_head() -> None:
-    """With its second head blind, a layer does what its first head does alone."""
-    layer, x = ordinary(layers.MultiHeadAttention(6, 2)), normal(2, 4, 6)
-    mask = np.ones((2, 2, 4, 4), bool)
-    mask[:, 1] = False
-    single = layers.MultiHeadAttention(6, 1, d_k=3, d_v=3)
-    for name in ("query", "key", "value"):
-        getattr(single, name).weight.value = getattr(layer, name).weight.value[:, :3]
-        getattr(single, name).bias.value = getattr(layer, name).bias.value[:3]
-    single.output.weight.value, single.output.bias.value = layer.output.weight.value[:3], layer.output.bias.value
-    np.testing.assert_allclose(layer(x, mask=mask)[0], single(x)[0], rtol=1e-13)
-
-
 def test_there_may_be_several_leading_axes() -> None:
     """A mask for each sequence serves all heads, however many axes count the sequences."""
     layer, x, memory = ordinary(layers.DecoderLayer(**SIZES)), normal(2, 3, 4, 6), normal(2, 3, 5, 6, seed=1)
@@ -535,13 +522,6 @@ def turned_by_nothing(heads: np.ndarray, start: int = 0, positions: np.ndarray |
 
 X = f32(2, 3, 4)
 IDS = np.array([[1, 0], [6, 1]])
-
-
-def test_attention_of_its_own_maps_is_the_attention() -> None:
-    whole, x = ordinary(layers.MultiHeadAttention(6, 2, d_k=4, d_v=5)), normal(2, 4, 6)
-    again = layers.MultiHeadAttention.of(2, whole.query, whole.key, whole.value, whole.output, mix=whole.mix)
-    assert (again.d_model, again.d_k, again.d_v) == (6, 4, 5)
-    np.testing.assert_array_equal(again(x)[0], whole(x)[0])
 
 
 def test_heads_of_maps_with_norms_add_up() -> None:

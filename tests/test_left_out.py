@@ -130,13 +130,6 @@ def test_a_wrong_function_of_one_hot_rows_is_seen_and_targets_stay_targets() -> 
         report.assert_ok(everything=True)
 
 
-def test_leaves_of_a_dict_are_drawn_anew_as_well() -> None:
-    def f(p: Any) -> Any:
-        return p["x"] * p["g"] ** 2, lambda dy: {"x": dy * p["g"], "g": 2.0 * dy * p["x"] * p["g"]}
-
-    assert wrong_in(verify.gradients(f, {"x": X, "g": np.ones((3, 4))})) == {"p['x']"}
-
-
 def test_parameters_are_as_before_even_if_nothing_else_runs() -> None:
     module = Scaled(True, only_ones=True)
     value, grad = module.gain.value, module.gain.grad
@@ -289,36 +282,6 @@ def test_what_belongs_to_another_is_not_taken_for_a_gradient() -> None:
 
     report = verify.gradients(from_pair(Drop()), X)
     assert report.ok and report.unchecked == ("m",)
-
-
-def test_random_numbers_are_the_same_in_each_run_and_the_caller_s_generator_stays() -> None:
-    """So an array that forward does not use is not taken for a parameter."""
-
-    class Drop(Dense):
-        def forward(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # type: ignore[override]
-            self.kept_ones = (rng.random(x.shape) < 0.5) * 2.0
-            return super().forward(x * self.kept_ones)
-
-        def backward(self, dy: np.ndarray) -> np.ndarray:
-            return super().backward(dy) * self.kept_ones
-
-    rng = np.random.default_rng(3)
-    f = from_pair(Drop())
-    verify.gradients(f, X, rng).assert_ok(everything=True)
-    assert rng.random() == np.random.default_rng(3).random()
-    parameters = dict(f.parameters())
-    assert parameters.keys() == {"kernel", "offset"}
-    verify.gradients(f, X, rng=rng, parameters=parameters).assert_ok(everything=True)
-    assert all(parameter is parameters[name] for name, parameter in f.parameters())
-
-
-def test_an_input_changed_in_place_is_seen_although_the_object_ran_before() -> None:
-    class InPlace(Dense):
-        def forward(self, x: np.ndarray) -> np.ndarray:
-            x -= x.max(-1, keepdims=True)  # the second time nothing changes
-            return super().forward(x)
-
-    assert "was changed in place" in verify.gradients(from_pair(InPlace()), X.copy())["x"].problem
 
 
 def test_a_parameter_that_only_f_knows_stands_in_the_first_line() -> None:

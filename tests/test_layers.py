@@ -548,146 +548,90 @@ Bad = tuple[Callable[[], Any], type[Exception], str]
 BAD: dict[str, Bad] = {
     # sizes
     "positions of odd width": (lambda: layers.SinusoidalPositions(5), ValueError, r"width must be even .* got 5"),
-    "heads that do not divide": (
-        lambda: layers.MultiHeadAttention(4, 3), ValueError,
-        r"d_model 4 cannot be divided into 3 equal heads; choose another n_heads, or give d_k and d_v",
-    ),
-    "functions that turn": (
-        lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
-        r"MultiHeadAttention: turn must be a Turn \(core/layers/sockets\.py\), got <function",
-    ),
+    "heads that do not divide": (lambda: layers.MultiHeadAttention(4, 3), ValueError,
+     r"d_model 4 cannot be divided into 3 equal heads; choose another n_heads, or give d_k and d_v"),
+    "functions that turn": (lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)),
+     TypeError, r"MultiHeadAttention: turn must be a Turn \(core/layers/sockets\.py\), got <function"),
     "maps of other widths": (
         lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5, 4)), mix=ATTENTION.mix),
         ValueError, r"MultiHeadAttention: maps of 2 heads must give each an equal width, got \(4, 4, 5, 4\)",
     ),
     # options
-    "an unknown activation": (
-        lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
-        r"""FeedForward: activation must be "relu", "gelu", "gelu_tanh", "silu" or an op, got 'tanh'""",
-    ),
-    "an activation that changes the shape": (
-        lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,
-        r"FeedForward: activation\(hidden\) must have shape \(2, 3, 6\), got \(2, 6\)",
-    ),
+    "an unknown activation": (lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
+     r"""FeedForward: activation must be "relu", "gelu", "gelu_tanh", "silu" or an op, got 'tanh'"""),
+    "an activation that changes the shape": (lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,
+     r"FeedForward: activation\(hidden\) must have shape \(2, 3, 6\), got \(2, 6\)"),
     "a stack of nothing": (
-        lambda: layers.Encoder.of([]), ValueError, r"Encoder: a stack needs at least one layer, got none",
-    ),
-    "an unknown order": (
-        lambda: layers.Encoder(1, 4, 2, 6, norm_order="both"), ValueError,
-        r'Residual: order must be "pre" or "post", got \'both\'',
-    ),
-    "a seed for a generator": (
-        lambda: layers.Linear(4, 3, rng=0), TypeError,
-        r"rng must be a numpy\.random\.Generator .* got int; make one with numpy\.random\.default_rng\(seed\)",
-    ),
-    "a seed for dropout": (
-        lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,
-        r"dropout: rng must be a numpy\.random\.Generator .* got int",
-    ),
-    "an integer dtype": (
-        lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
-        r"Linear: parameters must have a floating-point dtype, got 'int64'",
-    ),
+     lambda: layers.Encoder.of([]), ValueError, r"Encoder: a stack needs at least one layer, got none"),
+    "an unknown order": (lambda: layers.Encoder(1, 4, 2, 6, norm_order="both"), ValueError,
+     r'Residual: order must be "pre" or "post", got \'both\''),
+    "a seed for a generator": (lambda: layers.Linear(4, 3, rng=0), TypeError,
+     r"rng must be a numpy\.random\.Generator .* got int; make one with numpy\.random\.default_rng\(seed\)"),
+    "a seed for dropout": (lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,
+     r"dropout: rng must be a numpy\.random\.Generator .* got int"),
+    "an integer dtype": (lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
+     r"Linear: parameters must have a floating-point dtype, got 'int64'"),
     "an unknown device": (lambda: layers.Linear(4, 3).to("gpu"), ValueError, r'unknown device "gpu"; expected one of'),
     # shapes of x
-    "Linear of another width": (
-        lambda: LINEAR(f32(2, 5)), ValueError,
-        r"Linear: the last axis of x must be 4 \(d_in\), got shape \(2, 5\)",
-    ),
+    "Linear of another width": (lambda: LINEAR(f32(2, 5)), ValueError,
+     r"Linear: the last axis of x must be 4 \(d_in\), got shape \(2, 5\)"),
     "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, "the last axis of x must be 5"),
     "attention of another width": (
-        lambda: ATTENTION(f32(2, 3, 5)), ValueError, r"MultiHeadAttention: the last axis of x must be 4 \(d_model\)",
-    ),
+     lambda: ATTENTION(f32(2, 3, 5)), ValueError, r"MultiHeadAttention: the last axis of x must be 4 \(d_model\)"),
     "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, 4\), got shape \(4,\)"),
-    "more than the learned positions": (
-        lambda: LEARNED(f32(6, 4)), ValueError,
-        r"positions 0 to 5 were requested, but the table holds positions 0 to 4",
-    ),
+    "more than the learned positions": (lambda: LEARNED(f32(6, 4)), ValueError,
+     r"positions 0 to 5 were requested, but the table holds positions 0 to 4"),
     "a negative start": (
-        lambda: SINUSOIDS(X, start=-1), ValueError, r"SinusoidalPositions: start must be at least 0, got -1",
-    ),
+     lambda: SINUSOIDS(X, start=-1), ValueError, r"SinusoidalPositions: start must be at least 0, got -1"),
     "a memory of another width": (
-        lambda: ATTENTION(X, f32(2, 3, 5)), ValueError, r"the last axis of memory must be 4 \(d_model\)",
-    ),
-    "a memory of another batch": (
-        lambda: DECODER(X, f32(3, 3, 4)), ValueError,
-        r"the leading axes must be the same in x and memory, got the shapes \(2, 3, 4\) and \(3, 3, 4\)",
-    ),
+     lambda: ATTENTION(X, f32(2, 3, 5)), ValueError, r"the last axis of memory must be 4 \(d_model\)"),
+    "a memory of another batch": (lambda: DECODER(X, f32(3, 3, 4)), ValueError,
+     r"the leading axes must be the same in x and memory, got the shapes \(2, 3, 4\) and \(3, 3, 4\)"),
     "no memory": (lambda: DECODER(X, None), TypeError, r"DecoderLayer: memory must be a NumPy or CuPy array, got None"),
-    "a sub-layer of another width": (
-        lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "post")(X), ValueError,
-        r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)",
-    ),
-    "a sub-layer of another width, pre-norm": (
-        lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "pre")(X), ValueError,
-        r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)",
-    ),
+    "a sub-layer of another width": (lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "post")(X), ValueError,
+     r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)"),
+    "a sub-layer of another width, pre-norm": (lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "pre")(X),
+     ValueError, r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)"),
     # empty batches and sequences
     "an empty batch": (lambda: LINEAR(f32(0, 4)), ValueError, r"x is empty, its shape is \(0, 4\)"),
     "an empty memory": (lambda: DECODER(X, f32(2, 0, 4)), ValueError, r"memory is empty, its shape is \(2, 0, 4\)"),
     # dtypes
     "integers": (lambda: LINEAR(np.ones((2, 4), int)), TypeError, r"x must hold floating-point numbers, got int64"),
     "a list": (lambda: LINEAR([[1.0] * 4]), TypeError, r"x must be a NumPy or CuPy array, got list; convert it with"),
-    "float64 in float32 layers": (
-        lambda: ATTENTION(X.astype(F64)), TypeError,
-        r"Linear: x is float64 but its parameters are float32; nothing is promoted silently",
-    ),
+    "float64 in float32 layers": (lambda: ATTENTION(X.astype(F64)), TypeError,
+     r"Linear: x is float64 but its parameters are float32; nothing is promoted silently"),
     "a float64 memory": (
-        lambda: DECODER(X, X.astype(F64)), TypeError, r"MultiHeadAttention: memory is float64 but x is float32",
-    ),
-    "a float64 gradient": (
-        lambda: ENCODER(X)[1](X.astype(F64)), TypeError,
-        r"the gradient must have the output's dtype float32, got float64",
-    ),
-    "a gradient of another shape": (
-        lambda: ENCODER(X)[1](X[:1]), ValueError,
-        r"the gradient must have the output's shape \(2, 3, 4\), got \(1, 3, 4\)",
-    ),
+     lambda: DECODER(X, X.astype(F64)), TypeError, r"MultiHeadAttention: memory is float64 but x is float32"),
+    "a float64 gradient": (lambda: ENCODER(X)[1](X.astype(F64)), TypeError,
+     r"the gradient must have the output's dtype float32, got float64"),
+    "a gradient of another shape": (lambda: ENCODER(X)[1](X[:1]), ValueError,
+     r"the gradient must have the output's shape \(2, 3, 4\), got \(1, 3, 4\)"),
     # ids
     "an id beyond where indices wrap": (
-        lambda: layers.Embedding(7, 4).to("strict")(strict(IDS + 1)), ValueError, r"ids must be from 0 to 6 .* got 7",
-    ),
+     lambda: layers.Embedding(7, 4).to("strict")(strict(IDS + 1)), ValueError, r"ids must be from 0 to 6 .* got 7"),
     # devices
     "x on another device": (
-        lambda: LINEAR(strict(X)), TypeError, r"Linear: its parameter is on numpy but x is on strict; move one",
-    ),
+     lambda: LINEAR(strict(X)), TypeError, r"Linear: its parameter is on numpy but x is on strict; move one"),
     "a mask on another device": (
-        lambda: ENCODER(X, mask=strict(np.ones((3, 3), bool))), TypeError, r"is on numpy but mask is on strict",
-    ),
-    "a gradient on another device": (
-        lambda: ENCODER(X)[1](strict(X)), TypeError,
-        r"must be a numpy array of shape \(2, 3, 4\), got an array of float32",
-    ),
+     lambda: ENCODER(X, mask=strict(np.ones((3, 3), bool))), TypeError, r"is on numpy but mask is on strict"),
+    "a gradient on another device": (lambda: ENCODER(X)[1](strict(X)), TypeError,
+     r"must be a numpy array of shape \(2, 3, 4\), got an array of float32"),
     # masks
-    "a mask of integers": (
-        lambda: ATTENTION(X, mask=np.ones((3, 3), int)), TypeError,
-        r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask\.astype\(bool\)",
-    ),
-    "a mask as a list": (
-        lambda: ENCODER(X, mask=[[True]]), TypeError,
-        r"MultiHeadAttention: mask must be a NumPy or CuPy array, got list",
-    ),
-    "a mask of another length": (
-        lambda: ENCODER(X, mask=np.ones((3, 4), bool)), ValueError,
-        r"mask of shape \(3, 4\) does not broadcast to \(2, 2, 3, 3\)",
-    ),
-    "a memory mask of another length": (
-        lambda: DECODER(X, f32(2, 5, 4), memory_mask=np.ones((3, 3), bool)), ValueError,
-        r"mask of shape \(3, 3\) does not broadcast to \(2, 2, 3, 5\)",
-    ),
+    "a mask of integers": (lambda: ATTENTION(X, mask=np.ones((3, 3), int)), TypeError,
+     r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask\.astype\(bool\)"),
+    "a mask as a list": (lambda: ENCODER(X, mask=[[True]]), TypeError,
+     r"MultiHeadAttention: mask must be a NumPy or CuPy array, got list"),
+    "a mask of another length": (lambda: ENCODER(X, mask=np.ones((3, 4), bool)), ValueError,
+     r"mask of shape \(3, 4\) does not broadcast to \(2, 2, 3, 3\)"),
+    "a memory mask of another length": (lambda: DECODER(X, f32(2, 5, 4), memory_mask=np.ones((3, 3), bool)), ValueError,
+     r"mask of shape \(3, 3\) does not broadcast to \(2, 2, 3, 5\)"),
     # caches
-    "a cache for too few layers": (
-        lambda: ENCODER(X, causal=True, cache=Cache(1)), ValueError,
-        r"Encoder: the cache is for 1 layers, but there are 2",
-    ),
-    "a cache for one layer in a stack": (
-        lambda: DECODER(X, X, cache=KeyValueCache()), TypeError,
-        r"Decoder: cache must be a Cache\(2\), got KeyValueCache",
-    ),
-    "a cache for a stack in one layer": (
-        lambda: ATTENTION(X, cache=Cache(2)), TypeError,
-        r"MultiHeadAttention: cache must be a KeyValueCache, got Cache",
-    ),
+    "a cache for too few layers": (lambda: ENCODER(X, causal=True, cache=Cache(1)), ValueError,
+     r"Encoder: the cache is for 1 layers, but there are 2"),
+    "a cache for one layer in a stack": (lambda: DECODER(X, X, cache=KeyValueCache()), TypeError,
+     r"Decoder: cache must be a Cache\(2\), got KeyValueCache"),
+    "a cache for a stack in one layer": (lambda: ATTENTION(X, cache=Cache(2)), TypeError,
+     r"MultiHeadAttention: cache must be a KeyValueCache, got Cache"),
 }  # fmt: skip
 
 

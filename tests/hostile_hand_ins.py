@@ -94,10 +94,7 @@ ENDINGS = {
     "returns NaN": (f"{F}return y * float('nan')", "NaN"),
     "returns complex numbers": (f"{F}return y * dy * 1j", "complex128"),
     "returns texts": (f"{F}return dy.astype(str)", "numbers were expected"),
-    "returns far too much": (
-        f"import numpy as np\n{F}return np.zeros((400, 400))",
-        "far more numbers than expected",
-    ),
+    "returns far too much": (f"import numpy as np\n{F}return np.zeros((400, 400))", "far more numbers than expected"),
     "returns what is as large as a page of memory": (
         f"import numpy as np\n{F}return np.broadcast_to(1.0, (2**40,))",
         "",
@@ -105,10 +102,7 @@ ENDINGS = {
     "returns a container in itself": (f"{F}x = []; x.append(x); return x", "it is a list"),
     "changes its inputs": (f"{F}r = y * dy; y *= 0; dy[:] = 0; return r", "in place"),
     "is nested deeply": ("x = " + "(" * 5000 + ")" * 5000 + RIGHT, "Error"),
-    "has 1600 elifs": (
-        f"{F}if y is 0: pass\n" + "".join(f"    elif y is {i}: pass\n" for i in range(1600)),
-        "",
-    ),
+    "has 1600 elifs": (f"{F}if y is 0: pass\n" + "".join(f"    elif y is {i}: pass\n" for i in range(1600)), ""),
     "has a number of 10,000 digits": (f"x = {'9' * 10_000}\n{F}return x", "SyntaxError"),
     "has a NUL": (f"x = '\0'\n{F}return y", "Error"),
     "is 5 MB of x=1": ("x=1\n" * 1_250_000 + f"{F}return x", "characters of code"),

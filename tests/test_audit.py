@@ -301,10 +301,7 @@ def audited(tmp_path: Path) -> tuple[Suite, Result]:
     return described, Result(described.functions[0], "passed", tests=1, outcomes=outcomes)
 
 
-@pytest.mark.parametrize(
-    ("mistake", "shows"),
-    [("softmax-no-sum", "dx is off by"), ("softmax-overflows", "")],
-)
+@pytest.mark.parametrize(("mistake", "shows"), [("softmax-no-sum", "dx is off by"), ("softmax-overflows", "")])
 def test_the_input_that_shows_a_survivor(audited: tuple[Suite, Result], mistake: str, shows: str) -> None:
     """Ordinary numbers show the first mistake, but only scores above 700 the second."""
     described, result = audited

@@ -60,10 +60,7 @@ PRE = "a = x + attention(norm(x)); y = a + feed_forward(norm(a))"
         ("olmo2", ["a = x + norm(attention(x)); y = a + norm(feed_forward(a))"]),  # OLMo Team 2024, section 3
         ("gpt_neox", ["y = x + attention(norm(x)) + feed_forward(norm(x))"]),  # Black et al. 2022, section 2.1.2
         ("modernbert", ["a = x + attention(x); y = a + feed_forward(norm(a))", PRE]),  # Warner et al. 2024, section 2.1
-        (
-            "t5",
-            ["a = x + attention(norm(x)); b = a + cross_attention(norm(a), memory); y = b + feed_forward(norm(b))"],
-        ),
+        ("t5", ["a = x + attention(norm(x)); b = a + cross_attention(norm(a), memory); y = b + feed_forward(norm(b))"]),
         ("albert", ["a = norm(x + attention(x)); y = norm(a + feed_forward(a)); one layer, 3 times"]),
     ],
 )

@@ -169,11 +169,7 @@ def test_what_is_refused(what: str) -> None:
 
 @pytest.mark.parametrize(
     ("n_heads", "wanted"),
-    [
-        (4, [2, 4, 6, 8]),
-        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
-        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
-    ],
+    [(4, [2, 4, 6, 8]), (8, [1, 2, 3, 4, 5, 6, 7, 8]), (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5])],
 )
 def test_slopes_of_any_number_of_heads_are_those_of_the_published_code(n_heads, wanted):
     """The powers of 1/2 as Press et al.'s get_slopes has them: of the power of two below, then between them."""

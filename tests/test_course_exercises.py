@@ -344,10 +344,7 @@ def sink_case(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Case:
 
 LOSSES: dict[str, Callable[..., Case]] = {
     "matmul_backward": lambda a, b, dc: ([a, b], lambda a, b: (dc * (a @ b)).sum()),
-    "linear_backward": lambda x, w, dy: (
-        [x, w, np.zeros(w.shape[1])],
-        lambda x, w, b: (dy * (x @ w + b)).sum(),
-    ),
+    "linear_backward": lambda x, w, dy: ([x, w, np.zeros(w.shape[1])], lambda x, w, b: (dy * (x @ w + b)).sum()),
     "broadcast_backward": lambda x, gain, dy: (
         [x, gain, np.zeros(x.shape[-1])],
         lambda x, g, b: (dy * (x * g + b)).sum(),

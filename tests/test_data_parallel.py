@@ -75,11 +75,7 @@ def worst(found, wanted):
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(
-    ("n", "options"),
-    [(2, {}), (3, {}), (4, {}), (2, {"workers": 2, "accumulate": 2})],
-    ids=str,
-)
+@pytest.mark.parametrize(("n", "options"), [(2, {}), (3, {}), (4, {}), (2, {"workers": 2, "accumulate": 2})], ids=str)
 def test_losses_and_all_gradients_are_those_of_one_rank(n, options):
     alone, values, _ = ten_steps(ALONE, accumulate=options.get("accumulate", 1))
     for steps, values_there, _ in in_threads(n, lambda group: ten_steps(group, **options)):

@@ -18,15 +18,7 @@ from tiers import in_one
 from minitransformer.ideas import GatedFeedForward
 from minitransformer.ideas.after.grouped import grouped
 from minitransformer.ideas.after.rotary import rotary_turn
-from minitransformer.layers import (
-    Cache,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    KeyValueCache,
-    Residual,
-    RMSNorm,
-)
+from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, KeyValueCache, Residual, RMSNorm
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, twins, weights
 from minitransformer.run.machines import threads
@@ -192,10 +184,7 @@ def test_large_scores_overflow_nowhere(n_threads: int, taken: list[Any]) -> None
 def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = encoder_layer(), np.ones((1, 12), np.float32)
     cache, weight = begun(layer), np.ones((12, 30), np.float32)
-    for name, call in {
-        "layer": lambda: layer(tokens(), cache=cache),
-        "product": lambda: ops.linear(x, weight),
-    }.items():
+    for name, call in {"layer": lambda: layer(tokens(), cache=cache), "product": lambda: ops.linear(x, weight)}.items():
         used = entered(monkeypatch, decoding_loops, name, n_threads)
         call()
         assert len(used) == n_threads and threading.get_ident() in used

@@ -12,14 +12,7 @@ from minitransformer.check.verify.catalogue import Case
 from minitransformer.cli import main
 from minitransformer.fast import ops as fast_ops
 from minitransformer.run.fast import attention as attention_kernel
-from minitransformer.run.fast import (
-    attention_loops,
-    cross_entropy,
-    decoding_loops,
-    layer_loops,
-    loops,
-    row_blocks,
-)
+from minitransformer.run.fast import attention_loops, cross_entropy, decoding_loops, layer_loops, loops, row_blocks
 from minitransformer.run.fast.check import forms
 from minitransformer.run.fast.large_cases import LARGE
 from minitransformer.verify import CASES

@@ -150,12 +150,7 @@ def test_reading_leaves_the_model_and_its_gradients_as_they_are(writer: Path) ->
     assert all((parameter == before[name]).all() for name, parameter in model.state().items())
 
 
-def test_step_takes_a_model(
-    encoder: Path,
-    tmp_path: Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_step_takes_a_model(encoder: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_bugs, "NUMBERS", 0)  # the mistakes of a page are not tested here, and take their time
     said = run("step", "--model", encoder, "the dog", "--layer", 1, "--head", 2)
     assert "dscores" in said and "MultiHeadAttention" in said and "FeedForward" not in said

@@ -279,10 +279,7 @@ def test_a_head_that_is_not_there_is_refused(head: Any) -> None:
 
 def test_what_would_silently_do_nothing_is_refused() -> None:
     model = of_family("gpt2")
-    with (
-        pytest.raises(ValueError, match=r"use model\.textbook instead"),
-        inspect.ablate(accelerate(model), [(0, 0)]),
-    ):
+    with pytest.raises(ValueError, match=r"use model\.textbook instead"), inspect.ablate(accelerate(model), [(0, 0)]):
         pass
     with pytest.raises(ValueError, match="did not run in it"), inspect.ablate(model, [(0, 0)]):
         copy.deepcopy(model)(*inputs_of(model))

@@ -136,26 +136,19 @@ def cached(layer: Any, cache: Any, **options: Any) -> Callable[[], Any]:
 
 
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a rolling cache of another window": (
-        cached(attention(8, 2, window=3), RollingCache(4)), ValueError,
-        "the window of 4 does not fit a layer with a window of 3",
-    ),
+    "a rolling cache of another window": (cached(attention(8, 2, window=3), RollingCache(4)), ValueError,
+     "the window of 4 does not fit a layer with a window of 3"),
     "tokens taken back": (lambda: setattr(RollingCache(4), "length", 0), ValueError, "tokens cannot be taken back"),
-    "a rolling cache of neighbours": (
-        cached(attention(8, 2, radius=3), RollingCache(4)), ValueError, "does not fit a layer of restricted attention",
-    ),
-    "a window around neighbours": (
-        lambda: ideas.Window(3, ideas.Local(2)), ValueError, "the part inside must not be restricted itself",
-    ),
-    "dropout beside a part": (
-        lambda: MultiHeadAttention(8, 2, mix=ideas.Sink(2), dropout=0.1), ValueError, "belongs to `mix`",
-    ),
-    "keys in place of a state": (
-        cached(LinearAttention(8, 2), KeyValueCache()), TypeError, "cache must be a StateCache, got KeyValueCache",
-    ),
-    "padding into a state": (
-        cached(LinearAttention(8, 2), StateCache(), mask=np.ones(9, bool)), ValueError, "takes no mask",
-    ),
+    "a rolling cache of neighbours": (cached(attention(8, 2, radius=3), RollingCache(4)), ValueError,
+     "does not fit a layer of restricted attention"),
+    "a window around neighbours": (lambda: ideas.Window(3, ideas.Local(2)), ValueError,
+     "the part inside must not be restricted itself"),
+    "dropout beside a part": (lambda: MultiHeadAttention(8, 2, mix=ideas.Sink(2), dropout=0.1), ValueError,
+     "belongs to `mix`"),
+    "keys in place of a state": (cached(LinearAttention(8, 2), KeyValueCache()), TypeError,
+     "cache must be a StateCache, got KeyValueCache"),
+    "padding into a state": (cached(LinearAttention(8, 2), StateCache(), mask=np.ones(9, bool)), ValueError,
+     "takes no mask"),
     "an odd rotation": (lambda: LatentAttention(8, 2, 3, 5, 3)(X.astype(np.float32)), ValueError, "an even d"),
 }  # fmt: skip
 

@@ -236,18 +236,15 @@ BYTES = {
     "a name that is no text": (raw(0, 1, struct.pack("<Q", 2) + b"\xff\xfe" + bytes(9)), "utf-8"),
     "the same name twice": (raw(0, 2, (text("a") + struct.pack("<II", 4, 1)) * 2), "'a' is there twice"),
     "many axes": (raw(1, 0, text("a") + struct.pack("<I", 2**31) + bytes(99)), "1 to 4 axes, got 2147483648"),
-    "a huge tensor": (
-        raw(1, 0, text("a") + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0) + bytes(99)), "'a' ends at byte"
-    ),
+    "a huge tensor": (raw(1, 0, text("a") + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0) + bytes(99)),
+     "'a' ends at byte"),
     "half a block": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 31, 8, 0) + bytes(99)), "no whole blocks of 32"),
     "an unknown packing": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 99, 0) + bytes(99)), "is of type 99"),
     "integers": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 26, 0) + bytes(199)), "is of type I32"),
-    "tensors in one place": (
-        raw(2, 0, b"".join(text(n) + struct.pack("<IQIQ", 1, 4, 0, 0) for n in "ab") + bytes(99)), "'a' and 'b' overlap"
-    ),
-    "an odd alignment": (
-        raw(0, 1, text("general.alignment") + struct.pack("<II", 4, 0)), "general.alignment must be an integer"
-    ),
+    "tensors in one place": (raw(2, 0, b"".join(text(n) + struct.pack("<IQIQ", 1, 4, 0, 0) for n in "ab") + bytes(99)),
+     "'a' and 'b' overlap"),
+    "an odd alignment": (raw(0, 1, text("general.alignment") + struct.pack("<II", 4, 0)),
+     "general.alignment must be an integer"),
 }  # fmt: skip
 
 
@@ -264,14 +261,12 @@ LLAMA = tensors_of(llama())
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architecture": "mamba"}, "what is missing here: Mamba's selective state space"),
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
-    "layers that do not attend": (
-        {"llama__attention__head_count_kv": [2, 0]}, r"in the metadata: llama.attention.head_count_kv = \[2, 0\]"
-    ),
+    "layers that do not attend": ({"llama__attention__head_count_kv": [2, 0]},
+     r"in the metadata: llama.attention.head_count_kv = \[2, 0\]"),
     "heads of another number of layers": ({"llama__attention__head_count_kv": [2]}, "a number for each layer"),
     "a last layer that predicts nothing further": ({"llama__nextn_predict_layers": 1}, "blk.1 is a layer like the"),
-    "experts of another family": (
-        {"architecture": "qwen2", "qwen2__expert_count": 8}, "in the metadata: qwen2.expert_count = 8"
-    ),
+    "experts of another family": ({"architecture": "qwen2", "qwen2__expert_count": 8},
+     "in the metadata: qwen2.expert_count = 8"),
     "stretched rotations": ({"llama__rope__scaling__type": "dynamic"}, "'dynamic' is not supported"),
     "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "rope.dimension_count over .* head, 0.5 is"),
     "a part of a model": ({"split__count": 3}, "is one of 3 parts; open the first, NAME-00001-of-00003.gguf"),
@@ -290,24 +285,18 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "a huge feed-forward network": ({"llama__feed_forward_length": 2**31}, "these sizes ask for more"),
     "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "blk.1.ffn_up.weight is"),
     "a tensor more": ({"tensors": LLAMA | {"rope_more.weight": np.ones(8, np.float32)}}, "rope_more.weight is unknown"),
-    "factors of other pairs": (
-        {"tensors": LLAMA | {"rope_freqs.weight": np.ones(3, np.float32)}}, "rope_freqs.weight must .* of the 8 pairs"
-    ),
-    "a pair that does not turn": (
-        {"tensors": LLAMA | {"rope_freqs.weight": np.eye(1, 8, dtype=np.float32)[0]}}, "weight must have a number above"
-    ),
-    "a tensor of another shape": (
-        {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"output_norm.weight must have .* \(64,\)"
-    ),
-    "one tensor by two names": (
-        {"tensors": LLAMA | {"model.norm.weight": np.ones(64, np.float32)}}, "names for the same tensor"
-    ),
-    "numbers that are none": (
-        {"tensors": LLAMA | {"output_norm.weight": np.full(64, np.nan, np.float32)}}, ": output_norm.weight contains"
-    ),
-    "numbers of another type": (
-        {"tensors": LLAMA | {"output_norm.weight": np.ones(64)}}, "is of type F64, .* must be F32, F16, or packed, such"
-    ),
+    "factors of other pairs": ({"tensors": LLAMA | {"rope_freqs.weight": np.ones(3, np.float32)}},
+     "rope_freqs.weight must .* of the 8 pairs"),
+    "a pair that does not turn": ({"tensors": LLAMA | {"rope_freqs.weight": np.eye(1, 8, dtype=np.float32)[0]}},
+     "weight must have a number above"),
+    "a tensor of another shape": ({"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}},
+     r"output_norm.weight must have .* \(64,\)"),
+    "one tensor by two names": ({"tensors": LLAMA | {"model.norm.weight": np.ones(64, np.float32)}},
+     "names for the same tensor"),
+    "numbers that are none": ({"tensors": LLAMA | {"output_norm.weight": np.full(64, np.nan, np.float32)}},
+     ": output_norm.weight contains"),
+    "numbers of another type": ({"tensors": LLAMA | {"output_norm.weight": np.ones(64)}},
+     "is of type F64, .* must be F32, F16, or packed, such"),
     "no tokens": ({"tensors": {"output_norm.weight": LLAMA["output_norm.weight"]}}, "token_embd.weight must be"),
 }  # fmt: skip
 

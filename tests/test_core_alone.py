@@ -1,13 +1,11 @@
-"""The core is complete in itself: without any other room it trains, checks and writes, and it imports none of them."""
+"""The core is complete in itself: without any other room it trains, checks and writes."""
 
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from test_packaging import SOURCES, imports
 
 import minitransformer
 
@@ -74,31 +72,3 @@ def test_the_core_trains_checks_and_writes_without_any_other_room(task, tmp_path
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": ""})
     assert found.returncode == 0, found.stderr
     assert found.stdout == f"complete: {task}\n"
-
-
-def other_rooms(name: str, source: str) -> set[str]:
-    """What a file of the package imports from outside of the core, wherever in the file it does so."""
-    by_name = re.findall(r"import_module\(['\"]([\w.]+)", source)
-    paths = [*imports(name, source), *(tuple(path.split(".")) for path in by_name)]
-    found = {".".join(path[1:]) for path in paths if path[0] == PACKAGE.name and len(path) > 1}
-    own = tuple(f"{room.replace('/', '.')}." for room in (*CORE, "moved"))
-    return {path for path in found - {"__version__"} if not f"{path}.".startswith(own)}
-
-
-@pytest.mark.parametrize("room", CORE)
-def test_the_core_imports_no_other_room(room):
-    for name in (name for name in SOURCES if name.startswith(f"{room}/")):
-        assert other_rooms(name, SOURCES[name]) == set(), name
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from ...ideas import rotary",
-        "from ... import ideas",
-        "def f():\n    import minitransformer.ideas.after.rotary",
-        "def f():\n    return import_module('minitransformer.ideas')",
-    ],
-)
-def test_an_import_of_another_room_is_seen(source):
-    assert {path.split(".")[0] for path in other_rooms("core/ops/softmax.py", source)} == {"ideas"}

@@ -59,15 +59,6 @@ def sources(seed, n=5):
     return np.where(real, rng.integers(3, N_SOURCE, (n, 6)), 0), real
 
 
-def naively(model, source, source_mask, start, end, max_length):
-    """One sentence: the most probable next token, each time after the whole prefix from the beginning."""
-    target = [start]
-    while len(target) <= max_length and target[-1] != end:
-        logits, _ = model(source[None, :], np.array([target]), source_mask[None, :])
-        target.append(int(np.argmax(logits[0, -1])))
-    return target[1:]
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
@@ -76,7 +67,8 @@ def test_greedy_writes_what_the_naive_loop_writes(norm_order, seed):
     source, mask = sources(seed)
     together = greedy(model, source, mask, START, END, max_length=20)
     assert type(together) is np.ndarray and together.dtype == np.int64
-    one_by_one = [naively(model, *pair, START, END, 20) for pair in zip(source, mask, strict=True)]
+    next_logits = [next_of_translation(model, *pair) for pair in zip(source, mask, strict=True)]
+    one_by_one = [written_naively(each, [START], 20, END, lambda z: int(np.argmax(z))) for each in next_logits]
     assert together.shape == (len(source), max(map(len, one_by_one)))
     for row, wanted in zip(together.tolist(), one_by_one, strict=True):
         assert row == wanted + [END] * (len(row) - len(wanted))

@@ -123,14 +123,6 @@ def test_the_state_of_linear_attention_does_not_grow() -> None:
     assert cache.length == 27
 
 
-def test_each_part_of_attention_is_in_a_head() -> None:
-    """y is the sum of what the heads write, with norms, sinks and slopes of their own."""
-    for options in ({"qk_norm": True}, {"sink": True}, {"alibi": True}):
-        layer = made(partial(attention, 8, 4, output_bias=False, **options))
-        parts = [layer.head(i)(X, causal=True)[0] for i in range(4)]
-        np.testing.assert_allclose(sum(parts), layer(X, causal=True)[0], rtol=1e-9, atol=1e-12)
-
-
 def cached(layer: Any, cache: Any, **options: Any) -> Callable[[], Any]:
     return lambda: layer(X, cache=cache, **options)
 

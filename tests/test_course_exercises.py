@@ -203,50 +203,6 @@ def test_two_mistakes_at_once_are_both_named(order: tuple[int, int]) -> None:
     assert result["dv"].right and result.score == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize(
-    ("subtracted", "mistake"),
-    [
-        (lambda dw, w: dw.mean(-1, keepdims=True), "softmax-plain-mean"),
-        (lambda dw, w: dw.sum(-1, keepdims=True), "softmax-plain-sum"),
-        (lambda dw, w: -np.einsum("...ij,...ij->...i", dw, w)[..., None], "softmax-plus-for-minus"),
-        (lambda dw, w: (dw * w).sum(), "softmax-sum-over-everything"),
-        (lambda dw, w: (dw * w).mean(-1, keepdims=True), "softmax-weighted-mean-divided"),
-    ],
-)
-def test_what_is_wrong_in_the_softmax_is_named_inside_attention_too(
-    subtracted: Callable[..., np.ndarray], mistake: str
-) -> None:
-    def attention_backward(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Any:
-        dweights = np.einsum("...ic,...jc->...ij", doutput, v)
-        dscores = weights * (dweights - subtracted(dweights, weights)) / q.shape[-1] ** 0.5
-        return dscores @ k, np.swapaxes(dscores, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ doutput
-
-    def masked_attention_backward(q: Any, k: Any, v: Any, mask: Any, doutput: Any) -> Any:
-        scores = np.where(mask, q @ k.T / q.shape[-1] ** 0.5, -np.inf)
-        exponentials = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e300))
-        weights = exponentials / np.maximum(exponentials.sum(-1, keepdims=True), 1e-300)
-        return attention_backward(q, k, v, weights, doutput)
-
-    for f in (attention_backward, masked_attention_backward):
-        result = course.check(f.__name__, f)
-        assert [output.mistake for output in result.outputs] == [mistake, mistake, None], str(result)
-        assert result.sentences == [f"The mistake in dq and dk: {result['dq'].explanation}"]
-
-    name = mistake.removeprefix("softmax-")
-    result = course.check("softmax_backward", lambda y, dy: y * (dy - subtracted(dy, y)))
-    assert result.mistake == name
-
-
-def test_the_width_of_the_values_has_no_part_in_the_scale() -> None:
-    def f(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Any:
-        dq, dk, dv = EXERCISES["attention_backward"].reference(q, k, v, weights, doutput)
-        factor = (q.shape[-1] / v.shape[-1]) ** 0.5
-        return dq * factor, dk * factor, dv
-
-    result = course.check("attention_backward", f)
-    assert [output.mistake for output in result.outputs] == ["scale-by-value-width", "scale-by-value-width", None]
-
-
 def test_each_output_may_have_its_own_mistake() -> None:
     def linear_backward(x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, ...]:
         rows, drows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])

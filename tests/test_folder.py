@@ -308,18 +308,7 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         ),
         ({"config": {"source_vocabulary": 7}}, "config.json: .*target_vocabulary"),
         ({"config": {"n_toes": 3}}, "config.json: .*n_toes"),
-        (
-            {
-                "config": {
-                    "source_vocabulary": 7,
-                    "target_vocabulary": 6,
-                    **SIZES,
-                    "n_encoder_layers": 1,
-                    "n_decoder_layers": 1,
-                }
-            },
-            "config.json: .*share_embeddings needs one",
-        ),
+        ({"config": TransformerConfig(7, 6, **SIZES).__dict__}, "config.json: .*share_embeddings needs one"),
     ],
 )
 def test_a_wrong_config_is_refused(change, message, tmp_path):

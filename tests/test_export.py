@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from minitransformer.ideas.before.recurrent_translator import RecurrentTranslato
 from minitransformer.ideas.published import from_pretrained, save_pretrained
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.run.tasks import translation
-from minitransformer.text import END, START, CharacterTokenizer
+from minitransformer.text import END, START
 from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
@@ -110,12 +109,6 @@ def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Pa
         else:
             with pytest.raises(ValueError, match="padding must have the id 1, because"):
                 save_pretrained(model, tmp_path / "not", tokenizer)
-
-
-def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ModuleNotFoundError, match=r'"minitransformer\[text\]"'):
-        CharacterTokenizer.train(["ab"]).save_pretrained(tmp_path)
 
 
 # ---- Every kind of tokenizer with a model of every family: text in, text out. ----
@@ -302,14 +295,6 @@ def test_load_opens_whatever_is_a_model(tmp_path: Path) -> None:
     encoder = bert(tmp_path / "bert")
     assert isinstance(models.load(encoder), models.MaskedLanguageModel)
     assert text.load(encoder).encode("a cat") == [5, 6]
-
-
-def test_what_is_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no model folder"):
-        models.load(tmp_path / "none")
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"config\.json is a file; give the folder of the model$"):
-        models.load(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize("there", ["run", "published"])

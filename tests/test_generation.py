@@ -301,36 +301,6 @@ def test_a_sentence_is_translated_alike_alone_and_among_long_and_short_ones(beam
     assert len(various) > 8 and len(set(map(len, various))) > 1
 
 
-@pytest.mark.few(4)
-@pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 2.0])
-@pytest.mark.parametrize("penalty", ["length", "paper"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, penalty, alpha):
-    n_tokens, longest, end = 4, 3, 2
-    rng = np.random.default_rng(seed)
-    config = LanguageModelConfig(n_tokens, 8, d_model=4, n_heads=2, d_ff=6, n_layers=1)
-    model = LanguageModel(config, rng).to(dtype="float64")
-    for _, parameter in model.parameters():
-        parameter.value[...] = rng.normal(0.0, 1.0, parameter.value.shape)
-    prompts = [[0, 1, 3], [1]]
-
-    def ends_once(tokens):
-        return (tokens[-1] == end or len(tokens) == longest) and end not in tokens[:-1]
-
-    all_found = beam_search(Continuation(model), prompts, longest, 64, alpha, end, penalty=penalty)
-    for prompt, found in zip(prompts, all_found, strict=True):
-        wanted = []
-        for length in range(1, longest + 1):
-            for tokens in filter(ends_once, map(list, itertools.product(range(n_tokens), repeat=length))):
-                logits = model(np.array([prompt + tokens[:-1]]))[0][0, len(prompt) - 1 :]
-                log_p = sum(log_softmax(z)[token] for z, token in zip(logits, tokens, strict=True))
-                wanted.append((divided(log_p, length, alpha, penalty), tokens))
-        assert len(found) == len(wanted) == 1 + 3 + 9 * 4
-        assert_same_hypotheses(found, sorted(wanted, reverse=True))
-        p = (math.exp(h.score / divided(1.0, len(h.tokens), alpha, penalty)) for h in found)
-        assert math.isclose(sum(p), 1.0)
-
-
 def logits_of(p):
     return np.log(np.array(p))
 

@@ -235,10 +235,6 @@ def test_the_command_shows_a_saved_model(run, tmp_path, dtype) -> None:
     assert run("--model", str(tmp_path / "model"), "--d-ff", "64") == f"{describe(wider, dtype=dtype)}\n"
 
 
-def test_a_folder_without_a_model_is_a_failed_run(run, tmp_path) -> None:
-    assert "there is no model folder" in run("--model", str(tmp_path / "none"), status=1)
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -39,15 +39,6 @@ ids = generation.stream(generation.Continuation(model), start, 50, ends=tokenize
 print(tokenizer.decode([*start, *ids]))
 (found,) = generation.generate(model, [start], 50, end=tokenizer.ends[0])
 """,
-    "a_model_of_a_kind": """
-import numpy as np
-from minitransformer import models, text
-
-model, words = models.load("runs/translator", models.EncoderDecoder), text.load("runs/translator", "source")
-memory, _ = model.encode(np.array([words.encode("ten")]))
-models.save(model, "copy", [words, text.load("runs/translator", "target")])
-config = models.load("runs/shakespeare", models.LanguageModel).config
-""",
     "train_by_hand": """
 import numpy as np
 from minitransformer import models, training
@@ -63,17 +54,6 @@ for step in range(1, 11):
     backward()
     norm: float = training.clip_gradient_norm(model.parameters(), 1.0)
     optimizer.step(training.cosine(step, 1e-3, 2, 10))
-""",
-    "a_layer_of_parts": """
-import numpy as np
-from minitransformer import layers
-from minitransformer.ideas import RotaryPositions, Window
-
-attention = layers.MultiHeadAttention(8, 2, turn=(RotaryPositions(4), RotaryPositions(4)))
-y, backward = attention(np.zeros((2, 3, 8), np.float32), causal=True)
-dx = backward(y)
-names: list[str] = [name for name, _ in attention.parameters()]
-print(Window)
 """,
     "an_exercise": """
 import numpy as np
@@ -107,17 +87,6 @@ config = models.TransformerConfig(source_vocabulary=9, target_vocabulary=9)
 print(cost.describe(config, batch=2, length=5).memory)
 model = fast.accelerate(models.Transformer(config))
 y, backward = fast.ops.softmax(np.zeros((2, 3)))
-""",
-    "inside_a_model": """
-import numpy as np
-from minitransformer import inspect, models
-
-model = models.from_pretrained("gpt2")
-ids = np.array([[1, 2, 3]])
-found = inspect.heads(model, ids)
-print(found.weights, found.outputs)
-with inspect.ablate(model, [(5, 3)]):
-    logits, _ = model(ids)
 """,
 }
 

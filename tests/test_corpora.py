@@ -1,13 +1,11 @@
 """Corpora: batches that hold every row once and little padding, and losses that padding does not touch."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus, bucketed
+from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
@@ -58,21 +56,6 @@ def rngs(seed=0):
 
 
 # ---- Batches of sentences. ----
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 3)), min_size=1, max_size=60),
-    st.integers(20, 70),
-    st.one_of(st.none(), st.integers(0, 9)),
-)
-def test_every_row_is_in_one_batch_and_no_batch_is_too_large(widths, tokens, seed):
-    widths = np.array(widths)
-    batches = bucketed(widths, tokens, None if seed is None else np.random.default_rng(seed))
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(widths)))
-    assert all(len(rows) * widths[rows, 0].max() <= tokens for rows in batches)
-    in_order = sorted(batches, key=lambda rows: (widths[rows, 0].max(), widths[rows, 0].min()))
-    for rows, following in itertools.pairwise(in_order):
-        assert widths[rows, 0].max() <= widths[following, 0].min()  # sorted by width, and cut
 
 
 @pytest.mark.parametrize("corpus", [pairs(600, 40, 400), labelled(600, 40, 400)], ids=["pairs", "labelled"])

@@ -299,30 +299,10 @@ class Silent:
         self.dinputs[...] = self.factor * self.dbefore @ self.weights.T  # the array of every call
 
 
-class SilentStack(Stack):
-    """Its output is also that of its last layer."""
-
-    def __init__(self, *factors: float) -> None:
-        self.layers = [Silent(factor) for factor in factors]  # type: ignore[misc]
-
-    def forward(self, inputs: np.ndarray) -> None:  # type: ignore[override]
-        for layer in self.layers:
-            layer.forward(inputs)
-            inputs = layer.output  # type: ignore[attr-defined]
-        self.output = inputs
-
-    def backward(self, dvalues: np.ndarray) -> None:  # type: ignore[override]
-        for layer in reversed(self.layers):
-            layer.backward(dvalues)
-            dvalues = layer.dinputs  # type: ignore[attr-defined]
-        self.dinputs = dvalues
-
-
 def test_objects_that_return_nothing_are_checked() -> None:
     report = verify.check_gradients(Silent(), X, everything=True)
     assert {row.name for row in report.rows if row.kind != "intermediate"} == {"inputs", "weights", "biases"}
     assert wrong_in(verify.gradients(from_pair(Silent(2.0)), X)) == {"inputs"}
-    verify.check_gradients(SilentStack(1.0, 1.0), X, everything=True)
 
     class Nothing(Silent):
         def forward(self, inputs: np.ndarray) -> None:

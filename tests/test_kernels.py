@@ -276,15 +276,6 @@ def test_the_norm_of_two_numbers_errs_by_rounding_alone(eps: float, form: str) -
     assert (np.abs(dx - exact) <= 8.0 * bound).all()
 
 
-def test_attention_refuses_what_is_no_generator_without_dropout_too(form: str) -> None:
-    q = random(2, 70, 4).astype(np.float32)
-    for rng in (7, "seed", np.random.RandomState(0)):
-        with pytest.raises(TypeError, match="rng must be a numpy"):
-            ops.attention(q, q, q, dropout=0.0, rng=rng)
-    for rate in (0.0, 0):
-        assert KERNELS["attention"](q, q, q, causal=True, dropout=rate, rng=np.random.default_rng(0)) is not None
-
-
 def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
     q, k, v = (random(1, 2, length, 8, seed=length).astype(np.float32) for length in (16, 100, 100))
     mask = np.ones((16, 100), bool)

@@ -115,17 +115,6 @@ def test_there_is_no_backward_through_a_cache(build: Any) -> None:
 # ------------------------------------------------------------------------------- who sees whom: masks and dependencies
 
 
-def test_there_may_be_several_leading_axes() -> None:
-    """A mask for each sequence serves all heads, however many axes count the sequences."""
-    layer, x, memory = ordinary(layers.DecoderLayer(**SIZES)), normal(2, 3, 4, 6), normal(2, 3, 5, 6, seed=1)
-    mask = np.random.default_rng(2).random((2, 3, 4, 5)) < 0.5
-    y, backward = layer(x, memory, memory_mask=mask)
-    flat_y, flat_backward = layer(x.reshape(6, 4, 6), memory.reshape(6, 5, 6), memory_mask=mask.reshape(6, 4, 5))
-    np.testing.assert_allclose(y.reshape(6, 4, 6), flat_y, rtol=1e-13)
-    for gradient, flat_gradient in zip(backward(x), flat_backward(x.reshape(6, 4, 6)), strict=True):
-        np.testing.assert_allclose(gradient.reshape(flat_gradient.shape), flat_gradient, rtol=1e-12, atol=1e-14)
-
-
 def test_positions_continue_where_a_prefix_ended() -> None:
     for positions in (layers.SinusoidalPositions(6), ordinary(layers.LearnedPositions(40, 6))):
         x = normal(2, 40, 6)

@@ -521,15 +521,11 @@ def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark():
 @pytest.mark.slow
 def test_the_module_and_the_command_are_the_same_program():
     script = Path(sys.executable).parent / "minitransformer"
+    options = {"capture_output": True, "encoding": "utf-8", "env": environment(), "timeout": 900}
     for command in ([sys.executable, "-m", "minitransformer"], [str(script)]):
-        done = subprocess.run(
-            [*command, "check", "gelu"], capture_output=True, encoding="utf-8", env=environment(), timeout=900
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert names_in(done.stdout) == CASES_OF["gelu"]
-        done = subprocess.run(
-            [*command, "check", "gleu"], capture_output=True, encoding="utf-8", env=environment(), timeout=900
-        )
+        done = subprocess.run([*command, "check", "gelu"], **options)
+        assert (done.returncode, done.stderr, names_in(done.stdout)) == (0, "", CASES_OF["gelu"])
+        done = subprocess.run([*command, "check", "gleu"], **options)
         assert (done.returncode, done.stdout) == (2, "")
         assert_one_line_error(done.stderr, "did you mean 'gelu'?")
 

@@ -58,9 +58,7 @@ def said(name: str, body: str) -> str:
     return " ".join(str(course.check(name, function(name, body))).split())
 
 
-NORM = "i = 1 / np.sqrt(x.var(-1, keepdims=True) + eps); n = (x - x.mean(-1, keepdims=True)) * i; d = dy * gamma; "
 GRADIENT = "dw = doutput @ v.swapaxes(1, 2); ds = weights * (dw - (dw * weights).sum(-1, keepdims=True)); "
-PAIRS = "y[:, ::2], y[:, 1::2] = a * np.cos(w) - b * np.sin(w), a * np.sin(w) + b * np.cos(w); return y"
 
 
 @in_one(
@@ -87,20 +85,9 @@ PAIRS = "y[:, ::2], y[:, 1::2] = a * np.cos(w) - b * np.sin(w), a * np.sin(w) + 
             "q.shape[-3] stands where q.shape[-1]",
         ),
         (
-            "attention_forward",
-            "exponentials.sum( => 0.3 + exponentials.sum(",
-            "output: It follows from your weights, and",
-        ),
-        (
             "attention_backward",
             f"{GRADIENT} r = q.shape[2] ** -0.5; t = ds.swapaxes(1, 2); return ds @ k * r, t @ q * r, t @ doutput",
             "in dv, dscores stands where weights belongs",
-        ),
-        (
-            "cross_entropy_backward",
-            "e = np.exp(logits - logits.max(1, keepdims=True)); p = e / e.sum(1, keepdims=True)\\n"
-            "p[:, targets] -= 1\\nreturn p / len(p)",
-            "they must sum to 0 each",
         ),
         ("softmax_backward", "return np.clip(y * (dy - (dy * y).sum(1, keepdims=True)), -5, 5)", "rows sum to between"),
         ("dropout_backward", "return np.clip(dy * keep / (1 - rate), -20, 20)", "is something clipped?"),

@@ -223,11 +223,6 @@ def test_the_recipe_of_a_field_of_an_earlier_version_is_named(make, changes, rec
             {"positions": "relative"},
             r"with positions='relative',.* \(now in ideas.published.t5.T5Config\)",
         ),
-        (
-            transformer,
-            {"positions": "learned"},
-            r"with positions='learned',.* \(now in ideas.published.bart.BartConfig\)",
-        ),
         (transformer, {"norm": "rms_norm", "mixing": "convolution"}, "no recipe has all of this, so train the model"),
         (transformer, {"n_toes": 3}, "TransformerConfig has no n_toes=3; it has source_vocabulary, target_"),
     ],

@@ -30,9 +30,6 @@ def fresh_registry(monkeypatch):
     monkeypatch.delenv("MINITRANSFORMER_DEVICE", raising=False)
 
 
-# ---- Devices by name. ----
-
-
 def test_the_environment_names_the_default_device(monkeypatch):
     monkeypatch.setenv("MINITRANSFORMER_DEVICE", "strict")
     assert get_device().name == "strict"
@@ -66,9 +63,6 @@ def test_device_and_library_of_an_array():
 def test_what_is_no_array_has_no_device(x):
     with pytest.raises(TypeError, match=f"expected a NumPy or CuPy array, got {type(x).__name__}"):
         device_of(x)
-
-
-# ---- CuPy: not there, there without a GPU, there with one. ----
 
 
 def assert_numpy_still_works():
@@ -165,9 +159,6 @@ def test_what_neither_computes_on_a_gpu_nor_draws_imports_neither_cupy_nor_matpl
     printed(f"{program}; sys.exit('cupy' in sys.modules or 'matplotlib' in sys.modules)")
 
 
-# ---- From one device to another. ----
-
-
 @pytest.mark.parametrize("source", DEVICES)
 @pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
@@ -189,9 +180,6 @@ def test_erfc_keeps_the_dtype(device, dtype):
     np.testing.assert_allclose(to_numpy(y), [math.erfc(number) for number in x], rtol=2 * np.finfo(dtype).eps)
 
 
-# ---- Adding rows where ids repeat. ----
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kinds", [("float32", "int64"), ("float64", "int32"), ("float64", "uint8")], ids="-".join)
 def test_scatter_add_adds_every_row_and_leaves_the_others_and_its_inputs_alone(device, kinds):
@@ -202,9 +190,6 @@ def test_scatter_add_adds_every_row_and_leaves_the_others_and_its_inputs_alone(d
     np.testing.assert_array_equal(to_numpy(target), expected, strict=True)
     np.testing.assert_array_equal(to_numpy(ids), [2, 0, 2])
     np.testing.assert_array_equal(to_numpy(rows), [[1, 2], [3, 4], [5, 6]])
-
-
-# ---- Random numbers. ----
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -221,9 +206,6 @@ def test_uniform(device, shape):
     assert np.all(to_numpy(uniform(np.random.default_rng(2), shape, like)) != numbers)
     if numbers.size == 3000:
         assert abs(numbers.mean() - 0.5) < 0.026  # 5 standard errors of √(1/12) / √3000
-
-
-# ---- Arrays of two devices in one call. ----
 
 
 @pytest.mark.parametrize(("here", "there"), [("numpy", "strict"), ("strict", "numpy")])

@@ -15,8 +15,6 @@ def wrong_rows(report: verify.Report) -> tuple[set[str], list[str]]:
     return {row.name for row in report.of_kind("input") if not row.ok}, inside
 
 
-# ------------------------------------------------------------------------------------------------------------ attention
-
 ATTENTION = """
 def forward(q, k, v):
     scale = 1.0 / np.sqrt(q.shape[-1])
@@ -94,9 +92,6 @@ def test_a_gradient_that_is_not_used_is_not_to_blame() -> None:
     assert wrong_rows(report) == ({"k"}, [])
 
 
-# --------------------------------------------------------------------------------------------------------- LSTM, loops
-
-
 def sigmoid(z: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-z))
 
@@ -163,9 +158,6 @@ def test_the_steps_of_a_loop_explain_an_error_together() -> None:
     assert wrong_rows(report) == ({"x"}, ["s[2]", "s[1]", "s[0]"])
 
 
-# ---------------------------------------------------------------------------------------------------- written in place
-
-
 def rotated(x: np.ndarray, back: float = 1.0) -> np.ndarray:
     a, b = x[..., :2], x[..., 2:]
     return np.concatenate([0.6 * a - 0.8 * back * b, 0.6 * b + 0.8 * back * a], -1)
@@ -187,9 +179,6 @@ def test_a_forward_that_writes_into_its_input_says_so_first(factor: float, more:
     assert first == f"forward: q was changed in place{more}"
     assert "dthe" not in str(raised.value) and "transposed" not in str(raised.value)
     assert more or rest[1] == "worst: q: was changed in place"
-
-
-# ---------------------------------------------------------------------------------------------------- rows of -inf
 
 
 def test_nan_in_a_masked_row_stays_a_mistake_in_an_answer() -> None:

@@ -13,8 +13,6 @@ from minitransformer import layers, verify
 from minitransformer.check.trace.values import is_float_array
 from minitransformer.layers import Module
 
-# ---------------------------------------------------------------------------------------- arguments that are no arrays
-
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
@@ -52,8 +50,6 @@ def test_another_function_is_not_called_a_mistake() -> None:
     with pytest.raises(AssertionError, match="as in BatchNorm"):
         verify.check_gradients(batch_norm, *inputs, op="layer_norm")
 
-
-# -------------------------------------------------------------------------------------------- whose code is looked into
 
 LIBRARY = """
 def doubled(x):
@@ -100,9 +96,6 @@ def test_the_tracer_reads_only_the_type_of_an_object_half_built() -> None:
 
     verify.gradients(verify.from_pair(forward, lambda dy, half: 2.0 * dy), draw(3)).assert_ok()
     assert not is_float_array(Half())
-
-
-# --------------------------------------------------------------------------------- gradients far below 1, and float32
 
 
 def small_linear(coarse: bool = False) -> Any:

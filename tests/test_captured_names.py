@@ -32,9 +32,6 @@ MUTATING_FUNCTIONS = set("at copyto fill_diagonal place put put_along_axis putma
 Captured = dict[str, list[ast.AST]]  # a captured name, and the functions from the pullback out to the one that owns it
 
 
-# -------------------------------------------------------------------------------------------------------- the checker
-
-
 def violations(source: str) -> list[str]:
     """A line for each name that is bound again or written to although a pullback holds it."""
     found = set()
@@ -211,9 +208,6 @@ def base_name(node: ast.AST) -> str | None:
     return node.id
 
 
-# -------------------------------------------------------------------------------------------------------- the package
-
-
 @pytest.mark.slow
 def test_no_captured_name_is_bound_again_or_changed() -> None:
     assert {name: found for name, source in SOURCES.items() if (found := violations(source))} == {}
@@ -233,9 +227,6 @@ def test_pullbacks_are_found_in_the_ops() -> None:
     source = SOURCES["core/ops/attention.py"]
     ((_, captured),) = pullbacks(source, ast.parse(source))
     assert {"q", "k", "v", "kept", "softmax_backward", "dropout_backward"} <= set(captured)
-
-
-# ---------------------------------------------------------------------------------------------- the checker is checked
 
 
 # What stands in `def f(x, t):`, and the name that must be reported.

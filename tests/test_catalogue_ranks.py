@@ -132,9 +132,6 @@ def test_mutations_that_survived_every_check_are_found(target: str, old: str, ne
     assert all(before)  # the cases that look at every entry do not have it
 
 
-# ------------------------------------------------------------------------------------------------------------ options
-
-
 def bound_options(case: Case) -> dict[str, Any]:
     """The options that a case calls its op with, by name, defaults included."""
     setup = build(case)

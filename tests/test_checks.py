@@ -58,9 +58,6 @@ def report_on(name: str) -> Report:
     return CASES[name].run()
 
 
-# ------------------------------------------------------------------------------------------------- what is covered
-
-
 def without_a_case(kind: str, public_names: Iterable[str]) -> set[str]:
     covered = {case.covers for case in CASES.values() if case.kind == kind}
     return set(public_names) - WITHOUT_GRADIENT[kind] - covered
@@ -75,9 +72,6 @@ def test_cases_are_about_public_names() -> None:
     assert {case.kind for case in CASES.values()} == PUBLIC.keys()
     for case in CASES.values():
         assert case.covers in PUBLIC[case.kind], case.name
-
-
-# ------------------------------------------------------------------------------------------------ that it all passes
 
 
 @pytest.mark.parametrize(
@@ -146,9 +140,6 @@ def test_the_strict_device_is_really_used() -> None:
     assert type(setup.inputs[0]).__name__ == type(setup.options["mask"]).__name__ == "StrictArray"
     assert {type(p.value).__name__ for _, p in setup.module.parameters()} == {"StrictArray"}
     assert type(setup.f(*setup.inputs, **setup.options)[0]).__name__ == "StrictArray"
-
-
-# --------------------------------------------------------------------------------------- no intermediate is left out
 
 
 def bound_names(function: ast.FunctionDef) -> set[str]:
@@ -253,9 +244,6 @@ def test_every_named_gradient_is_checked_somewhere(kind: str, label: str, name: 
 def test_what_a_list_of_gradients_holds_is_checked() -> None:
     assert report_on("Linear")["bias"].kind == "parameter"
     assert report_on("Residual around cross-attention")["others[0]"].kind == "input"
-
-
-# ---------------------------------------------------------------------------------------------------------- float32
 
 
 def in_dtype(setup: Setup, dtype: str) -> Setup:

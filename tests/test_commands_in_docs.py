@@ -34,9 +34,6 @@ PROGRAM = re.compile(r"(\.venv/bin/)?(minitransformer|make|pip|python3?|pytest|j
 FOLDERS = ("benchmarks", "docs", "minitransformer", "notebooks", "tests")  # of the repository
 
 
-# ---- What a document shows. ----
-
-
 def commands(text: str) -> list[tuple[int, str]]:
     """The line and the text of each command, of indented blocks and of fenced ones that are marked as a shell's."""
     found: list[tuple[int, str]] = []
@@ -68,8 +65,6 @@ def prose(text: str) -> str:
     shown = "|".join(re.escape(command[:20]) for _, command in commands(text))
     return re.sub(rf"^ {{4}}({shown}).*$", "", text, flags=re.MULTILINE) if shown else text
 
-
-# ---- The data that a document speaks of. ----
 
 ENGLISH = "two dogs are running .\na man reads a book .\nthree women sing .\n" * 20
 GERMAN = "zwei hunde rennen .\nein mann liest ein buch .\ndrei frauen singen .\n" * 20
@@ -110,8 +105,6 @@ def stand_in(name: str, text: str, folder: Path) -> bool:
         path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
     return True
 
-
-# ---- Running them. ----
 
 READS = {  # options that name a file or folder to read, of all commands
     *("--text", "--source", "--target", "--valid-source", "--valid-target", "--model", "--class", "--grade", "--input")
@@ -226,9 +219,6 @@ def test_pages_do_not_overwrite_each_other(tmp_path, monkeypatch):
             main([*command, "--help"])
     defaults = re.findall(r"default: ([\w-]+\.(?:html|png))", helps.getvalue())
     assert len(defaults) == 2 and len(written) > 5 and not set(defaults) & set(written)
-
-
-# ---- That the test sees what is wrong. ----
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,6 @@ def rngs(seed=0):
     return [None, np.random.default_rng(seed)]
 
 
-# ---- Batches of sentences. ----
-
-
 @pytest.mark.parametrize("corpus", [pairs(600, 40, 400), labelled(600, 40, 400)], ids=["pairs", "labelled"])
 @pytest.mark.parametrize("rng", rngs(), ids=["in order", "shuffled"])
 def test_an_epoch_holds_every_sentence_once_in_full_batches_with_little_padding(corpus, rng):
@@ -89,9 +86,6 @@ def test_too_few_tokens_for_the_longest_sentence_are_an_error(corpus, rng):
 def test_the_longest_side_counts_and_the_end_of_the_target_too():
     assert [len(rows) for rows in PairCorpus([[3]] * 4, [[3, 4]] * 4, tokens=6).batches(None)] == [2, 2]
     assert [len(rows) for rows in PairCorpus([[3] * 4] * 4, [[3]] * 4, tokens=8).batches(None)] == [2, 2]
-
-
-# ---- Losses of sentences. ----
 
 
 def log_probabilities(logits):
@@ -155,9 +149,6 @@ def test_padding_gets_no_gradient(make, make_model):
         assert np.abs(gradient[3:]).max() > 0
         if make is labelled:  # a table that makes logits too has a gradient in every row
             assert (gradient[PAD] == 0).all(), name
-
-
-# ---- A running text. ----
 
 
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 5))

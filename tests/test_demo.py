@@ -39,9 +39,6 @@ def few_ops(monkeypatch):
     monkeypatch.setattr(demo, "CASES", {name: demo.CASES[name] for name in ("softmax", "silu")})
 
 
-# ---- A short run. ----
-
-
 @pytest.mark.parametrize("of", ["few ops", pytest.param("all ops", marks=pytest.mark.sweep)])
 def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, few_numbers, request, of):
     if of == "few ops":
@@ -122,9 +119,6 @@ def test_the_lowest_loss_is_that_of_a_model_that_says_the_smoothed_target(n_toke
     loss, backward = ops.cross_entropy(np.log(smoothed)[None], np.array([2]), label_smoothing=demo._SMOOTHING)
     assert math.isclose(loss, demo._lowest_loss(n_tokens), rel_tol=1e-12)
     assert np.abs(backward(1.0)).max() < 1e-15  # and no logits do better
-
-
-# ---- The real run, with the default seed and number of steps. ----
 
 
 @pytest.fixture(scope="module")

@@ -105,9 +105,6 @@ def test_of_the_invented_mistakes_of_all_ops_none_is_named_falsely() -> None:
     assert unknown >= 100 and seen >= {*OPS} - of_ideas
 
 
-# ------------------------------------------------------------------------------------------------ functions of users
-
-
 def flash(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = True) -> Any:
     """Attention as in a student's flash attention: backward makes the weights again, and forgets the causal mask."""
     scale = q.shape[-1] ** -0.5

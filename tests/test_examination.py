@@ -102,9 +102,6 @@ def test_the_command(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-# ---- The test of concepts. ----
-
-
 def test_each_concept_has_four_options_and_says_what_a_wrong_one_reveals():
     assert len(CONCEPTS) == 5 * 25 and all(len(of_chapter(number)) == 5 for number in range(1, 26))
     for concept in CONCEPTS:

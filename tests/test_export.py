@@ -48,9 +48,6 @@ def saved_run(path: Path, kind: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-# ---- Tokenizers, written and read again. ----
-
-
 @each_kind
 def test_a_tokenizer_reads_and_writes_alike_when_it_is_written_for_others(kind: str, tmp_path: Path) -> None:
     tokenizer = made(kind)
@@ -110,8 +107,6 @@ def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Pa
             with pytest.raises(ValueError, match="padding must have the id 1, because"):
                 save_pretrained(model, tmp_path / "not", tokenizer)
 
-
-# ---- Every kind of tokenizer with a model of every family: text in, text out. ----
 
 PROMPTS = ("two men", "the garden, near")
 
@@ -188,9 +183,6 @@ def test_every_family_is_among_them(tmp_path: Path) -> None:
         assert document["eos_token_id"] == 2 and all((again[name] == x).all() for name, x in model.state().items())
         written.add(document["model_type"])
     assert written <= {*WRITERS, *(name.split()[0] for name in TRANSLATORS), *ENCODERS}
-
-
-# ---- The command. ----
 
 
 @each_kind
@@ -278,9 +270,6 @@ def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     assert "save_pretrained: no family has convolutions in place of self-attention\n" in said
     assert "there is no model folder" in run("export", tmp_path / "none", tmp_path / "there", status=1)
     assert not (tmp_path / "there").exists()
-
-
-# ---- Opening whatever is a model. ----
 
 
 def test_load_opens_whatever_is_a_model(tmp_path: Path) -> None:

@@ -226,8 +226,6 @@ def test_a_later_turn_reads_only_what_is_new(name: str, monkeypatch: pytest.Monk
     assert "".join(conversation.answer("o", 1, says_c)) == "c" and n_read[-1] == len("^dcccshccctoccco")
 
 
-# ---- The commands. ----
-
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "mask": "<mask>"}
 _COMMANDS = "info step check view plot generate chat fill-mask translate embed"
 _WORK = "info step check view plot generate chat embed".split()  # the others are refused

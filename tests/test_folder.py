@@ -337,9 +337,6 @@ def test_parameters_that_do_not_fit_are_named(tmp_path):
         assert words in str(caught.value)
 
 
-# ---- Files that ask for too much, or hold no model. ----
-
-
 @pytest.mark.parametrize(
     "name, make",
     [

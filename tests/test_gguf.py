@@ -213,9 +213,6 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         from_pretrained(path)
 
 
-# ---- What cannot be read. ----
-
-
 def raw(n_tensors: int = 0, n_entries: int = 0, rest: bytes = b"", version: int = 3) -> bytes:
     return b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_entries) + rest
 

@@ -143,9 +143,6 @@ def test_what_a_model_would_refuse_is_refused(config, options, error, message) -
     assert message in str(caught.value)
 
 
-# ---- The command. ----
-
-
 @pytest.fixture
 def run(capsys):
     """run(*arguments, status=0) -> what `minitransformer info` printed, on stdout or in an error on stderr."""

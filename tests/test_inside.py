@@ -46,9 +46,6 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bert(tmp_path_factory.mktemp("encoder"))
 
 
-# ---- A head alone ----
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -83,9 +80,6 @@ def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
         np.testing.assert_allclose(columns, relative.table.grad, rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="head: i must be from 0 to 3, got 4"):
         whole.head(4)
-
-
-# ---- step --model ----
 
 
 def everywhere(path: Path, text: str) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
@@ -173,9 +167,6 @@ def test_step_takes_a_model(encoder: Path, tmp_path: Path, run: Run, monkeypatch
 def test_step_says_what_it_cannot_show(encoder: Path, run: Run, arguments: list[Any], message: str) -> None:
     assert message in run("step", "--model", encoder, *arguments, status=1)
     assert "give the model with --model DIR" in run("step", "softmax", "--head", 1, status=2)
-
-
-# ---- check --model ----
 
 
 def t5(folder: Path) -> Path:

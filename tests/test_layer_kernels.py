@@ -288,9 +288,6 @@ def test_a_recomputed_layer_takes_the_kernel_twice(taken: list[bool]) -> None:
     assert taken == [True] * 3
 
 
-# --------------------------------------------------------------------------------------------------------- the threads
-
-
 def test_the_threads_of_blas_share_a_layer(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     used = [entered(monkeypatch, layer_loops, name, n_threads) for name in ("layer", "layer_backward")]
     encoder_layer()(normal(2, 5, WIDTH))[1](normal(2, 5, WIDTH))

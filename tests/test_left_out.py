@@ -24,9 +24,6 @@ def wrong_in(report: verify.Report) -> set[str]:
     return {row.name for row in report.rows if not row.ok and row.kind != "intermediate"}
 
 
-# -------------------------------------------------------------------------------------------- numbers that hide terms
-
-
 def norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> Any:
     r = 1.0 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
     h = (x - x.mean(-1, keepdims=True)) * r
@@ -164,9 +161,6 @@ def test_inputs_that_must_be_what_they_are_do_not_keep_parameters_from_being_dra
 def test_a_mistake_that_was_hidden_has_its_name() -> None:
     with pytest.raises(AssertionError, match="layer-norm-gamma-outside-means"):
         verify.check_gradients((norm, norm_backward(False)), X, np.ones(4), np.zeros(4))
-
-
-# --------------------------------------------------------------------------------------- gradients under unusual names
 
 
 class Dense:
@@ -312,9 +306,6 @@ def test_objects_that_return_nothing_are_checked() -> None:
 
     with pytest.raises(TypeError, match="got NoneType; let forward return it, as in `return self"):
         verify.check_gradients(Nothing(), X)
-
-
-# ------------------------------------------------------------------------------------------------------ several outputs
 
 
 def weights_and_logsumexp(x: np.ndarray) -> Any:

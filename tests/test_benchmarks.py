@@ -26,12 +26,6 @@ def result(case: Case = TINY, ours: float = 1.0, eager: float = 2.0) -> compare.
     return compare.Result(case, seconds, {"ours": 3e-7}, {"ours": 5_000_000, "eager": 10_000_000})
 
 
-# What is made of times.
-
-
-# Cases.
-
-
 # Comparing: with programs that only pretend, and then with our own in a process of its own.
 
 
@@ -149,9 +143,6 @@ def test_our_program_in_a_process_of_its_own(tmp_path, monkeypatch):
     assert losses[0].std() > 1e-3  # they are of different batches and of a model that learns
 
 
-# Tables and pictures.
-
-
 def test_table_shows_medians_ratio_memory_and_share():
     row = report.table([result()], RATES).splitlines()[2]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -163,18 +154,12 @@ def test_table_shows_medians_ratio_memory_and_share():
     assert header.count("|") == rule.count("|") == row.count("|")
 
 
-# Growth.
-
-
 @pytest.mark.parametrize(("case", "missing"), [("gpt-64", "torch"), ("kernels", "numba")])
 def test_what_is_missing_is_said_before_anything_is_measured(case, missing, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else name)
     with pytest.raises(SystemExit):
         main([case])
     assert "pip install -e" in capsys.readouterr().err
-
-
-# The command line.
 
 
 @pytest.mark.slow

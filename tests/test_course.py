@@ -24,9 +24,6 @@ def matmul_backward(a: np.ndarray, b: np.ndarray, dc: np.ndarray) -> tuple[np.nd
     return dc @ b.T, a.T @ dc
 
 
-# Finding an exercise.
-
-
 def test_a_wrong_name_gets_the_nearest_one() -> None:
     with pytest.raises(ValueError, match="there is no exercise 'softmax_backwards'; did you mean 'softmax_backward'"):
         course.exercise("softmax_backwards")
@@ -51,9 +48,6 @@ def test_an_exercise_shows_its_statement_and_on_request_more() -> None:
     assert "Jacobian" in exercise.hint()
     assert "(dy * y).sum" in exercise.solution() and "@exercise" not in exercise.solution()
     assert "no-sum" in {mistake.name for mistake in exercise.mistakes}
-
-
-# What a student is told.
 
 
 def test_a_right_answer() -> None:
@@ -215,9 +209,6 @@ def test_an_answer_that_is_right_for_some_inputs_is_told_for_how_many() -> None:
     assert not result.right and "(right for 6 of the 7 inputs tried)" in str(result)
 
 
-# Inputs belong to the caller.
-
-
 def test_a_changed_input_is_named() -> None:
     def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
         dy -= (dy * y).sum(axis=-1, keepdims=True)
@@ -248,10 +239,6 @@ def test_a_pullback_called_twice_is_named() -> None:
     assert result.repeated == ("pullbacks",) and "calls a function in pullbacks more than once" in str(result)
 
 
-def test_a_function_that_is_no_pullback_may_be_called_often() -> None:
-    assert check("finite_difference", EXERCISES["finite_difference"].reference).right
-
-
 def test_a_wrong_answer_that_also_changes_an_input_has_its_own_mistake() -> None:
     def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
         dy *= y
@@ -260,9 +247,6 @@ def test_a_wrong_answer_that_also_changes_an_input_has_its_own_mistake() -> None
     result = check("softmax_backward", f)
     assert result.mistake == "no-sum" and result.changed == ("dy",) and result.score == 0.0
     assert "Your function changes dy in place" in str(result)
-
-
-# Functions that fail.
 
 
 def test_the_students_own_traceback_is_shown() -> None:
@@ -322,9 +306,6 @@ def test_warnings_of_the_students_code_are_left_out() -> None:
     assert result.mistake == "no-shift" and "it holds NaN" in str(result)
 
 
-# Programs that read results.
-
-
 @pytest.mark.parametrize(
     "f",
     [
@@ -361,9 +342,6 @@ def test_answers_to_other_trials_are_not_right() -> None:
     for some in ([], answers[:-1], [*answers, answers[0]], [course.Answer()] * len(answers)):
         result = course.judge(exercise, some, seed=1)
         assert not result.right and result.score == 0.0 and "one answer for each of the 7 trials" in str(result)
-
-
-# Properties.
 
 
 def test_a_slip_that_float32_would_round_away_is_found_in_float64() -> None:

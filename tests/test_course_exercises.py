@@ -41,9 +41,6 @@ def changed_answer(exercise: Exercise, i: int, change: Callable[[np.ndarray], np
     return f
 
 
-# What there is.
-
-
 @in_one("exercise", EXERCISES.values())
 def test_every_exercise_is_complete(exercise: Exercise) -> None:
     assert exercise.title and exercise.statement and exercise.hint()
@@ -94,9 +91,6 @@ def test_trials_differ_and_repeat(exercise: Exercise) -> None:
     outputs = [[outputs_of(exercise, *inputs)[0] for inputs in trials] for trials in (one, again, other)]
     assert all(np.array_equal(a, b) for a, b in zip(outputs[0], outputs[1], strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(outputs[0], outputs[2], strict=True))
-
-
-# Right and wrong.
 
 
 @pytest.mark.few(26)

@@ -43,8 +43,6 @@ def outputs(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[np.ndarray]:
     return [np.asarray(x) for x in (returned if isinstance(returned, tuple | list) else (returned,))]
 
 
-# Every argument counts.
-
 SEEDS = pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2, 3, 4], marks=pytest.mark.slow)], ids=["1", "4 more"])
 
 
@@ -60,9 +58,6 @@ def test_an_answer_that_hard_codes_an_argument_is_wrong(exercise: Exercise, seed
 
             with_signature(f, exercise)
             assert not verdict(exercise, f, seed).right, f"{name} may be hard-coded"
-
-
-# What float32 does and what a mistake does lie far apart.
 
 
 @pytest.mark.few(6)

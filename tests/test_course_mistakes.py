@@ -127,9 +127,6 @@ def test_the_exercises_that_name_a_mistake_are_as_many_as_is_said() -> None:
     assert {name for name, _, _ in wrong_answers()} == EXERCISES.keys()
 
 
-# The changes of a solution.
-
-
 # Whatever an answer is, the checker does not fail on it.
 
 
@@ -164,9 +161,6 @@ def test_odd_answers_are_judged(name: str) -> None:
             with np.errstate(all="ignore"):
                 answers.append(Answer(tuple(np.asarray(change(np.asarray(x))) for x in outputs), inputs=inputs))
         assert not judge(exercise, answers, 1).right
-
-
-# Errors.
 
 
 @in_one(

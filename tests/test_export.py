@@ -243,14 +243,6 @@ def test_an_exported_translator_translates_and_is_measured_as_before(
         assert "have the ids [0, 0, 2] there, but must have [0, 1, 2]" in wrong
 
 
-def test_an_exported_language_model_is_measured_as_before(tmp_path: Path, run: Run) -> None:
-    saved_run(tmp_path / "run", "bpe")
-    run("export", tmp_path / "run", tmp_path / "there")
-    (tmp_path / "x").write_text("two men and two dogs " * 9)
-    said = [run("evaluate", "--model", tmp_path / name, "--text", tmp_path / "x") for name in ("run", "there")]
-    assert said[0] == said[1] and said[0].startswith("loss ")
-
-
 def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     saved_run(tmp_path / "run", "words")
     before = sorted((path.name, path.read_bytes()) for path in (tmp_path / "run").iterdir())

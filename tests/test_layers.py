@@ -337,17 +337,6 @@ def test_of_many_problems_the_first_five_are_named() -> None:
 # ------------------------------------------------------------------------------------------------ dtypes and devices
 
 
-def test_to_another_dtype() -> None:
-    layer = layers.EncoderLayer(**SIZES)
-    x = normal(2, 3, 6)
-    single = layer(x.astype(np.float32))[0]
-    assert layer.to(dtype=F64) is layer
-    y, backward = layer(x)
-    assert y.dtype == backward(y).dtype == np.float64
-    assert {(p.value.dtype, p.grad.dtype) for _, p in layer.parameters()} == {(np.dtype(F64), np.dtype(F64))}
-    np.testing.assert_allclose(single, y, rtol=0.0, atol=1e-5)
-
-
 def test_to_another_device_and_back() -> None:
     layer = ordinary(layers.EncoderLayer(**SIZES))
     x, dy = normal(2, 3, 6), normal(2, 3, 6, seed=1)

@@ -157,13 +157,10 @@ def test_a_suite_without_a_verdict_is_a_line_in_the_report(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("also", "right"),
-    [
-        ("from .work import softmax\n", "passed"),
-        ("from .work import KEPT\nsoftmax = lambda x: KEPT[0](x)\n", "never called"),  # as functools.partial holds it
-    ],
-)
+@pytest.mark.parametrize(("also", "right"), [
+    ("from .work import softmax\n", "passed"),
+    ("from .work import KEPT\nsoftmax = lambda x: KEPT[0](x)\n", "never called"),  # as functools.partial holds it
+])  # fmt: skip
 def test_a_function_is_replaced_under_each_of_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: str, right: str
 ) -> None:
@@ -210,18 +207,15 @@ def test_one_process_takes_all_in_turn_and_another_goes_on_where_it_hangs_or_die
     assert "ZeroDivisionError" in apart(5.0, lambda: {"outcome": 1 // 0})["problem"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('title = "a suite"', "title = a suite", "this is not a TOML file"),
-        ('title = "a suite"', "", "the suite needs title, a text"),
-        ('["softmax"]', '["softmix"]', "function 1: there is no op 'softmix'"),
-        ('call = "lambda x: softmax(x)"', "", "give both replaces"),
-        ('"work:softmax"', '"work.softmax"', 'replaces must be "module:attribute"'),
-        ("[[functions]]", "colour = 1\n[[functions]]", "the suite has colour; known are"),
-        ("[[functions]]", 'arrays = "cupy"\n[[functions]]', "arrays must be one of numpy, torch, jax, got .cupy"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ('title = "a suite"', "title = a suite", "this is not a TOML file"),
+    ('title = "a suite"', "", "the suite needs title, a text"),
+    ('["softmax"]', '["softmix"]', "function 1: there is no op 'softmix'"),
+    ('call = "lambda x: softmax(x)"', "", "give both replaces"),
+    ('"work:softmax"', '"work.softmax"', 'replaces must be "module:attribute"'),
+    ("[[functions]]", "colour = 1\n[[functions]]", "the suite has colour; known are"),
+    ("[[functions]]", 'arrays = "cupy"\n[[functions]]', "arrays must be one of numpy, torch, jax, got .cupy"),
+])  # fmt: skip
 def test_a_file_that_cannot_be_used(tmp_path: Path, old: str, new: str, said: str) -> None:
     path = suite(tmp_path, WEAK, TOML.replace(old, new))
     with pytest.raises(ValueError, match=r"suite\.toml: .*" + said.replace("(", r"\(").replace('"', '"')):

@@ -148,13 +148,10 @@ def test_cupy_with_a_gpu_is_found_by_name_and_by_its_arrays(install_cupy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import sys, minitransformer.cli; minitransformer.cli.main(['check', 'softmax'])",
-        "import sys, minitransformer.ops, minitransformer.core.arrays.masks, minitransformer.core.arrays.strict",
-    ],
-)
+@pytest.mark.parametrize("program", [
+    "import sys, minitransformer.cli; minitransformer.cli.main(['check', 'softmax'])",
+    "import sys, minitransformer.ops, minitransformer.core.arrays.masks, minitransformer.core.arrays.strict",
+])  # fmt: skip
 def test_what_neither_computes_on_a_gpu_nor_draws_imports_neither_cupy_nor_matplotlib(program):
     printed(f"{program}; sys.exit('cupy' in sys.modules or 'matplotlib' in sys.modules)")
 

@@ -101,15 +101,11 @@ def test_collectives_positions_and_caches_have_an_independent_truth() -> None:
     assert names.issuperset(about)
 
 
-@pytest.mark.parametrize(
-    ("truth", "problem"),
-    [
-        (lambda x: 2.0 * x + 1e-6, "it differs by 1.0e-06 from what an independent computation gives"),
-        (lambda x: 2.0 * x[:1], "it differs by inf from"),
-        (lambda x: np.where(x == x.max(), np.nan, 2.0 * x), ""),
-    ],
-    ids=["another value", "another shape", "one number may be anything"],
-)
+@pytest.mark.parametrize(("truth", "problem"), [
+    (lambda x: 2.0 * x + 1e-6, "it differs by 1.0e-06 from what an independent computation gives"),
+    (lambda x: 2.0 * x[:1], "it differs by inf from"),
+    (lambda x: np.where(x == x.max(), np.nan, 2.0 * x), ""),
+], ids=["another value", "another shape", "one number may be anything"])  # fmt: skip
 def test_another_value_than_the_truth_is_wrong(truth: Any, problem: str) -> None:
     """Though the gradient is right."""
     setup = Setup(lambda x: (2.0 * x, lambda dy: 2.0 * dy), (np.array([1.0, -2.0, 3.0]),), truth=truth)

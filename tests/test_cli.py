@@ -102,20 +102,16 @@ def only_pretend(monkeypatch):
     monkeypatch.setattr(check_command, "docstrings", lambda options: {"ok": True, "summary": "none looked at"})
 
 
-@pytest.mark.parametrize(
-    ("names", "wanted"),
-    [
-        ([], lambda case: True),
-        (["ops"], lambda case: case.kind == "op"),
-        (["layers"], lambda case: case.kind == "layer"),
-        (["models"], lambda case: case.kind == "model"),
-        (["softmax"], lambda case: case.name.split()[0] == "softmax"),
-        (["Transformer"], lambda case: case.name.split()[0] == "Transformer"),
-        (["relu at its kink"], lambda case: case.name == "relu at its kink"),
-        (["models", "gelu", "gelu by tanh"], lambda case: case.kind == "model" or case.name.split()[0] == "gelu"),
-    ],
-    ids=lambda x: "+".join(x) or "all" if isinstance(x, list) else "",
-)
+@pytest.mark.parametrize(("names", "wanted"), [
+    ([], lambda case: True),
+    (["ops"], lambda case: case.kind == "op"),
+    (["layers"], lambda case: case.kind == "layer"),
+    (["models"], lambda case: case.kind == "model"),
+    (["softmax"], lambda case: case.name.split()[0] == "softmax"),
+    (["Transformer"], lambda case: case.name.split()[0] == "Transformer"),
+    (["relu at its kink"], lambda case: case.name == "relu at its kink"),
+    (["models", "gelu", "gelu by tanh"], lambda case: case.kind == "model" or case.name.split()[0] == "gelu"),
+], ids=lambda x: "+".join(x) or "all" if isinstance(x, list) else "")  # fmt: skip
 def test_names_and_kinds_choose_cases(run, only_pretend, names, wanted):
     status, out, err = run("check", *names)
     assert (status, err) == (0, "")
@@ -125,16 +121,13 @@ def test_names_and_kinds_choose_cases(run, only_pretend, names, wanted):
     assert kinds == sorted(kinds, key=list(KINDS.values()).index)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("sofmax", "did you mean 'softmax'?"),
-        ("Encoder_Layer", "did you mean 'EncoderLayer'?"),
-        ("op", "did you mean 'ops'?"),
-        ("LAYERNORM", "try one of: ops, layers, models, collectives, derivations, linear"),
-        ("", "try one of: ops, layers, models, collectives, derivations, linear"),
-    ],
-)
+@pytest.mark.parametrize(("name", "hint"), [
+    ("sofmax", "did you mean 'softmax'?"),
+    ("Encoder_Layer", "did you mean 'EncoderLayer'?"),
+    ("op", "did you mean 'ops'?"),
+    ("LAYERNORM", "try one of: ops, layers, models, collectives, derivations, linear"),
+    ("", "try one of: ops, layers, models, collectives, derivations, linear"),
+])  # fmt: skip
 def test_an_unknown_name_is_bad_usage_with_a_suggestion(run, name, hint):
     status, out, err = run("check", "softmax", name)
     assert (status, out) == (2, "")
@@ -283,19 +276,15 @@ def test_an_unknown_device_is_one_line(run, monkeypatch, verb):
 # ---- Bad usage and help. ----
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        ([], ["the following arguments are required: COMMAND", "minitransformer --help"]),
-        (["chek"], ["invalid choice: 'chek'"]),
-        (["check", "--seed", "-1"], ["--seed must be at least 0, got -1"]),
-        (["check", "--seed", "one"], ["invalid int value: 'one'", "minitransformer check --help"]),
-        (["check", "--fast"], ["unrecognized arguments: --fast"]),
-        (["demo", "--steps", "0"], ["--steps must be at least 1, got 0"]),
-        (["demo", "softmax"], ["unrecognized arguments: softmax"]),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize(("arguments", "parts"), [
+    ([], ["the following arguments are required: COMMAND", "minitransformer --help"]),
+    (["chek"], ["invalid choice: 'chek'"]),
+    (["check", "--seed", "-1"], ["--seed must be at least 0, got -1"]),
+    (["check", "--seed", "one"], ["invalid int value: 'one'", "minitransformer check --help"]),
+    (["check", "--fast"], ["unrecognized arguments: --fast"]),
+    (["demo", "--steps", "0"], ["--steps must be at least 1, got 0"]),
+    (["demo", "softmax"], ["unrecognized arguments: softmax"]),
+], ids=" ".join)  # fmt: skip
 def test_bad_usage_is_one_line_and_status_2(run, monkeypatch, arguments, parts):
     monkeypatch.setattr(demo, "run", lambda *_: pytest.fail("it ran"))
     status, out, err = run(*arguments)

@@ -221,18 +221,12 @@ def test_pages_do_not_overwrite_each_other(tmp_path, monkeypatch):
     assert len(defaults) == 2 and len(written) > 5 and not set(defaults) & set(written)
 
 
-@pytest.mark.parametrize(
-    "command, complaint",
-    [
-        ("minitransformer grade hand_in.ipynb", r"there is no hand_in\.ipynb: no earlier command makes it"),
-        ("minitransformer generate --model runs/none a", r"there is no runs/none"),
-        (
-            "minitransformer train lm --text input.txt",
-            r"there is no input\.txt",
-        ),  # of which the text below says nothing
-        ("minitransformer worksheet attention-backwards", "knows no 'attention-backwards'"),
-    ],
-)
+@pytest.mark.parametrize("command, complaint", [
+    ("minitransformer grade hand_in.ipynb", r"there is no hand_in\.ipynb: no earlier command makes it"),
+    ("minitransformer generate --model runs/none a", r"there is no runs/none"),
+    ("minitransformer train lm --text input.txt", r"there is no input\.txt"),  # of which the text below says nothing
+    ("minitransformer worksheet attention-backwards", "knows no 'attention-backwards'"),
+])  # fmt: skip
 def test_a_command_that_does_not_run_is_seen(command, complaint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ((_, found),) = commands(f"Some words.\n\n    {command}   # why\n\nMore words.")

@@ -306,18 +306,15 @@ def test_warnings_of_the_students_code_are_left_out() -> None:
     assert result.mistake == "no-shift" and "it holds NaN" in str(result)
 
 
-@pytest.mark.parametrize(
-    "f",
-    [
-        softmax_backward,
-        lambda y, dy: y * dy,
-        lambda y, dy: y * np.nan,
-        lambda y, dy: y / 0.0,
-        lambda y, dy: y.tolist(),
-        lambda y, dy: y[99],
-        lambda y: y,
-    ],
-)
+@pytest.mark.parametrize("f", [
+    softmax_backward,
+    lambda y, dy: y * dy,
+    lambda y, dy: y * np.nan,
+    lambda y, dy: y / 0.0,
+    lambda y, dy: y.tolist(),
+    lambda y, dy: y[99],
+    lambda y: y,
+])  # fmt: skip
 def test_results_go_into_json(f: Callable[..., Any]) -> None:
     result = check("softmax_backward", f)
     document = json.loads(json.dumps(result.as_dict(), allow_nan=False))

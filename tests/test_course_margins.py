@@ -97,26 +97,23 @@ local_mask = EXERCISES["local_mask"].reference
 
 
 @pytest.mark.few(8)
-@pytest.mark.parametrize(
-    ("name", "f"),
-    [
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, 1.0 - e, e)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, b2, 1.0 - b2)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, 0.8, 0.95, 0.05)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, 0.1, b1, b2, e)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, max(t, 2), rate, b1, b2, e)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, min(t, 5), rate, b1, b2, e)),
-        ("cross_entropy_forward", log_of_softmax),
-        *(("local_mask", lambda t, radius, cap=cap: local_mask(t, min(radius, cap))) for cap in range(7)),
-        ("local_mask", lambda t, radius: local_mask(t, radius or 1)),
-        ("gelu_backward", gelu_by_tanh),
-        ("gelu_backward", lambda x, dy: dy * (0.5 * (1.0 + erf(x / 1.4)) + x * np.exp(-0.5 * x * x) * 0.399)),
-        ("relu_backward", lambda x, dy: dy * (x >= 0)),
-        ("dropout_forward", lambda x, rate, u: x * (u > rate) / (1.0 - rate)),
-        ("layer_norm_forward", lambda x, g, b, eps: EXERCISES["layer_norm_forward"].reference(x, g, b, 0.1)),
-        ("softmax_backward", lambda y, dy: (y * (dy - (dy * y).sum(-1, keepdims=True))).clip(-5.0, 5.0)),
-    ],
-)
+@pytest.mark.parametrize(("name", "f"), [
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, 1.0 - e, e)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, b2, 1.0 - b2)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, 0.8, 0.95, 0.05)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, 0.1, b1, b2, e)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, max(t, 2), rate, b1, b2, e)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, min(t, 5), rate, b1, b2, e)),
+    ("cross_entropy_forward", log_of_softmax),
+    *(("local_mask", lambda t, radius, cap=cap: local_mask(t, min(radius, cap))) for cap in range(7)),
+    ("local_mask", lambda t, radius: local_mask(t, radius or 1)),
+    ("gelu_backward", gelu_by_tanh),
+    ("gelu_backward", lambda x, dy: dy * (0.5 * (1.0 + erf(x / 1.4)) + x * np.exp(-0.5 * x * x) * 0.399)),
+    ("relu_backward", lambda x, dy: dy * (x >= 0)),
+    ("dropout_forward", lambda x, rate, u: x * (u > rate) / (1.0 - rate)),
+    ("layer_norm_forward", lambda x, g, b, eps: EXERCISES["layer_norm_forward"].reference(x, g, b, 0.1)),
+    ("softmax_backward", lambda y, dy: (y * (dy - (dy * y).sum(-1, keepdims=True))).clip(-5.0, 5.0)),
+])  # fmt: skip
 def test_a_wrong_answer_that_is_almost_right_is_rejected(name: str, f: Callable[..., Any]) -> None:
     with_signature(f, EXERCISES[name])
     for seed in range(5):

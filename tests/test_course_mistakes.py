@@ -61,41 +61,24 @@ def said(name: str, body: str) -> str:
 GRADIENT = "dw = doutput @ v.swapaxes(1, 2); ds = weights * (dw - (dw * weights).sum(-1, keepdims=True)); "
 
 
-@in_one(
-    "name, body, words",
-    [
-        (
-            "softmax_forward",
-            "e = np.exp(x - x.max(1, keepdims=True)); return e / e.sum(0)",
-            "the sum of exponentials is",
-        ),
-        (
-            "softmax_forward",
-            "e = np.exp(x - x.max(1, keepdims=True)); return e / e.sum(1)",
-            "keepdims=True it is (5,1)",
-        ),
-        ("softmax_forward", "return 1 / (1 + np.exp(-np.clip(x, -700, 700)))", "Its rows sum to between 0 and 6; they"),
-        ("softmax_backward", "(dy, y) return y * (dy - (dy * y).sum(1, keepdims=True))", "the order is y, dy."),
-        ("softmax_backward", "return y * dy - (y * dy).sum(1, keepdims=True)", "the factor y reaches only dy, not"),
-        ("relu_backward", "(dy, x) return dy * (x > 0)", "It is right with x and dy exchanged"),
-        ("matmul_backward", "(dc, a, b) return dc @ b.T, a.T @ dc", "in another order, dc, a, b, and stops"),
-        (
-            "attention_forward",
-            "/ np.sqrt(q.shape[-1]) => / np.sqrt(q.shape[0])",
-            "q.shape[-3] stands where q.shape[-1]",
-        ),
-        (
-            "attention_backward",
-            f"{GRADIENT} r = q.shape[2] ** -0.5; t = ds.swapaxes(1, 2); return ds @ k * r, t @ q * r, t @ doutput",
-            "in dv, dscores stands where weights belongs",
-        ),
-        ("softmax_backward", "return np.clip(y * (dy - (dy * y).sum(1, keepdims=True)), -5, 5)", "rows sum to between"),
-        ("dropout_backward", "return np.clip(dy * keep / (1 - rate), -20, 20)", "is something clipped?"),
-        ("local_mask", "i = np.arange(t); return abs(i[:, None] - i) <= radius // 2", "it hides 108 of the 290 places"),
-        ("layer_norm_forward", "eps) => 1e-5)", "1e-05 stands where eps belongs, whatever that is"),
-        ("split_heads", "return split_heads(x, n_heads)[::-1]", "RecursionError"),
-    ],
-)
+@in_one("name, body, words", [
+    ("softmax_forward", "e = np.exp(x - x.max(1, keepdims=True)); return e / e.sum(0)", "the sum of exponentials is"),
+    ("softmax_forward", "e = np.exp(x - x.max(1, keepdims=True)); return e / e.sum(1)", "keepdims=True it is (5,1)"),
+    ("softmax_forward", "return 1 / (1 + np.exp(-np.clip(x, -700, 700)))", "Its rows sum to between 0 and 6; they"),
+    ("softmax_backward", "(dy, y) return y * (dy - (dy * y).sum(1, keepdims=True))", "the order is y, dy."),
+    ("softmax_backward", "return y * dy - (y * dy).sum(1, keepdims=True)", "the factor y reaches only dy, not"),
+    ("relu_backward", "(dy, x) return dy * (x > 0)", "It is right with x and dy exchanged"),
+    ("matmul_backward", "(dc, a, b) return dc @ b.T, a.T @ dc", "in another order, dc, a, b, and stops"),
+    ("attention_forward", "/ np.sqrt(q.shape[-1]) => / np.sqrt(q.shape[0])", "q.shape[-3] stands where q.shape[-1]"),
+    ("attention_backward",
+     f"{GRADIENT} r = q.shape[2] ** -0.5; t = ds.swapaxes(1, 2); return ds @ k * r, t @ q * r, t @ doutput",
+     "in dv, dscores stands where weights belongs"),
+    ("softmax_backward", "return np.clip(y * (dy - (dy * y).sum(1, keepdims=True)), -5, 5)", "rows sum to between"),
+    ("dropout_backward", "return np.clip(dy * keep / (1 - rate), -20, 20)", "is something clipped?"),
+    ("local_mask", "i = np.arange(t); return abs(i[:, None] - i) <= radius // 2", "it hides 108 of the 290 places"),
+    ("layer_norm_forward", "eps) => 1e-5)", "1e-05 stands where eps belongs, whatever that is"),
+    ("split_heads", "return split_heads(x, n_heads)[::-1]", "RecursionError"),
+])  # fmt: skip
 def test_what_is_said_of_a_wrong_answer(name: str, body: str, words: str) -> None:
     assert words in said(name, body)
 
@@ -163,26 +146,21 @@ def test_odd_answers_are_judged(name: str) -> None:
         assert not judge(exercise, answers, 1).right
 
 
-@in_one(
-    "error, words",
-    [
-        ("ValueError: operands could not be broadcast together with shapes (5,4,7) (5,4) ", "it is (5,4,1)"),
-        ("ValueError: operands could not be broadcast together with shapes (5,7) (4,7) ", "For a product of matrices"),
-        (
-            "TypeError: softmax(): argument 'input' (position 1) must be Tensor, not numpy.ndarray",
-            "mixes PyTorch and NumPy",
-        ),
-        ("ModuleNotFoundError: No module named 'torch'", "write all of it with NumPy"),
-        ("TypeError: sum() got an unexpected keyword argument 'dim'", "axis= and keepdims="),
-        ("AttributeError: 'numpy.ndarray' object has no attribute 'unsqueeze'", "x[:, None]"),
-        ("AttributeError: module 'numpy' has no attribute 'softmax'", "with np.exp and a sum"),
-        ("ValueError: axes don't match array", "x.swapaxes(-1, -2)"),
-        ("ValueError: cannot reshape array of size 6 into shape (4,)", "keeps the number of entries"),
-        ("TypeError: only length-1 arrays can be converted to Python scalars", "np.exp"),
-        ("KeyError: 'w'", "Your inputs: x (5, 4)"),
-        ("ZeroDivisionError: division by zero", ""),
-    ],
-)
+@in_one("error, words", [
+    ("ValueError: operands could not be broadcast together with shapes (5,4,7) (5,4) ", "it is (5,4,1)"),
+    ("ValueError: operands could not be broadcast together with shapes (5,7) (4,7) ", "For a product of matrices"),
+    ("TypeError: softmax(): argument 'input' (position 1) must be Tensor, not numpy.ndarray",
+     "mixes PyTorch and NumPy"),
+    ("ModuleNotFoundError: No module named 'torch'", "write all of it with NumPy"),
+    ("TypeError: sum() got an unexpected keyword argument 'dim'", "axis= and keepdims="),
+    ("AttributeError: 'numpy.ndarray' object has no attribute 'unsqueeze'", "x[:, None]"),
+    ("AttributeError: module 'numpy' has no attribute 'softmax'", "with np.exp and a sum"),
+    ("ValueError: axes don't match array", "x.swapaxes(-1, -2)"),
+    ("ValueError: cannot reshape array of size 6 into shape (4,)", "keeps the number of entries"),
+    ("TypeError: only length-1 arrays can be converted to Python scalars", "np.exp"),
+    ("KeyError: 'w'", "Your inputs: x (5, 4)"),
+    ("ZeroDivisionError: division by zero", ""),
+])  # fmt: skip
 def test_what_is_said_of_an_error(error: str, words: str) -> None:
     told = advice(f"Traceback\n{error}", "x (5, 4)")
     assert words in told if words else told == ""

@@ -113,19 +113,16 @@ def test_what_cannot_be_read_gets_a_sentence_within_two_seconds(text: str) -> No
     assert "cannot be tried" not in str(report)
 
 
-@in_one(
-    "claim, sentence",
-    [
-        ("C_ij = A_ik B_kj", "The index k is free on the right alone: no sum runs over it."),
-        ("C_ij = A_ik B_kj B_kj", "k stands there 3 times"),
-        ("C_ij = sum_k A_ik", "The two sides differ"),
-        ("C = B A", "The shapes (m, p) and (n, m) do not multiply in B A"),
-        ("C_ij = sum_k A_ki B_kj", "The index k runs over n and, in B_kj, over m"),
-        ("C_ijk = sum_k A_ik B_kj", "C has 2 axes, but 3 indices"),
-        ("C = A", "The left side has the shape (n, p), the right side (n, m)"),
-        ("C_ij = sum_k A_ik B_kj + 0.00000000001", "almost equal on all numbers tried, but not exactly"),
-    ],
-)
+@in_one("claim, sentence", [
+    ("C_ij = A_ik B_kj", "The index k is free on the right alone: no sum runs over it."),
+    ("C_ij = A_ik B_kj B_kj", "k stands there 3 times"),
+    ("C_ij = sum_k A_ik", "The two sides differ"),
+    ("C = B A", "The shapes (m, p) and (n, m) do not multiply in B A"),
+    ("C_ij = sum_k A_ki B_kj", "The index k runs over n and, in B_kj, over m"),
+    ("C_ijk = sum_k A_ik B_kj", "C has 2 axes, but 3 indices"),
+    ("C = A", "The left side has the shape (n, p), the right side (n, m)"),
+    ("C_ij = sum_k A_ik B_kj + 0.00000000001", "almost equal on all numbers tried, but not exactly"),
+])  # fmt: skip
 def test_wrong_line_says_what_is_wrong(claim: str, sentence: str) -> None:
     report = verify.derivation(f"given A: (n, m), B: (m, p)\nC = A B\n{claim}")
     assert report.first_wrong == 3 and sentence in report.lines[-1].message, str(report)

@@ -53,14 +53,11 @@ def test_a_kernel_that_declines_does_not_count(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(
-    "kernel, case",
-    [
-        ("attention", "attention in tiles"),
-        ("cross_entropy", "cross_entropy of several blocks"),
-        ("layer_norm", "layer_norm of several blocks"),
-    ],
-)
+@pytest.mark.parametrize("kernel, case", [
+    ("attention", "attention in tiles"),
+    ("cross_entropy", "cross_entropy of several blocks"),
+    ("layer_norm", "layer_norm of several blocks"),
+])  # fmt: skip
 def test_a_form_that_declines_what_it_is_made_for_is_found(
     kernel: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

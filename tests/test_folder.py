@@ -184,14 +184,11 @@ def test_what_changed_nothing_in_an_earlier_version_is_read_over(make, tmp_path)
     assert load(tmp_path).config == model.config
 
 
-@pytest.mark.parametrize(
-    "make, changes, recipe",
-    [
-        (transformer, {"mixing": "convolution", "kernel": 3}, ConvolutionalConfig),
-        (transformer, {"positions": "alibi"}, AlibiTransformerConfig),
-        (language_model, {"alibi": True}, AlibiLanguageModelConfig),
-    ],
-)
+@pytest.mark.parametrize("make, changes, recipe", [
+    (transformer, {"mixing": "convolution", "kernel": 3}, ConvolutionalConfig),
+    (transformer, {"positions": "alibi"}, AlibiTransformerConfig),
+    (language_model, {"alibi": True}, AlibiLanguageModelConfig),
+])  # fmt: skip
 def test_the_recipe_of_a_field_of_an_earlier_version_is_named(make, changes, recipe, tmp_path):
     """Following the error's advice opens the folder."""
     sizes = dataclasses.asdict(make().config)
@@ -289,23 +286,18 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         (tmp_path / "aside").rename(tmp_path / name)
 
 
-@in_one(
-    "change, message",
-    [
-        ({"format": 2}, '"format": 1'),
-        ({"model": "RNN", "recipe": None}, "must be one of Transformer, LanguageModel, Classifier, got 'RNN'"),
-        ({"config": [1]}, '"config" must be an object'),
-        ({"recipe": "os.system"}, '"recipe" names .os.system., which this version does not have'),
-        ({"recipe": "..tests.conftest.Config"}, '"recipe" names'),
-        (
-            {"recipe": "ideas.published.text_encoder.TextEncoderConfig", "model": "np", "config": {"vocabulary": 7}},
-            "\"model\" names 'np', which TextEncoderConfig does not make",
-        ),
-        ({"config": {"source_vocabulary": 7}}, "config.json: .*target_vocabulary"),
-        ({"config": {"n_toes": 3}}, "config.json: .*n_toes"),
-        ({"config": TransformerConfig(7, 6, **SIZES).__dict__}, "config.json: .*share_embeddings needs one"),
-    ],
-)
+@in_one("change, message", [
+    ({"format": 2}, '"format": 1'),
+    ({"model": "RNN", "recipe": None}, "must be one of Transformer, LanguageModel, Classifier, got 'RNN'"),
+    ({"config": [1]}, '"config" must be an object'),
+    ({"recipe": "os.system"}, '"recipe" names .os.system., which this version does not have'),
+    ({"recipe": "..tests.conftest.Config"}, '"recipe" names'),
+    ({"recipe": "ideas.published.text_encoder.TextEncoderConfig", "model": "np", "config": {"vocabulary": 7}},
+     "\"model\" names 'np', which TextEncoderConfig does not make"),
+    ({"config": {"source_vocabulary": 7}}, "config.json: .*target_vocabulary"),
+    ({"config": {"n_toes": 3}}, "config.json: .*n_toes"),
+    ({"config": TransformerConfig(7, 6, **SIZES).__dict__}, "config.json: .*share_embeddings needs one"),
+])  # fmt: skip
 def test_a_wrong_config_is_refused(change, message, tmp_path):
     save(transformer(), tmp_path)
     path = tmp_path / "config.json"
@@ -337,17 +329,14 @@ def test_parameters_that_do_not_fit_are_named(tmp_path):
         assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name, make",
-    [
-        ("n_layers", language_model),
-        ("n_encoder_layers", transformer),
-        ("d_head", functools.partial(small_of, LlamaConfig)),
-        ("buckets", functools.partial(small_of, T5Config)),
-        ("n_positions", functools.partial(small_of, BartConfig)),
-        ("position_offset", functools.partial(small_of, BartConfig)),
-    ],
-)
+@pytest.mark.parametrize("name, make", [
+    ("n_layers", language_model),
+    ("n_encoder_layers", transformer),
+    ("d_head", functools.partial(small_of, LlamaConfig)),
+    ("buckets", functools.partial(small_of, T5Config)),
+    ("n_positions", functools.partial(small_of, BartConfig)),
+    ("position_offset", functools.partial(small_of, BartConfig)),
+])  # fmt: skip
 @pytest.mark.parametrize("number", [10_000_000, 10**30])
 def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_memory_is_taken(
     name, make, number, tmp_path

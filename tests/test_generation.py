@@ -74,19 +74,16 @@ def test_greedy_writes_what_the_naive_loop_writes(norm_order, seed):
         assert row == wanted + [END] * (len(row) - len(wanted))
 
 
-@in_one(
-    "changes, error, message",
-    [
-        ({"max_length": 0}, ValueError, "greedy: max_length must be greater than 0, got 0"),
-        ({"end": None}, TypeError, "greedy: end must be an integer, got None"),
-        ({"source": [[3, 4]]}, TypeError, "expected a NumPy or CuPy array, got list"),
-        ({"source": np.array([3, 4])}, ValueError, "must be a batch of sequences"),
-        ({"source": np.array([[3, N_SOURCE]])}, ValueError, "must be from 0 to 10 (there are 11); got 11"),
-        ({"source": np.zeros((0, 4), dtype=int)}, ValueError, "source is empty"),
-        ({"source_mask": np.ones((1, 3), dtype=bool)}, ValueError, "source_mask must have shape (1, 2), got (1, 3)"),
-        ({"source_mask": np.ones((1, 2))}, TypeError, "mask must be boolean"),
-    ],
-)
+@in_one("changes, error, message", [
+    ({"max_length": 0}, ValueError, "greedy: max_length must be greater than 0, got 0"),
+    ({"end": None}, TypeError, "greedy: end must be an integer, got None"),
+    ({"source": [[3, 4]]}, TypeError, "expected a NumPy or CuPy array, got list"),
+    ({"source": np.array([3, 4])}, ValueError, "must be a batch of sequences"),
+    ({"source": np.array([[3, N_SOURCE]])}, ValueError, "must be from 0 to 10 (there are 11); got 11"),
+    ({"source": np.zeros((0, 4), dtype=int)}, ValueError, "source is empty"),
+    ({"source_mask": np.ones((1, 3), dtype=bool)}, ValueError, "source_mask must have shape (1, 2), got (1, 3)"),
+    ({"source_mask": np.ones((1, 2))}, TypeError, "mask must be boolean"),
+])  # fmt: skip
 def test_bad_arguments_are_refused(changes, error, message):
     arguments = {"source": np.array([[3, 4]]), "source_mask": None, "start": START, "end": END, "max_length": 4}
     greedy(model_of(1), **arguments)
@@ -305,19 +302,16 @@ def logits_of(p):
     return np.log(np.array(p))
 
 
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        ({}, [0.1, 0.4, 0.05, 0.3, 0.15]),
-        ({"top_k": 2}, [0, 4 / 7, 0, 3 / 7, 0]),
-        ({"top_k": 9}, [0.1, 0.4, 0.05, 0.3, 0.15]),
-        ({"top_p": 0.39}, [0, 1, 0, 0, 0]),
-        ({"top_p": 0.41}, [0, 4 / 7, 0, 3 / 7, 0]),
-        ({"top_p": 0.75}, [0, 8 / 17, 0, 6 / 17, 3 / 17]),
-        ({"top_k": 2, "top_p": 0.5}, [0, 1, 0, 0, 0]),  # of the two that are left the first has 4/7
-        ({"temperature": 0.5}, [2 / 57, 32 / 57, 0.5 / 57, 18 / 57, 4.5 / 57]),  # p² renormalised
-    ],
-)
+@pytest.mark.parametrize(("options", "wanted"), [
+    ({}, [0.1, 0.4, 0.05, 0.3, 0.15]),
+    ({"top_k": 2}, [0, 4 / 7, 0, 3 / 7, 0]),
+    ({"top_k": 9}, [0.1, 0.4, 0.05, 0.3, 0.15]),
+    ({"top_p": 0.39}, [0, 1, 0, 0, 0]),
+    ({"top_p": 0.41}, [0, 4 / 7, 0, 3 / 7, 0]),
+    ({"top_p": 0.75}, [0, 8 / 17, 0, 6 / 17, 3 / 17]),
+    ({"top_k": 2, "top_p": 0.5}, [0, 1, 0, 0, 0]),  # of the two that are left the first has 4/7
+    ({"temperature": 0.5}, [2 / 57, 32 / 57, 0.5 / 57, 18 / 57, 4.5 / 57]),  # p² renormalised
+])  # fmt: skip
 def test_draws_follow_the_distribution_that_is_left(options, wanted):
     n = 20_000
     rng = np.random.default_rng(0)
@@ -441,42 +435,30 @@ def search(prompts=((1,),), n_new=2, **options):
     return beam_search(Continuation(TEXT), prompts, n_new, **options)
 
 
-@in_one(
-    "call, error, message",
-    [
-        (lambda: sample(temperature=0.0), ValueError, "Sampler: temperature must be greater than 0, got 0.0"),
-        (lambda: sample(temperature=math.nan), ValueError, "temperature must be finite, got nan"),
-        (lambda: sample(top_k=0), ValueError, "Sampler: top_k must be greater than 0, got 0"),
-        (lambda: sample(top_p=1.1), ValueError, "top_p is a probability and must be at most 1, got 1.1"),
-        (lambda: Sampler(np.random.default_rng(0)), TypeError, "rngs must be a list of generators, one for each text"),
-        (
-            lambda: generate(TEXT, PROMPTS, 2, Sampler(generators(4))),
-            ValueError,
-            "there must be one generator for each text, but there are 4 generators for at least 5 texts",
-        ),
-        (lambda: generate(TEXT, [], 2), ValueError, "write: there must be at least one prompt"),
-        (lambda: generate(TEXT, [[1], []], 2), ValueError, "write: prompt 1 is empty"),
-        (lambda: generate(TEXT, [[1, 13]], 2), ValueError, "write: ids must be from 0 to 12, but prompt 0 holds 13"),
-        (lambda: generate(TEXT, ["abc"], 2), TypeError, "write: prompt 0 must be a list of integers, got 'abc'"),
-        (lambda: generate(TEXT, [[1]], 0), ValueError, "write: n_new must be greater than 0, got 0"),
-        (lambda: generate(TEXT, [[1]], 2, end=13), ValueError, "write: end must be from 0 to 12, or None, got 13"),
-        (lambda: search(beam=0), ValueError, "beam_search: beam must be greater than 0, got 0"),
-        (lambda: search(penalty="none"), ValueError, "beam_search: penalty must be one of length, paper, got 'none'"),
-        (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be from 0 to 10, got -0.1"),
-        (lambda: search(length_penalty=math.inf), ValueError, "length_penalty must be finite, got inf"),
-        (
-            lambda: write(Translation(model_of(1), *sources(1)), [[START]], 2),
-            ValueError,
-            "there must be one prompt for each source, got 1 prompts and 5 sources",
-        ),
-        (
-            lambda: translate(model_of(1), *sources(1), start=17, end=2, max_length=3),
-            ValueError,
-            "translate: start and end must be from 0 to 16, got 17 and 2",
-        ),
-        (lambda: Continuation(TEXT).select(np.array([0])), ValueError, "no tokens were read yet"),
-    ],
-)
+@in_one("call, error, message", [
+    (lambda: sample(temperature=0.0), ValueError, "Sampler: temperature must be greater than 0, got 0.0"),
+    (lambda: sample(temperature=math.nan), ValueError, "temperature must be finite, got nan"),
+    (lambda: sample(top_k=0), ValueError, "Sampler: top_k must be greater than 0, got 0"),
+    (lambda: sample(top_p=1.1), ValueError, "top_p is a probability and must be at most 1, got 1.1"),
+    (lambda: Sampler(np.random.default_rng(0)), TypeError, "rngs must be a list of generators, one for each text"),
+    (lambda: generate(TEXT, PROMPTS, 2, Sampler(generators(4))), ValueError,
+     "there must be one generator for each text, but there are 4 generators for at least 5 texts"),
+    (lambda: generate(TEXT, [], 2), ValueError, "write: there must be at least one prompt"),
+    (lambda: generate(TEXT, [[1], []], 2), ValueError, "write: prompt 1 is empty"),
+    (lambda: generate(TEXT, [[1, 13]], 2), ValueError, "write: ids must be from 0 to 12, but prompt 0 holds 13"),
+    (lambda: generate(TEXT, ["abc"], 2), TypeError, "write: prompt 0 must be a list of integers, got 'abc'"),
+    (lambda: generate(TEXT, [[1]], 0), ValueError, "write: n_new must be greater than 0, got 0"),
+    (lambda: generate(TEXT, [[1]], 2, end=13), ValueError, "write: end must be from 0 to 12, or None, got 13"),
+    (lambda: search(beam=0), ValueError, "beam_search: beam must be greater than 0, got 0"),
+    (lambda: search(penalty="none"), ValueError, "beam_search: penalty must be one of length, paper, got 'none'"),
+    (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be from 0 to 10, got -0.1"),
+    (lambda: search(length_penalty=math.inf), ValueError, "length_penalty must be finite, got inf"),
+    (lambda: write(Translation(model_of(1), *sources(1)), [[START]], 2), ValueError,
+     "there must be one prompt for each source, got 1 prompts and 5 sources"),
+    (lambda: translate(model_of(1), *sources(1), start=17, end=2, max_length=3), ValueError,
+     "translate: start and end must be from 0 to 16, got 17 and 2"),
+    (lambda: Continuation(TEXT).select(np.array([0])), ValueError, "no tokens were read yet"),
+])  # fmt: skip
 def test_bad_options_are_refused(call, error, message):
     with pytest.raises(error) as caught:
         call()

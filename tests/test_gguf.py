@@ -162,14 +162,11 @@ def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
     assert FAMILIES["gemma2"].in_gguf.more(Fields({}), {}, found)["query_pre_attn_scalar"] == 144  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    "kind, message",
-    [
-        ("stablelm", "what is missing here: a file in published/"),
-        ("olmo-hybrid", "as a folder of Hugging Face's, olmo_hybrid opens"),
-        ("florb", "nothing is known here about this family"),
-    ],
-)
+@pytest.mark.parametrize("kind, message", [
+    ("stablelm", "what is missing here: a file in published/"),
+    ("olmo-hybrid", "as a folder of Hugging Face's, olmo_hybrid opens"),
+    ("florb", "nothing is known here about this family"),
+])  # fmt: skip
 def test_a_file_of_another_family_is_told_what_is_missing(tmp_path: Path, kind: str, message: str) -> None:
     with pytest.raises(ValueError, match="must be one of bert, .*llama, .*qwen3.*" + message):
         from_pretrained(write_gguf(tmp_path / "model.gguf", llama(), architecture=kind))

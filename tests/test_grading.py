@@ -298,15 +298,12 @@ def test_a_syntax_error_is_said_with_its_line_and_costs_its_own_cell_alone(tmp_p
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"# coding: latin-1\nword = '\xe9'\n",
-        b"#!/usr/bin/python\n# -*- coding: cp1252 -*-\nword = '\x80'\r\n",
-        b"\xef\xbb\xbfword = '\xc3\xa9'\r\n",
-        b"\xef\xbb\xbf# coding: utf-8\n",
-    ],
-)
+@pytest.mark.parametrize("start", [
+    b"# coding: latin-1\nword = '\xe9'\n",
+    b"#!/usr/bin/python\n# -*- coding: cp1252 -*-\nword = '\x80'\r\n",
+    b"\xef\xbb\xbfword = '\xc3\xa9'\r\n",
+    b"\xef\xbb\xbf# coding: utf-8\n",
+])  # fmt: skip
 def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path, start):
     path = tmp_path / "hand_in.py"
     path.write_bytes(start + RIGHT.replace("\n", "\r\n").encode())
@@ -971,17 +968,14 @@ def test_a_failure_of_the_grader_itself_costs_one_file(tmp_path, monkeypatch):
     assert [(bool(grades.error), grades.score) for grades in found] == [(True, 0.0), (False, 1.0)]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--exercises", "sofmax_backward"], "did you mean 'softmax_backward'?"),
-        (["--json", "--csv"], "choose one"),
-        (["--seconds", "0"], "greater than 0"),
-        (["--seconds", "nan"], "greater than 0"),
-        (["--memory", "5"], "at least 256"),
-        (["--seed", "-1"], "at least 0"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--exercises", "sofmax_backward"], "did you mean 'softmax_backward'?"),
+    (["--json", "--csv"], "choose one"),
+    (["--seconds", "0"], "greater than 0"),
+    (["--seconds", "nan"], "greater than 0"),
+    (["--memory", "5"], "at least 256"),
+    (["--seed", "-1"], "at least 0"),
+])  # fmt: skip
 def test_bad_usage(tmp_path, capsys, options, message):
     path = tmp_path / "a.py"
     path.write_text(RIGHT)

@@ -111,21 +111,13 @@ def test_memory_by_hand() -> None:
     assert {name: 2 * size for name, size in single.memory.items()} == double.memory
 
 
-@in_one(
-    "config, options, error, message",
-    [
-        (
-            {},
-            {},
-            TypeError,
-            "describe: model must be a model or its config, such as LanguageModelConfig(50257), got dict",
-        ),
-        (CONFIGS["Classifier"], {"batch": 0}, ValueError, "describe: batch must be greater than 0, got 0"),
-        (CONFIGS["LanguageModel"], {"length": 9}, ValueError, "describe: length must be at most max_length 8, got 9"),
-        (CONFIGS["Classifier"], {"dtype": "int32"}, ValueError, "describe: dtype must be a floating-point one"),
-        (TransformerConfig(7, 8), {}, ValueError, "Transformer: share_embeddings needs one vocabulary, got 7"),
-    ],
-)
+@in_one("config, options, error, message", [
+    ({}, {}, TypeError, "describe: model must be a model or its config, such as LanguageModelConfig(50257), got dict"),
+    (CONFIGS["Classifier"], {"batch": 0}, ValueError, "describe: batch must be greater than 0, got 0"),
+    (CONFIGS["LanguageModel"], {"length": 9}, ValueError, "describe: length must be at most max_length 8, got 9"),
+    (CONFIGS["Classifier"], {"dtype": "int32"}, ValueError, "describe: dtype must be a floating-point one"),
+    (TransformerConfig(7, 8), {}, ValueError, "Transformer: share_embeddings needs one vocabulary, got 7"),
+])  # fmt: skip
 def test_what_a_model_would_refuse_is_refused(config, options, error, message) -> None:
     with pytest.raises(error) as caught:
         describe(config, **options)
@@ -178,24 +170,15 @@ def test_every_field_of_every_config_is_a_flag(run) -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [
-        (
-            "nanogpt-cpu --vocabulary 65",
-            LanguageModelConfig(65, 64, 128, 4, 512, 4, dropout=0.0, attention_dropout=0.0),
-        ),
-        ("gpt2", LanguageModelConfig(50257)),
-        ("transformer-tiny", TransformerConfig(10000, 10000, 128, 4, 256, 4, 4, dropout=0.3)),
-        (
-            "transformer-tiny --source-vocabulary 9 --target-vocabulary 9",
-            TransformerConfig(9, 9, 128, 4, 256, 4, 4, 0.3),
-        ),
-        ("base --source-vocabulary 37000 --target-vocabulary 37000", TransformerConfig.base()),
-        ("big --source-vocabulary 37000 --target-vocabulary 37000", TransformerConfig.big()),
-        ("classify-numbers --vocabulary 30 --n-classes 2", ClassifierConfig(30, 2, 32, 2, 64, 2, dropout=0.0)),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "wanted"), [
+    ("nanogpt-cpu --vocabulary 65", LanguageModelConfig(65, 64, 128, 4, 512, 4, dropout=0.0, attention_dropout=0.0)),
+    ("gpt2", LanguageModelConfig(50257)),
+    ("transformer-tiny", TransformerConfig(10000, 10000, 128, 4, 256, 4, 4, dropout=0.3)),
+    ("transformer-tiny --source-vocabulary 9 --target-vocabulary 9", TransformerConfig(9, 9, 128, 4, 256, 4, 4, 0.3)),
+    ("base --source-vocabulary 37000 --target-vocabulary 37000", TransformerConfig.base()),
+    ("big --source-vocabulary 37000 --target-vocabulary 37000", TransformerConfig.big()),
+    ("classify-numbers --vocabulary 30 --n-classes 2", ClassifierConfig(30, 2, 32, 2, 64, 2, dropout=0.0)),
+])  # fmt: skip
 def test_the_command_knows_the_presets_of_train(run, arguments, wanted) -> None:
     assert json.loads(run(*arguments.split(), "--json"))["config"] == dataclasses.asdict(wanted)
 
@@ -211,26 +194,21 @@ def test_the_command_shows_a_saved_model(run, tmp_path, dtype) -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "info needs exactly one of: a kind of model such as LanguageModel, a preset, a path"),
-        ("numbers", "info knows no 'numbers'; did you mean "),
-        ("nanogpt-cpu", "info nanogpt-cpu needs --vocabulary"),
-        ("base --max-length 9", "a Transformer has no --max-length"),
-        ("Transformer", "info Transformer needs --source-vocabulary and --target-vocabulary"),
-        ("LanguageModel --vocabulary 9 --share-embeddings", "a LanguageModel has no --share-embeddings"),
-        ("LanguageModel --vocabulary 9 --batch 0", "describe: batch must be greater than 0, got 0"),
-        (f"LanguageModel --vocabulary 9 --d-model {12 * 10**23}", "d_model must be at most 1,048,576, got 1,200,000,"),
-        (f"Llama --vocabulary {10**20}", "vocabulary must be at most 1,073,741,824, got 100,000,000,000,000,000,000"),
-        (
-            "LanguageModel --vocabulary 9 --d-model 1044480 --d-ff 1000000 --n-layers 9999",
-            "a model of these sizes has more than 100,000,000,000,000 parameters",
-        ),
-        ("LanguageModel --vocabulary many", "argument --vocabulary: invalid int value: 'many'; see"),
-        ("Classifier --vocabulary 9 --n-classes 2 --n-heads 7", "cannot be divided into 7 equal heads"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("", "info needs exactly one of: a kind of model such as LanguageModel, a preset, a path"),
+    ("numbers", "info knows no 'numbers'; did you mean "),
+    ("nanogpt-cpu", "info nanogpt-cpu needs --vocabulary"),
+    ("base --max-length 9", "a Transformer has no --max-length"),
+    ("Transformer", "info Transformer needs --source-vocabulary and --target-vocabulary"),
+    ("LanguageModel --vocabulary 9 --share-embeddings", "a LanguageModel has no --share-embeddings"),
+    ("LanguageModel --vocabulary 9 --batch 0", "describe: batch must be greater than 0, got 0"),
+    (f"LanguageModel --vocabulary 9 --d-model {12 * 10**23}", "d_model must be at most 1,048,576, got 1,200,000,"),
+    (f"Llama --vocabulary {10**20}", "vocabulary must be at most 1,073,741,824, got 100,000,000,000,000,000,000"),
+    ("LanguageModel --vocabulary 9 --d-model 1044480 --d-ff 1000000 --n-layers 9999",
+     "a model of these sizes has more than 100,000,000,000,000 parameters"),
+    ("LanguageModel --vocabulary many", "argument --vocabulary: invalid int value: 'many'; see"),
+    ("Classifier --vocabulary 9 --n-classes 2 --n-heads 7", "cannot be divided into 7 equal heads"),
+])  # fmt: skip
 def test_bad_usage_is_one_complaint(run, arguments, message) -> None:
     complaint = run(*arguments.split(), status=2)
     assert complaint.startswith("minitransformer: error: ") and complaint.count("\n") == 1

@@ -90,17 +90,13 @@ class Scaled(Module):
 
 
 @pytest.mark.parametrize("right", [True, False])
-@pytest.mark.parametrize(
-    ("make", "wrong", "hiding"),
-    [
-        (lambda right: (from_pair(LayerNorm(right)), X), {"x"}, "gamma, beta are"),
-        (lambda right: (from_pair(norm, norm_backward(right)), X, np.ones(4), np.zeros(4)), {"x"}, "gamma, beta are"),
-        (lambda right: (from_pair(LowRank(right)), X), {"x", "A"}, "B is"),
-        (lambda right: (Scaled(right), X), {"x"}, "gain is"),
-        (lambda right: (Scaled(right).__call__, X), {"x"}, "gain is"),
-    ],
-    ids=["object", "arrays", "low rank", "module", "method"],
-)
+@pytest.mark.parametrize(("make", "wrong", "hiding"), [
+    (lambda right: (from_pair(LayerNorm(right)), X), {"x"}, "gamma, beta are"),
+    (lambda right: (from_pair(norm, norm_backward(right)), X, np.ones(4), np.zeros(4)), {"x"}, "gamma, beta are"),
+    (lambda right: (from_pair(LowRank(right)), X), {"x", "A"}, "B is"),
+    (lambda right: (Scaled(right), X), {"x"}, "gain is"),
+    (lambda right: (Scaled(right).__call__, X), {"x"}, "gain is"),
+], ids=["object", "arrays", "low rank", "module", "method"])  # fmt: skip
 def test_a_mistake_that_ones_and_zeros_hide_is_seen(make: Any, wrong: set[str], hiding: str, right: bool) -> None:
     report = verify.gradients(*make(right))
     assert wrong_in(report) == (set() if right else wrong)
@@ -357,21 +353,18 @@ class ForgetsInOne(BothInOne):
     forgets = True
 
 
-@in_one(
-    "f, right",
-    [
-        ((three, lambda dp, dlog, cache: backward_of_both(dp, dlog, cache)), True),
-        ((three, lambda dp, dlog, cache: backward_of_both(dp, None, cache)), False),
-        ((three, lambda cache, dp, dlog: backward_of_both(dp, dlog, cache)), True),
-        ((pair_of_outputs, lambda d, cache: backward_of_both(*d, cache)), True),
-        ((pair_of_outputs, lambda d, cache: backward_of_both(d[0], None, cache)), False),
-        ((pair_of_outputs, lambda dp, dlog, cache: backward_of_both(dp, dlog, cache)), True),
-        (Both(), True),
-        (Forgets(), False),
-        (BothInOne(), True),
-        (ForgetsInOne(), False),
-    ],
-)
+@in_one("f, right", [
+    ((three, lambda dp, dlog, cache: backward_of_both(dp, dlog, cache)), True),
+    ((three, lambda dp, dlog, cache: backward_of_both(dp, None, cache)), False),
+    ((three, lambda cache, dp, dlog: backward_of_both(dp, dlog, cache)), True),
+    ((pair_of_outputs, lambda d, cache: backward_of_both(*d, cache)), True),
+    ((pair_of_outputs, lambda d, cache: backward_of_both(d[0], None, cache)), False),
+    ((pair_of_outputs, lambda dp, dlog, cache: backward_of_both(dp, dlog, cache)), True),
+    (Both(), True),
+    (Forgets(), False),
+    (BothInOne(), True),
+    (ForgetsInOne(), False),
+])  # fmt: skip
 def test_functions_of_several_outputs_are_checked_whole(f: Any, right: bool) -> None:
     report = verify.gradients(from_pair(*f) if isinstance(f, tuple) else from_pair(f), X)
     assert wrong_in(report) == (set() if right else {"x"}) and report.unchecked == ()

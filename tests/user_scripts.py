@@ -90,54 +90,17 @@ y, backward = fast.ops.softmax(np.zeros((2, 3)))
 """,
 }
 
+HEAD = "import numpy as np\nfrom minitransformer import generation, models, ops, text, training, verify\n\n"
+MODEL = "models.LanguageModelConfig(vocabulary=7).build()"
 WRONG = {
-    "a_name_that_is_not_there": """
-from minitransformer import models
-
-models.lod("x")  # attr-defined
-""",
-    "a_module_in_place_of_a_path": """
-from minitransformer import text
-
-text.load(3)  # arg-type
-""",
-    "a_model_of_no_kind": """
-from minitransformer import generation, models
-
-generation.generate(models.load("runs/shakespeare"), [[1]], 5)  # arg-type
-""",
-    "a_kind_that_is_no_model": """
-from minitransformer import models
-
-models.load("runs/even", "Classifier")  # call-overload
-""",
-    "a_side_of_another_name": """
-from minitransformer import text
-
-text.load("runs/translator", "german")  # arg-type
-""",
-    "a_report_of_another_name": """
-import numpy as np
-from minitransformer import ops, verify
-
-verify.gradients(ops.relu, np.ones(3)).okay  # attr-defined
-""",
-    "an_optimiser_without_a_rate": """
-from minitransformer import models, training
-
-model = models.LanguageModelConfig(vocabulary=7).build()
-training.Muon(model.parameters())  # call-arg
-""",
-    "the_pullback_forgotten": """
-import numpy as np
-from minitransformer import ops
-
-y: np.ndarray = ops.softmax(np.ones(3))  # assignment
-""",
-    "a_text_in_place_of_ids": """
-from minitransformer import generation, models
-
-model = models.LanguageModelConfig(vocabulary=7).build()
-generation.generate(model, "ROMEO:", 50)  # arg-type
-""",
+    "a_name_that_is_not_there": 'models.lod("x")  # attr-defined',
+    "a_module_in_place_of_a_path": "text.load(3)  # arg-type",
+    "a_model_of_no_kind": 'generation.generate(models.load("runs/shakespeare"), [[1]], 5)  # arg-type',
+    "a_kind_that_is_no_model": 'models.load("runs/even", "Classifier")  # call-overload',
+    "a_side_of_another_name": 'text.load("runs/translator", "german")  # arg-type',
+    "a_report_of_another_name": "verify.gradients(ops.relu, np.ones(3)).okay  # attr-defined",
+    "an_optimiser_without_a_rate": f"training.Muon({MODEL}.parameters())  # call-arg",
+    "the_pullback_forgotten": "y: np.ndarray = ops.softmax(np.ones(3))  # assignment",
+    "a_text_in_place_of_ids": f'generation.generate({MODEL}, "ROMEO:", 50)  # arg-type',
 }
+WRONG = {name: f"{HEAD}{line}\n" for name, line in WRONG.items()}

@@ -108,12 +108,6 @@ def test_the_memory_of_a_rolling_cache_stays() -> None:
     assert cache.self_attention[0].read()[0].shape == (2, 2, 4, 4)
 
 
-def test_latent_attention_caches_the_latent_alone() -> None:
-    cache = KeyValueCache()
-    made(partial(LatentAttention, 8, 2, 3, 5, 4))(X, causal=True, cache=cache)
-    assert [x.shape for x in cache.read()] == [(2, 1, 9, 5), (2, 1, 9, 4)]
-
-
 def test_the_state_of_linear_attention_does_not_grow() -> None:
     cache = StateCache()
     layer = made(partial(LinearAttention, 8, 2))

@@ -90,9 +90,6 @@ def names_in(out):
 CASES_OF = {op: [name for name in CASES if name.split()[0] == op] for op in OPS}
 
 
-# ---- check: which cases. ----
-
-
 @pytest.fixture
 def only_pretend(monkeypatch):
     """Checks that take no time, for tests of which cases are chosen."""
@@ -134,9 +131,6 @@ def test_an_unknown_name_is_bad_usage_with_a_suggestion(run, name, hint):
     assert_one_line_error(err, f"check knows no {name!r}", hint)
 
 
-# ---- check: the table. ----
-
-
 def test_the_table_tells_what_was_checked(run):
     status, out, err = run("check", "softmax", "Linear without bias")
     assert (status, err) == (0, "")
@@ -164,9 +158,6 @@ def test_the_environment_chooses_the_device_and_the_option_overrules_it(run, mon
     assert json.loads(run("check", "RMSNorm", "--json", "--device", "numpy")[1])["device"] == "numpy"
 
 
-# ---- check --json. ----
-
-
 def parsed(text):
     """JSON as the standard has it: NaN and Infinity are refused."""
 
@@ -182,8 +173,6 @@ def test_json_is_all_that_is_printed(run):
     assert [case["name"] for case in parsed(out)["cases"]] == CASES_OF["relu"]
     assert "relu: all 2 gradients are right" in err
 
-
-# ---- check: something is wrong. ----
 
 right_silu = ops.silu
 
@@ -251,9 +240,6 @@ def test_check_and_step_take_a_name_in_either_spelling(run, names):
         assert out and other == (status, out, err)
 
 
-# ---- Devices that are not there. ----
-
-
 def test_cupy_without_a_gpu_is_one_line(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)  # import cupy raises ImportError
     for verb in ("check", "demo"):
@@ -271,9 +257,6 @@ def test_an_unknown_device_is_one_line(run, monkeypatch, verb):
     status, out, err = run(verb)
     assert (status, out) == (2, "")
     assert_one_line_error(err, 'unknown device "nonsense" (from MINITRANSFORMER_DEVICE)')
-
-
-# ---- Bad usage and help. ----
 
 
 @pytest.mark.parametrize(("arguments", "parts"), [
@@ -354,9 +337,6 @@ def test_every_command_is_listed(run, monkeypatch):
     for name, add in COMMANDS.items():
         assert f" {name} {add.__doc__}" in listed
         assert re.search(rf"\b{name}\b", err.partition("choose from")[2])
-
-
-# ---- demo. ----
 
 
 @pytest.fixture
@@ -442,9 +422,6 @@ def test_every_command_tries_its_way_out_before_the_work(run, demos, tmp_path, m
     assert_one_line_error(err, "cannot write new: Permission denied")
 
 
-# ---- Errors of a run, and its end. ----
-
-
 @pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, OSError])
 def test_an_error_of_a_run_is_one_line(run, monkeypatch, tmp_path, error):
     def fail(*_):
@@ -502,9 +479,6 @@ def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark():
     status, out, err = run_program("check", case, env=environment(PYTHONIOENCODING="ascii"))
     assert (status, err) == (0, "")
     assert "rms_norm with a large ? " in out
-
-
-# ---- As a program. ----
 
 
 @pytest.mark.slow

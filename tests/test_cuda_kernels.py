@@ -255,8 +255,6 @@ def test_the_kernel_of_adam_rounds_like_its_textbook_form(dtype: type, device: N
     assert adam_is_like_its_textbook_form(adam_by_kernel(dtype))
 
 
-# ---------------------------------------------------------------------------------------------- that wrong kernels fail
-
 VARIANTS: dict[str, tuple[str, str, str]] = {  # right, wrong, and a call that must tell, which names the file
     "no shift": ("dn - shift - n", "dn - n", "layer_norm"),
     "gamma outside the means": ("dn_sum += dn;", "dn_sum += wide(dy[i]);", "layer_norm"),
@@ -324,9 +322,6 @@ def test_a_wrong_kernel_is_found(variant: str, device: None, monkeypatch: pytest
     found_in_ascending_order = found()
     monkeypatch.setattr(emulated.EmulatedModule, "descending", True)
     assert found_in_ascending_order or found()
-
-
-# ----------------------------------------------------------------------------------------------------- the Python side
 
 
 def float32(*shape: int) -> strict.StrictArray:
@@ -402,9 +397,6 @@ def test_the_memory_of_attention_grows_with_the_length(device: None, monkeypatch
     assert sizes[0] == 4 * 2 * 64 * (4 * 4 + 3)  # output, dq, dk and dv, and three numbers of each query
 
 
-# ---------------------------------------------------------------------------------------------- which form takes a call
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - {"adam"}))
 def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,9 +431,6 @@ def test_the_calls_cover_every_kernel() -> None:
     assert {path.name for path in FOLDER.glob("*.cu")} == set(FILES)
     assert {f"{call.partition(':')[0]}.cu" for *_, call in VARIANTS.values()} == set(FILES)
     assert set(cuda.__all__) == {path.stem for path in FOLDER.glob("*.cu")}
-
-
-# ------------------------------------------------------------------------------------------ the compiler, and emulation
 
 
 @pytest.mark.slow

@@ -180,8 +180,6 @@ def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kin
     unpacked = gguf.dequantize(gguf.quantize(exact, number), number)
     np.testing.assert_array_equal(found.stack.layers[1].feed_forward.sublayer.output.weight.value.T, unpacked)
     assert found.tokens.table.value.dtype == np.float32
-    step = {"Q8_0": 0.01, "Q4_0": 0.3, "Q4_1": 0.2, "Q5_1": 0.1, "F16": 1e-3, "BF16": 1e-2}[kind]
-    np.testing.assert_allclose(unpacked, exact, rtol=0, atol=step)
 
 
 def test_a_model_in_several_files(tmp_path: Path) -> None:

@@ -91,9 +91,6 @@ def notebook(*cells):
     )
 
 
-# ---- Honest hand-ins. ----
-
-
 def completed(path):
     """A notebook of the course with the reference solutions in place of its stubs, and the exercises that it sets."""
     document, names = json.loads(path.read_text(encoding="utf-8")), []
@@ -402,9 +399,6 @@ def test_an_exercise_that_fails_costs_no_other_of_the_same_file(tmp_path):
     assert [one.verdict for one in found] == ["wrong", "wrong", "wrong", "right"]
 
 
-# ---- The seed. ----
-
-
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_grades_and_another_seed_other_inputs(tmp_path):
     path = tmp_path / "hand_in.py"
@@ -427,8 +421,6 @@ def test_a_table_of_the_answers_to_the_seed_of_check_earns_nothing(tmp_path, cap
     assert [document["files"][0]["score"] for document in others] == [0.0, 0.0]
     assert others[0]["seed"] != others[1]["seed"]
 
-
-# ---- Hostile hand-ins, among honest ones. ----
 
 BODIES = FINDERS | MEDDLERS | SEARCHES | HARM
 HOSTILE = {name: (body, "") for name, body in BODIES.items()}
@@ -710,9 +702,6 @@ def run_by_path(run, command, **options):
     return run([shutil.which(command[0], path=os.defpath) or command[0], *command[1:]], **options)
 
 
-# ---- The wire. ----
-
-
 def test_values_come_back_as_they_went():
     functions = []
     value = (
@@ -744,9 +733,6 @@ def test_every_reference_passes_when_it_comes_back_over_the_wire():
             outputs = returned if isinstance(returned, tuple) else (returned,)
             answers.append(Answer(tuple(wire.decode(wire.encode(np.asarray(x))) for x in outputs)))
         assert judge(exercise, answers, 1).right, exercise.name
-
-
-# ---- Reading. ----
 
 
 FILES = {
@@ -815,9 +801,6 @@ def test_one_file_under_two_names_is_noted_on_both(tmp_path, capsys):
     notes = {row["student"]: row["note"] for row in rows_of(by_command(capsys, tmp_path, "--csv").out)}
     assert "the same file as" in notes["anna"] and "anna.py (a hard link)" in notes["bob"] and not notes["carl"]
     assert by_command(capsys, tmp_path).out.count("(a hard link)") == 2
-
-
-# ---- The command. ----
 
 
 def test_one_denominator_everywhere(tmp_path, capsys):

@@ -101,9 +101,6 @@ def attention_of(model: Any, kind: str, layer: int) -> Any:
     return getattr(part, "sublayer", part)
 
 
-# ---- heads ----
-
-
 def has_sinks(model: Any) -> bool:
     """Whether a learned sink takes a part of every query's attention."""
     return any(name.endswith(".sink") for name, _ in model.parameters())
@@ -142,9 +139,6 @@ def test_a_mix_that_never_holds_all_weights_is_named() -> None:
         layer.self_attention.sublayer.mix = Local(2)
     with pytest.raises(ValueError, match="heads: Local never holds the weights of all keys"):
         inspect.heads(model, *inputs_of(model))
-
-
-# ---- ablate, patch ----
 
 
 @pytest.mark.few(8, slow=10)
@@ -294,9 +288,6 @@ def test_what_would_silently_do_nothing_is_refused() -> None:
         next(inspect.logit_lens(TextEncoder(TextEncoderConfig(13, d_model=12, n_heads=3, d_ff=8)), *inputs_of(model)))
 
 
-# ---- attribution ----
-
-
 @pytest.mark.few(4, slow=12)
 def test_gradient_times_activation_is_the_slope(model: Any) -> None:
     """Finite differences of the logits, when a head's output is multiplied by a number near 1."""
@@ -321,9 +312,6 @@ def test_gradient_times_activation_is_the_slope(model: Any) -> None:
         assert parameter.grad is before[name] and not parameter.grad.any()
 
 
-# ---- logit lens ----
-
-
 @pytest.mark.few(12)
 def test_logit_lens_is_a_model_that_ends_earlier(model: Any) -> None:
     """The last are the model's logits; the one after layer n those of a model that has only n layers."""
@@ -340,9 +328,6 @@ def test_logit_lens_is_a_model_that_ends_earlier(model: Any) -> None:
         finally:
             stack.layers = layers
     assert min(abs(a - b).max() for a, b in itertools.pairwise(found)) > 1e-3
-
-
-# ---- circuits ----
 
 
 def check_circuits(model: Any) -> None:
@@ -368,9 +353,6 @@ def check_circuits(model: Any) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "albert"])
 def test_circuits_give_the_scores_and_what_is_written(name: str) -> None:
     check_circuits(of_family(name))
-
-
-# ---- scores ----
 
 
 def check_scores() -> None:
@@ -405,8 +387,6 @@ def test_repeated_texts() -> None:
     with pytest.raises(ValueError, match="7 different tokens"):
         inspect.repeated(5, 7)
 
-
-# ---- Each of these checks rejects what is wrong. ----
 
 CHECKS: dict[str, Callable[..., None]] = {
     "ablated": test_an_ablated_head_outputs_nothing,

@@ -123,9 +123,6 @@ def test_the_calls_cover_every_kernel() -> None:
     assert set(ops.__all__) == set(textbook.__all__)
 
 
-# ---------------------------------------------------------------------------------------------- which form takes a call
-
-
 @in_one("name", textbook.__all__)
 def test_a_fast_op_has_the_arguments_of_its_textbook_op_and_leads_back_to_it(name: str) -> None:
     fast_form, slow = getattr(ops, name), getattr(textbook, name)
@@ -533,30 +530,22 @@ def test_the_fitted_tail_of_the_normal_distribution() -> None:
     assert np.abs(y - exact).max() < 5e-7
 
 
-@pytest.mark.parametrize("most", [1 << 62, 1 << 25], ids=["any threshold", "32 MiB at most"])
-def test_the_library_is_told_in_the_numbers_of_malloc_h(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """mallopt(3): the constants, an int for each value, 1 for success and 0 for failure, as an older glibc answers to a
-    map threshold above DEFAULT_MMAP_THRESHOLD_MAX, 4 · 1024 · 1024 · sizeof(long)."""
+def test_an_older_or_another_c_library_is_told_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mallopt(3): an int for each value; 0 from an older glibc to a map threshold above 4 · 1024 · 1024 · 8."""
     told: dict[int, int] = {}
 
     def mallopt(name: int, value: int) -> int:
         assert -(2**31) <= value < 2**31, "mallopt takes an int"
-        if name == -3 and value > most:
-            return 0
         told[name] = value
-        return 1
+        return int(name != -3 or value <= 1 << 25)
 
     monkeypatch.setattr(freed_memory.sys, "platform", "linux")
-    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
-    freed_memory.keep_freed_memory()
-    assert told.keys() == {-1, -3, -8}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
-    assert told[-3] == min(1 << 30, most)
-    assert told[-1] == 2**31 - 1  # the largest int: no free memory at the top of the store is given back
-    assert told[-8] == 1  # one store for all threads
-    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda name: SimpleNamespace())
-    freed_memory.keep_freed_memory()  # a C library without these settings
+    for library in (SimpleNamespace(mallopt=mallopt), SimpleNamespace()):
+        monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda _, library=library: library)
+        freed_memory.keep_freed_memory()
+    assert told == {-1: 2**31 - 1, -3: 1 << 25, -8: 1}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX of malloc.h
     monkeypatch.setattr(freed_memory.sys, "platform", "darwin")
-    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda name: pytest.fail("only glibc has them"))
+    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda _: pytest.fail("only glibc has them"))
     freed_memory.keep_freed_memory()
 
 

@@ -36,8 +36,6 @@ def assert_identical(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray])
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
-# ------------------------------------------------------------------------------------------------- key-value caches
-
 CHUNKS = {
     "token by token": [1] * 40,
     "in chunks": [3, 1, 15, 20, 1],  # beyond the first buffers
@@ -104,26 +102,12 @@ def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
     np.testing.assert_array_equal(cache.read(), before)
 
 
-@pytest.mark.parametrize("build", [layers.MultiHeadAttention, layers.EncoderLayer], ids=["attention", "layer"])
-def test_there_is_no_backward_through_a_cache(build: Any) -> None:
-    layer = ordinary(build(**{**SIZES, "d_ff": 10} if build is layers.EncoderLayer else {"d_model": 6, "n_heads": 2}))
-    y, backward = layer(normal(2, 3, 6), causal=True, cache=KeyValueCache())
-    with pytest.raises(RuntimeError, match="a call with a key-value cache is for inference and has no backward pass"):
-        backward(y)
-
-
-# ------------------------------------------------------------------------------- who sees whom: masks and dependencies
-
-
 def test_positions_continue_where_a_prefix_ended() -> None:
     for positions in (layers.SinusoidalPositions(6), ordinary(layers.LearnedPositions(40, 6))):
         x = normal(2, 40, 6)
         whole = positions(x)[0]
         for start, stop in [(0, 1), (1, 2), (5, 21), (39, 40)]:
             np.testing.assert_array_equal(positions(x[:, start:stop], start)[0], whole[:, start:stop])
-
-
-# ---------------------------------------------------------------------------------- sharing: tying, a layer used twice
 
 
 class Tied(Module):
@@ -191,9 +175,6 @@ def test_pullbacks_may_be_called_in_any_order_and_again() -> None:
         np.testing.assert_allclose(gradient, 2.0 * gradients[name], rtol=1e-14, atol=1e-300, err_msg=name)
 
 
-# ------------------------------------------------------------------------------------------------------- recomputing
-
-
 def test_recompute_runs_its_layer_again_in_backward_and_keeps_nothing_of_it() -> None:
     class Counted(layers.Linear):
         calls = 0
@@ -217,9 +198,6 @@ def test_recompute_does_not_change_names() -> None:
     assert plain.state().keys() == wrapped.state().keys()
     wrapped.load_state(plain.state())
     assert_identical(wrapped.state(), plain.state())
-
-
-# --------------------------------------------------------------------------------------------- parameters and state
 
 
 def test_parameters_come_by_dotted_names_in_the_order_they_were_set() -> None:
@@ -334,9 +312,6 @@ def test_of_many_problems_the_first_five_are_named() -> None:
         layers.Encoder(2, **SIZES).load_state({})
 
 
-# ------------------------------------------------------------------------------------------------ dtypes and devices
-
-
 def test_to_another_device_and_back() -> None:
     layer = ordinary(layers.EncoderLayer(**SIZES))
     x, dy = normal(2, 3, 6), normal(2, 3, 6, seed=1)
@@ -359,9 +334,6 @@ def test_to_another_device_and_back() -> None:
 
 def test_parameters_show_shape_dtype_and_device() -> None:
     assert repr(layers.Linear(2, 3).weight) == "Parameter(shape=(2, 3), dtype=float32, device=numpy)"
-
-
-# -------------------------------------------------------------------------------------------------------- bad input
 
 
 def f32(*shape: int) -> np.ndarray:

@@ -126,6 +126,7 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("tests", "toml", "right", "problem"),
     [
+        (WEAK, "before = 'import absent'\n" + TOML, "error", "stops with ModuleNotFoundError: No module named"),
         (WEAK + "    assert y.sum() == 7\n", TOML, "failed", "test_work.py::test_rows_sum_to_one: assert "),
         ("def test():\n    assert False\n", TOML, "fails by itself", "test_work.py::test: assert False"),
         ("import time\n\ndef test():\n    time.sleep(60)\n", TOML, "fails by itself", "ran out of time"),
@@ -136,17 +137,9 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
         (WEAK, TOML.replace("test_work.py", "test_other.py"), "error", "file or directory not found: test_other.py"),
         ("import pytest\n\n@pytest.mark.skip\ndef test():\n    pass\n", TOML, "no tests", "1 skipped in "),
         ("import os\n\ndef test():\n    os._exit(3)\n", TOML, "error", "the process died"),
-        (
-            WEAK,
-            "before = 'import absent'\n" + TOML,
-            "error",
-            "stops with ModuleNotFoundError: No module named 'absent'",
-        ),
     ],
-    ids="fails|fails by itself|hangs|no import|never called|no function|no module|no file|no test|dies|before".split(
-        "|"
-    ),
-)
+    ids="before|fails|by itself|hangs|no import|never called|no function|no module|no file|no test|dies".split("|"),
+)  # fmt: skip
 def test_a_suite_without_a_verdict_is_a_line_in_the_report(
     tmp_path: Path, tests: str, toml: str, right: str, problem: str
 ) -> None:

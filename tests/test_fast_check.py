@@ -119,12 +119,7 @@ def test_a_wrong_loop_is_found(wrong: str, monkeypatch: pytest.MonkeyPatch, caps
 
 
 NUMPY: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
-    "cross_entropy's sum": (
-        cross_entropy,
-        "row_sums",
-        lambda rows: 1.001 * rows.sum(axis=1),
-        "cross_entropy of several blocks",
-    ),
+    "a sum": (cross_entropy, "row_sums", lambda rows: 1.001 * rows.sum(axis=1), "cross_entropy of several blocks"),
     "attention's dk": (attention_kernel, "_collect", lambda a, b, target, first: None, "attention in tiles"),
 }
 

@@ -215,11 +215,7 @@ def test_the_recipe_of_a_field_of_an_earlier_version_is_named(make, changes, rec
             r"with norm='rms_norm', gated=True, rotary_base=10000.0, window=3, which LanguageModelConfig no longer has "
             r"\(now in ideas.published.llama.LlamaConfig\); write the model with save_pretrained of that version",
         ),
-        (
-            transformer,
-            {"positions": "relative"},
-            r"with positions='relative',.* \(now in ideas.published.t5.T5Config\)",
-        ),
+        (transformer, {"positions": "relative"}, r"positions='relative',.* \(now in ideas.published.t5.T5Config\)"),
         (transformer, {"norm": "rms_norm", "mixing": "convolution"}, "no recipe has all of this, so train the model"),
         (transformer, {"n_toes": 3}, "TransformerConfig has no n_toes=3; it has source_vocabulary, target_"),
     ],

@@ -216,17 +216,14 @@ def test_bad_usage_is_one_complaint(run, arguments, message) -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(
-    "name, said, parameters",  # the figures of the documents, and those of Hugging Face's models
-    [
-        ("bert-base", "110M", 109_482_240),
-        ("bert-large", "340M", 335_141_888),
-        ("distilbert", "66M", 66_362_880),
-        ("gpt2-medium", "355M", 354_823_168),
-        ("gpt2-large", "774M", 774_030_080),
-        ("smollm2-135m", "135M", 134_515_008),
-    ],
-)
+@pytest.mark.parametrize("name, said, parameters", [  # the figures of the documents, and those of Hugging Face's models
+    ("bert-base", "110M", 109_482_240),
+    ("bert-large", "340M", 335_141_888),
+    ("distilbert", "66M", 66_362_880),
+    ("gpt2-medium", "355M", 354_823_168),
+    ("gpt2-large", "774M", 774_030_080),
+    ("smollm2-135m", "135M", 134_515_008),
+])  # fmt: skip
 def test_published_models_stand_beside_the_figures_of_their_documents(capsys, name, said, parameters):
     assert main(["info", name, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

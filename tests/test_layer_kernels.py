@@ -294,13 +294,6 @@ def test_the_threads_of_blas_share_a_layer(n_threads: int, monkeypatch: pytest.M
     assert [len(threads) for threads in used] == [n_threads] * 2
 
 
-def test_more_threads_than_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "SHARED", 1)
-    monkeypatch.setattr(layers, "blas_threads", lambda: 64)
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        require_as_in_textbook(encoder_layer(), 1, 3, WIDTH)
-
-
 @pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "phase"), [("layer", 0), ("layer", 1)] + [("layer_backward", i) for i in range(3)])
 def test_no_phase_begins_before_all_parts_of_the_last_are_done(name: str, phase: int, monkeypatch: Any) -> None:

@@ -107,9 +107,6 @@ def some_mask(r: Random, *shape: int) -> np.ndarray | None:
     return laid_out(r.random(own[int(r.integers(len(shape) - 1)) :]) < 0.7, r)
 
 
-# ------------------------------------------------------------------------------------------------------- what is drawn
-
-
 def attention(r: Random) -> None:
     lead = [size(r, 3) for _ in range(int(r.integers(4)))]
     t_q, t_k, d_k, d_v = size(r, 200), size(r, 700), size(r, 20), size(r, 20)

@@ -7,23 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import threadpoolctl
 from safetensors.numpy import save_file
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
 
-from benchmarks import compare, growth, induction, kernels, machine, report, samples, translators  # noqa: E402
-from benchmarks.__main__ import main, png  # noqa: E402
-from benchmarks.cases import CARD_CASES, CASES, Case, card, gpt2, named  # noqa: E402
-from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
-from minitransformer import fast, ops  # noqa: E402
-from minitransformer.ideas.published.llama import LlamaConfig  # noqa: E402
-from minitransformer.models import LanguageModel, from_pretrained, save_pretrained  # noqa: E402
-from minitransformer.run.fast.row_blocks import compiled  # noqa: E402
-from minitransformer.training import as_written  # noqa: E402
+from benchmarks import compare, growth, machine, report, samples  # noqa: E402
+from benchmarks.__main__ import main  # noqa: E402
+from benchmarks.cases import Case, card  # noqa: E402
 
-ONE = np.ones((1, 1), np.float32)
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
 TINY = Case("tiny", "a tiny GPT", "language_model", SIZES, tokens=8, goal=0.8)
 RATES = {"1": {"numpy matmul": 100.0, "copy": 10.0}, "2": {"torch matmul": 150.0, "copy": 8.0}}
@@ -32,77 +24,6 @@ RATES = {"1": {"numpy matmul": 100.0, "copy": 10.0}, "2": {"torch matmul": 150.0
 def result(case: Case = TINY, ours: float = 1.0, eager: float = 2.0) -> compare.Result:
     seconds = {"ours": [ours, ours * 1.2, ours * 1.1], "eager": [eager, eager, eager]}
     return compare.Result(case, seconds, {"ours": 3e-7}, {"ours": 5_000_000, "eager": 10_000_000})
-
-
-# What is made of times.
-
-
-def test_turns_alternate_and_the_order_is_reversed_each_round():
-    assert list(samples.rounds(["a", "b", "c"], 3)) == [["a", "b", "c"], ["c", "b", "a"], ["a", "b", "c"]]
-
-
-def test_median_and_quartiles():
-    assert samples.spread([5.0, 1.0, 2.0, 4.0, 3.0]) == samples.Spread(2.0, 3.0, 4.0, 5)
-    with pytest.raises(ValueError, match="no samples"):
-        samples.spread([])
-
-
-def test_the_ratio_of_medians_is_not_the_median_of_ratios():
-    """Medians 2 and 4; the rounds' ratios are 1, 1/2, 9/4."""
-    found = samples.ratio([1.0, 2.0, 9.0], [1.0, 4.0, 4.0])
-    assert found.of_medians == 0.5
-    assert found.of_rounds == samples.Spread(0.75, 1.0, 1.625, 3)
-    with pytest.raises(ValueError, match="got 1 and 2"):
-        samples.ratio([1.0], [1.0, 2.0])
-
-
-def test_exponent_of_a_power_law_and_its_error():
-    sizes = [2, 4, 8, 16]
-    exact = samples.exponent(sizes, [3.0 * n**1.5 for n in sizes])
-    assert exact.value == pytest.approx(1.5, abs=1e-12)
-    assert exact.error == pytest.approx(0.0, abs=1e-12)
-    # y = 0, 1, 0, 1 at x = 0, 1, 2, 3 (base 2): slope 0.2, residuals -0.2, 0.6, -0.6, 0.2, error √(0.8 / 2 / 5)
-    noisy = samples.exponent([1, 2, 4, 8], [1.0, 2.0, 1.0, 2.0])
-    assert noisy.value == pytest.approx(0.2)
-    assert noisy.error == pytest.approx(math.sqrt(0.08))
-    assert math.isnan(samples.exponent([1, 2], [1.0, 2.0]).error)
-    with pytest.raises(ValueError, match="two different sizes"):
-        samples.exponent([4, 4], [1.0, 2.0])
-
-
-def test_gap_is_a_share_of_the_largest_number_and_infinite_for_what_cannot_agree():
-    assert samples.gap(np.array([1.0, 11.0]), np.array([1.0, 10.0])) == pytest.approx(0.1)
-    assert samples.gap(np.zeros(2), np.zeros(2)) == 0.0
-    assert samples.gap(np.ones(2), np.zeros(2)) == math.inf
-    assert samples.gap(np.ones(2), np.ones(3)) == math.inf
-    assert samples.gap(np.array([np.nan]), np.array([1.0])) == math.inf
-
-
-# Cases.
-
-
-def test_every_case_counts_its_operations_or_its_traffic():
-    assert len({case.name for case in CASES}) == len(CASES)
-    for case in (*CASES, *CARD_CASES):
-        counted = [case.count(what) for what in ("operations", "traffic")]
-        assert sum(count is not None and count > 0 for count in counted) == 1, case.name
-    assert [case.name for case in named(["gpt-", "adamw"])] == ["gpt-128", "gpt-384", "gpt-64", "adamw"]
-    assert named([]) == list(CASES)
-    assert named(["card"]) == list(CARD_CASES)
-
-
-def test_operations_counted_by_hand():
-    assert causal_pairs(3) == 6
-    # one token of width 2 and d_ff 3: products with four (2, 2), one (2, 3) and one (3, 2); a pair: two dot products
-    assert layer_products(1, 2, 3, 1) == 2 * (4 * 4 + 6 + 6) + 2 * 2 * 2
-    assert TINY.count("operations") == 3 * (layer_products(8, 8, 32, 2 * 10) + 2 * 8 * 8 * 65)
-
-
-def test_zipf_ids():
-    ids = zipf(np.random.default_rng(0), 6, (4000,), first=2)
-    counts = np.bincount(ids, minlength=6)
-    assert counts[:2].sum() == 0
-    assert np.allclose(counts[2:] / 4000, np.array([1, 1 / 2, 1 / 3, 1 / 4]) / (25 / 12), atol=0.03)
 
 
 # Comparing: with programs that only pretend, and then with our own in a process of its own.
@@ -174,33 +95,6 @@ def test_torch_compile_that_fails_is_left_out_with_the_reason_but_ours_and_eager
     assert [program for program, do in pretended.asked if do == "close"] == ["ours", "eager"]
 
 
-def test_a_program_that_only_reads_takes_its_turns_and_need_not_agree(pretended):
-    decode = named(["gpt2-decode-1"])[0]
-    found = compare.compare(decode, 3, 60.0, 2)
-    assert found.agrees
-    assert [program for program, do in pretended.asked if do == "time"][3:6] == ["ours", "eager", "reading"]
-    found.seconds = {"ours": [1.0, 1.0], "eager": [2.0, 2.0], "reading": [0.5, 0.9]}
-    assert (
-        "- gpt2-decode-1: to read as many bytes in the same rounds, and do nothing else, took 700 ms: ours reached "
-        "70% of that rate, eager reached 35% of that rate"
-    ) in report.table([found], RATES).splitlines()
-
-
-def test_what_a_card_reaches_is_held_against_products_on_the_card_and_not_against_the_processor():
-    case = named(["card-tf32"])[0]
-    found = compare.Result(case, {"ours": [2.0], "eager": [1.6], "products": [0.8]}, {"ours": 1.5e-3}, {})
-    assert found.agrees
-    page = report.table([found], RATES)
-    assert "| 40% M | 50% M |" in page
-    assert "at most 0.002 is allowed" in page
-    assert (
-        "- card-tf32: to multiply as much, in large matrices, in the same rounds, and do nothing else, took 800 ms: "
-        in page
-    )
-    found.gaps["ours"] = 2.5e-3
-    assert not found.agrees
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_step_for_the_card_on_the_processor(precision):
@@ -219,40 +113,9 @@ def test_a_step_for_the_card_on_the_processor(precision):
     assert loss < first, "ten steps over the same batches"
 
 
-@pytest.mark.slow
-def test_without_a_card_its_cases_fail_and_say_why(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(compare.Failure, match=r"card-float32, ours: RuntimeError: .*cupy"):
-        compare.compare(CARD_CASES[0], 1, 1.0, 1)
-
-
-def test_reading_reads_every_byte_that_writing_must(monkeypatch):
-    sizes = gpt2.Sizes("decode", 1, prompt=3, written=4, n_layers=1, n_heads=2, width=16, vocabulary=30)
-    monkeypatch.setattr(gpt2.Reading, "n_threads", 2)
-    with threadpoolctl.threadpool_limits(user_api="blas"):
-        program = gpt2.Reading(sizes, {})
-        read = []
-        monkeypatch.setattr(
-            np, "array_split", lambda x, n: read.append(x.nbytes) or [x[: x.size // n], x[x.size // n :]]
-        )
-        program.run()
-    assert sum(read) == pytest.approx(gpt2.traffic(sizes), rel=1e-2)
-    assert len(read) == 4
-
-
 def test_a_case_stops_when_its_time_is_up_but_not_before_the_fewest_rounds(pretended):
     found = compare.compare(TINY, 50, 0.0, 2)
     assert len(found.seconds["ours"]) == compare.FEWEST
-
-
-def test_the_textbook_op_is_left_out_where_memory_does_not_suffice(pretended, monkeypatch):
-    monkeypatch.setattr(compare, "available_memory", lambda: 10**9)
-    sizes = {"length": 4096, "n_heads": 8, "d_head": 64}  # five arrays of 8 · 4096² float32: 2.7 GB
-    case = Case("attention-4096", "attention", "attention", sizes, ("textbook", "eager"))
-    found = compare.compare(case, 1, 60.0, 2)
-    assert found.left_out == {"textbook": "it would need about 3 GB, and 1 GB are free"}
-    assert list(found.seconds) == ["eager"]
-    assert not found.agrees
 
 
 @pytest.mark.slow
@@ -280,22 +143,6 @@ def test_our_program_in_a_process_of_its_own(tmp_path, monkeypatch):
     assert losses[0].std() > 1e-3  # they are of different batches and of a model that learns
 
 
-def test_a_worker_that_dies_is_noticed(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    worker = compare.Worker("ours", 1)
-    try:
-        worker.process.kill()
-        worker.process.wait()
-        for _ in range(2):
-            with pytest.raises(compare.Failure, match="it ended: exit status -9"):
-                worker.ask("memory")
-    finally:
-        worker.close()
-
-
-# Tables and pictures.
-
-
 def test_table_shows_medians_ratio_memory_and_share():
     row = report.table([result()], RATES).splitlines()[2]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -307,110 +154,12 @@ def test_table_shows_medians_ratio_memory_and_share():
     assert header.count("|") == rule.count("|") == row.count("|")
 
 
-def test_share_of_the_best_rate_of_products_or_of_memory():
-    operations = TINY.count("operations")
-    found = result(ours=operations / 75e9, eager=operations / 30e9)  # medians: 1.1 times the first, and the second
-    assert report.share(found, "eager", RATES) == "20% M"
-    adamw = named(["adamw"])[0]
-    found = result(adamw, eager=adamw.count("traffic") / 5e9)
-    assert report.share(found, "eager", RATES) == "50% B"
-
-
-def test_times_in_units_that_can_be_read():
-    assert [report.seconds(time) for time in (1.5, 0.0123, 4.56e-5)] == ["1.5 s", "12.3 ms", "45.6 µs"]
-
-
-def attention(length: int, **times: float) -> compare.Result:
-    case = Case(f"attention-{length}", "attention", "attention", {"length": length}, goal=1.0)
-    seconds = {program: [time, time] for program, time in times.items()}
-    return compare.Result(case, seconds, {"ours": 1e-7}, dict.fromkeys(seconds, length * 1000))
-
-
-@pytest.mark.slow
-def test_picture_has_bars_for_cases_and_curves_for_attention():
-    lengths = [attention(256, ours=1.0, textbook=2.0, eager=1.0), attention(512, ours=3.0, eager=2.0)]
-    figure = report.picture([result(), *lengths])
-    time_bars, _memory, curves, memory_curves = figure.axes
-    assert time_bars.patches[0].get_width() == pytest.approx(0.55)
-    by_label = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in curves.lines}
-    assert by_label["minitransformer"] == ([256, 512], [1.0, 3.0])
-    assert by_label["textbook op"] == ([256], [2.0])
-    assert memory_curves.lines[0].get_ydata()[0] == pytest.approx(0.256)
-    assert png(figure).startswith(b"\x89PNG")
-    assert len(report.picture(lengths).axes) == len(report.picture([result()]).axes) == 2
-
-
-# Growth.
-
-
-def test_growth_fits_each_axis_and_names_the_theory():
-    axis = growth.Axis("n_layers", (1, 2, 4, 8), 1)
-    results = []
-    for size in axis.sizes:
-        case = growth.case_of(axis, size)
-        results.append(compare.Result(case, {"ours": [0.5 * size], "eager": [0.1 * size**0.5]}))
-    found = growth.exponents(results, axis.sizes)
-    assert found["ours"].value == pytest.approx(1.0)
-    assert found["eager"].value == pytest.approx(0.5)
-    assert 0.9 < found["operations"].value < 1.0  # the output's product does not grow with the layers
-    assert found["operations"].value < found["operations, larger"].value < 1.0
-    row = growth.table({axis: results}).splitlines()[2]
-    assert row.startswith("| n_layers | 1 2 4 8 | 1.00 ± 0.00 | 0.50 ± 0.00 |")
-    assert len(growth.picture({axis: results}).axes) == 1
-    assert json.dumps(growth.document({axis: results}))
-
-
-def test_kernels_take_turns_in_each_form_and_the_table_has_their_medians():
-    forms = []
-
-    def textbook():
-        forms.append("textbook")
-        return ONE, lambda dy: dy
-
-    def quick():
-        forms.append("compiled" if compiled(ONE) else "NumPy")
-        return ONE, lambda dy: dy
-
-    times = kernels.in_turns(textbook, quick, 2)
-    assert forms == ["textbook", "NumPy", "compiled", "NumPy", "compiled", "textbook", "compiled", "textbook", "NumPy"]
-    assert {form: len(each) for form, each in times.backward.items()} == dict.fromkeys(kernels.FORMS, 2)
-    made = kernels.Times(
-        {"textbook": [0.004, 0.005, 0.009], "NumPy": [0.002], "compiled": [0.001]},
-        {"textbook": [0.003], "NumPy": [0.002], "compiled": [0.001]},
-    )
-    assert kernels.table({"op": made}).splitlines()[2] == (
-        "| op | 5.00 + 3.00 | 2.00 + 2.00 | 1.00 + 1.00 | 0.50 | 0.25 |"
-    )
-
-
-@pytest.mark.slow
-def test_both_forms_of_every_kernel_are_called_on_the_same_numbers():
-    quick = kernels.calls(fast.ops, fast.accelerate)
-    for name, textbook in kernels.calls(ops, as_written).items():
-        (y, backward), (quick_y, quick_backward) = textbook(), quick[name]()
-        assert np.abs(y - quick_y).max() <= 1e-4 * np.abs(y).max(), name
-        backward(np.ones_like(y))
-        quick_backward(np.ones_like(y))
-
-
 @pytest.mark.parametrize(("case", "missing"), [("gpt-64", "torch"), ("kernels", "numba")])
 def test_what_is_missing_is_said_before_anything_is_measured(case, missing, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else name)
     with pytest.raises(SystemExit):
         main([case])
     assert "pip install -e" in capsys.readouterr().err
-
-
-def test_sizes_of_growth_lie_where_the_theory_says():
-    """With all else fixed, operations grow as T to T², as width to width², in proportion to layers and batch."""
-    for axis in growth.AXES:
-        operations = [growth.case_of(axis, size).count("operations") for size in axis.sizes]
-        slope = samples.exponent(axis.sizes, operations).value
-        assert {"length": 1.05, "width": 1.5, "n_layers": 0.9, "batch": 1.0}[axis.name] <= slope + 1e-9
-        assert slope <= {"length": 1.6, "width": 2.0, "n_layers": 1.0, "batch": 1.0}[axis.name] + 1e-9
-
-
-# The command line.
 
 
 @pytest.mark.slow
@@ -447,46 +196,3 @@ def test_bad_usage(capsys):
             main(arguments)
         assert ended.value.code == 2
         assert message in capsys.readouterr().err
-
-
-def test_list(capsys):
-    assert main(["--list"]) == 0
-    listed = capsys.readouterr().out
-    assert [line.split()[0] for line in listed.splitlines()] == [
-        *(case.name for case in (*CASES, *CARD_CASES)),
-        "growth",
-        "kernels",
-    ]
-
-
-@pytest.mark.slow
-def test_induction_compares_the_highest_heads_with_others(tmp_path):
-    config = LlamaConfig(40, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, rotary_base=100.0)
-    save_pretrained(LanguageModel(config, np.random.default_rng(0)), tmp_path / "model")
-    found = induction.measure(from_pretrained(tmp_path / "model"), n_heads=2, draws=3, period=5, batch=2)
-    scores, losses = np.array(found["scores"]), np.array(found["losses"])
-    assert scores.shape == (2, 3) and losses.shape == (3, len(induction.NAMES))
-    assert {scores[place] for place in found["top"]} == set(np.sort(scores, axis=None)[-2:])
-    np.testing.assert_allclose(losses, np.log(40), atol=0.3)  # nothing was learned, so all guess
-    assert (losses[:, 1:] != losses[:, :1]).all() and (losses[:, 2:] != losses[:, 1:2]).all()  # other heads are gone
-    assert "| without the highest |" in induction.table(found)
-    png(induction.picture(found))
-
-
-@pytest.mark.slow
-def test_translators_are_of_equal_size_and_runs_are_kept(tmp_path, capsys, monkeypatch):
-    """Two steps teach nothing; a second call reads the runs that the first one wrote."""
-    counted = []
-    monkeypatch.setattr(translators, "_exact", lambda model, task, numbers: len(numbers) / 1000)
-    train = translators._train
-    monkeypatch.setattr(translators, "_train", lambda *given: counted.append(given[-1]) or train(*given))
-    path, picture = tmp_path / "runs.json", tmp_path / "match.png"
-    arguments = ["--seeds", "1", "--steps", "2", "--json", str(path), "--out", str(picture)]
-    assert translators.main(arguments) == translators.main(arguments) == 0
-    assert counted == [f"{kind}, seed 0" for kind in translators.KINDS]
-    runs = json.loads(path.read_text())
-    sizes = [run["parameters"] for run in runs]
-    assert max(sizes) < 1.03 * min(sizes)
-    assert sum(run["tested"]["8"] for run in runs) == 4 * 200
-    assert "| lstm-attention | 167,756 | 1 | 100.0 | 0.0 |" in capsys.readouterr().out
-    assert picture.stat().st_size > 1000

@@ -1,7 +1,6 @@
-"""What others' code meets first: arguments that are no arrays, libraries in unusual folders, ops told by name."""
+"""What others' code meets first: arguments that are no arrays, libraries in unusual folders, float32."""
 
 import importlib
-import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,7 @@ from common import draw
 
 from minitransformer import layers, verify
 from minitransformer.check.trace.values import is_float_array
-from minitransformer.check.verify.catalogue import known_ops
 from minitransformer.layers import Module
-
-# ---------------------------------------------------------------------------------------- arguments that are no arrays
 
 
 @pytest.mark.few(1)
@@ -33,19 +29,6 @@ def test_an_argument_that_is_no_array_does_not_stop_a_failing_check(other: Any) 
         return
     with pytest.raises(AssertionError, match="dx is wrong"):
         verify.check_gradients(scaled, draw(3, 4), other)
-
-
-def calls_of(name: str) -> list[tuple[Any, dict[str, Any]]]:
-    """The op's first case as a call: once with its options by name, once by position, as far as that goes."""
-    case = next(case for case in verify.CASES.values() if case.kind == "op" and case.covers == name)
-    setup = case.build(np.random.default_rng(0))
-    options, placed = dict(setup.options), list(setup.inputs)
-    for key in [*inspect.signature(known_ops()[name]).parameters][len(placed) :]:
-        if key not in options:
-            break
-        placed.append(options.pop(key))
-    calls = [(setup.inputs, dict(setup.options))]
-    return calls if len(placed) == len(setup.inputs) else [*calls, (placed, options)]
 
 
 @pytest.mark.slow
@@ -67,23 +50,6 @@ def test_another_function_is_not_called_a_mistake() -> None:
     with pytest.raises(AssertionError, match="as in BatchNorm"):
         verify.check_gradients(batch_norm, *inputs, op="layer_norm")
 
-
-CASED = sorted({case.covers for case in verify.CASES.values() if case.kind == "op"} & known_ops().keys())
-
-
-def has_plain_arguments(name: str) -> bool:
-    """Whether an argument is no array, as the window of local attention: these calls go first."""
-    return any(not hasattr(x, "shape") for inputs, options in calls_of(name) for x in [*inputs, *options.values()])
-
-
-@pytest.mark.few(9)
-@pytest.mark.parametrize("name", sorted(CASED, key=lambda name: (not has_plain_arguments(name), name)))
-def test_every_op_is_right_when_it_is_told_by_name(name: str) -> None:
-    for inputs, options in calls_of(name):
-        verify.check_gradients(known_ops()[name], *inputs, op=name, entrywise=8, **options)
-
-
-# -------------------------------------------------------------------------------------------- whose code is looked into
 
 LIBRARY = """
 def doubled(x):
@@ -130,9 +96,6 @@ def test_the_tracer_reads_only_the_type_of_an_object_half_built() -> None:
 
     verify.gradients(verify.from_pair(forward, lambda dy, half: 2.0 * dy), draw(3)).assert_ok()
     assert not is_float_array(Half())
-
-
-# --------------------------------------------------------------------------------- gradients far below 1, and float32
 
 
 def small_linear(coarse: bool = False) -> Any:

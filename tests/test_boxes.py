@@ -47,46 +47,34 @@ def test_every_family_is_there_with_parts_that_exist_and_have_a_page(found: dict
 PRE = "a = x + attention(norm(x)); y = a + feed_forward(norm(a))"
 
 
-@pytest.mark.parametrize(
-    ("family", "formulas"),
-    [
-        ("bert", ["a = norm(x + attention(x)); y = norm(a + feed_forward(a))"]),  # Vaswani et al. 2017, section 3.1
-        ("gpt2", [PRE]),  # Radford et al. 2019, section 2.3
-        ("granite", ["a = x + factor · attention(norm(x)); y = a + factor · feed_forward(norm(a))"]),
-        (
-            "gemma2",
-            ["a = x + norm(attention(norm(x))); y = a + norm(feed_forward(norm(a)))"],
-        ),  # Gemma Team 2024, section 2
-        ("olmo2", ["a = x + norm(attention(x)); y = a + norm(feed_forward(a))"]),  # OLMo Team 2024, section 3
-        ("gpt_neox", ["y = x + attention(norm(x)) + feed_forward(norm(x))"]),  # Black et al. 2022, section 2.1.2
-        ("modernbert", ["a = x + attention(x); y = a + feed_forward(norm(a))", PRE]),  # Warner et al. 2024, section 2.1
-        (
-            "t5",
-            ["a = x + attention(norm(x)); b = a + cross_attention(norm(a), memory); y = b + feed_forward(norm(b))"],
-        ),
-        ("albert", ["a = norm(x + attention(x)); y = norm(a + feed_forward(a)); one layer, 3 times"]),
-    ],
-)
+@pytest.mark.parametrize(("family", "formulas"), [
+    ("bert", ["a = norm(x + attention(x)); y = norm(a + feed_forward(a))"]),  # Vaswani et al. 2017, section 3.1
+    ("gpt2", [PRE]),  # Radford et al. 2019, section 2.3
+    ("granite", ["a = x + factor · attention(norm(x)); y = a + factor · feed_forward(norm(a))"]),
+    ("gemma2", ["a = x + norm(attention(norm(x))); y = a + norm(feed_forward(norm(a)))"]),  # Gemma Team 2024, section 2
+    ("olmo2", ["a = x + norm(attention(x)); y = a + norm(feed_forward(a))"]),  # OLMo Team 2024, section 3
+    ("gpt_neox", ["y = x + attention(norm(x)) + feed_forward(norm(x))"]),  # Black et al. 2022, section 2.1.2
+    ("modernbert", ["a = x + attention(x); y = a + feed_forward(norm(a))", PRE]),  # Warner et al. 2024, section 2.1
+    ("t5", ["a = x + attention(norm(x)); b = a + cross_attention(norm(a), memory); y = b + feed_forward(norm(b))"]),
+    ("albert", ["a = norm(x + attention(x)); y = norm(a + feed_forward(a)); one layer, 3 times"]),
+])  # fmt: skip
 def test_the_order_in_a_layer_is_that_of_the_paper(
     found: dict[str, list[Side]], family: str, formulas: list[str]
 ) -> None:
     assert [entry.formula for entry in found[family][-1].boxes["order"]] == formulas
 
 
-@pytest.mark.parametrize(
-    ("family", "box", "held"),
-    [
-        ("gpt2", "mixes", ["MultiHeadAttention ScaledDotProduct"]),
-        ("gpt2", "positions", ["LearnedPositions"]),
-        ("llama", "positions", []),
-        ("llama", "turns", ["RotaryPositions"]),
-        ("qwen3", "turns", ["HeadNorm RMSNorm RotaryPositions"]),
-        ("smollm3", "turns", ["RotaryPositions", ""]),  # layers without positions
-        ("gemma2", "mixes", ["MultiHeadAttention Grouped Window SoftCapped", "MultiHeadAttention Grouped SoftCapped"]),
-        ("mixtral", "feeds", ["MixtureOfExperts TopK GatedFeedForward silu"]),
-        ("bert", "predicts", ["Linear LayerNorm"]),
-    ],
-)
+@pytest.mark.parametrize(("family", "box", "held"), [
+    ("gpt2", "mixes", ["MultiHeadAttention ScaledDotProduct"]),
+    ("gpt2", "positions", ["LearnedPositions"]),
+    ("llama", "positions", []),
+    ("llama", "turns", ["RotaryPositions"]),
+    ("qwen3", "turns", ["HeadNorm RMSNorm RotaryPositions"]),
+    ("smollm3", "turns", ["RotaryPositions", ""]),  # layers without positions
+    ("gemma2", "mixes", ["MultiHeadAttention Grouped Window SoftCapped", "MultiHeadAttention Grouped SoftCapped"]),
+    ("mixtral", "feeds", ["MixtureOfExperts TopK GatedFeedForward silu"]),
+    ("bert", "predicts", ["Linear LayerNorm"]),
+])  # fmt: skip
 def test_what_a_box_holds_is_what_the_family_changed(
     found: dict[str, list[Side]], family: str, box: str, held: list[str]
 ) -> None:

@@ -86,14 +86,6 @@ def test_every_rank_that_is_accepted_has_a_case(name: str) -> None:
     assert accepted - covered == set()
 
 
-def test_the_ranks_are_found() -> None:
-    assert accepted_ranks(CASES["layer_norm"]) == {1, 2, 3, 4}
-    assert accepted_ranks(CASES["attention"]) == {2, 3, 4}
-    assert accepted_ranks(CASES["LearnedPositions"]) == {2, 3, 4}
-    assert accepted_ranks(CASES["cross_entropy"]) == {1, 2, 3, 4}
-    assert accepted_ranks(CASES["merge_heads"]) == {3, 4}
-
-
 def masks_of(setup: Setup) -> Iterator[tuple[str | int, np.ndarray]]:
     given = [*enumerate(setup.inputs), *setup.options.items()]
     yield from ((place, x) for place, x in given if isinstance(x, np.ndarray) and x.dtype == np.bool_)
@@ -138,9 +130,6 @@ def test_mutations_that_survived_every_check_are_found(target: str, old: str, ne
     assert not all(found)
     before = [ok for case, ok in zip(cases, found, strict=True) if not case.along_directions]
     assert all(before)  # the cases that look at every entry do not have it
-
-
-# ------------------------------------------------------------------------------------------------------------ options
 
 
 def bound_options(case: Case) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from minitransformer.ideas.after.chunked_delta import chunked_delta, delta_chunk
 from minitransformer.ideas.after.chunked_delta.cases import after_by_recurrence
 
 RNG = np.random.default_rng(3)
-LESSON = course.exercise("delta_chunk_backward")
 
 
 def text(length, *leading, d_k=3, d_v=4, rng=RNG):
@@ -94,4 +93,4 @@ def test_the_exercise_takes_what_the_op_does():
         _, dk, dv, _, dbeta, _ = backward(dresult)
         return dk, dv, dbeta
 
-    assert course.check(LESSON.name, by_the_op).right
+    assert course.check("delta_chunk_backward", by_the_op).right

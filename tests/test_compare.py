@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,10 @@ import pytest
 
 import minitransformer.commands.compare as command
 from minitransformer.cli import main
-from minitransformer.core.arrays.backend import to_device
-from minitransformer.core.arrays.strict import multiplications
 from minitransformer.school.compare import mixers, positions
 from minitransformer.school.compare.caches import KINDS, measured, predicted
-from minitransformer.school.compare.measure import counted, exponent, flow, memory, path_length
+from minitransformer.school.compare.measure import counted, flow, memory, path_length
 from minitransformer.school.compare.mixers import MIXERS
-
-
-def test_products_are_counted() -> None:
-    """(2, 3, 4) @ (4, 5) takes 2·3·5·4 multiplications; outside the context nothing is counted."""
-    a, b = (to_device(np.ones(shape), "strict") for shape in ((2, 3, 4), (4, 5)))
-    with multiplications() as count:
-        a @ b
-        a + a
-    a @ b
-    assert count == [120]
 
 
 @pytest.mark.parametrize("name", MIXERS)
@@ -59,36 +46,12 @@ def test_path_lengths(name: str) -> None:
         assert path_length(MIXERS[name], n) == expected == MIXERS[name].path(n), n
 
 
-def test_a_gradient_that_cannot_arrive_is_seen() -> None:
-    class Apart:
-        name = "apart"
-
-        def layer(self, *_: Any) -> Any:
-            return lambda x: (x, lambda dy: dy)
-
-    with pytest.raises(ValueError, match="apart: the last output does not depend on the first input after 3 layers"):
-        path_length(Apart(), 3)  # type: ignore[arg-type]
-
-
-def test_an_exponent_is_the_slope() -> None:
-    assert exponent([2, 4, 8], [3 * 2**1.5, 3 * 4**1.5, 3 * 8**1.5]) == pytest.approx(1.5)
-
-
 def test_memory_grows_with_the_square_for_attention_alone() -> None:
     """The least of three, because threads of the test run may allocate meanwhile, and flash attention keeps 7 kB."""
     kept = {name: [min(memory(mixer, n, 8)[0] for _ in range(3)) for n in (128, 256)] for name, mixer in MIXERS.items()}
     grown = {name: large / small for name, (small, large) in kept.items()}
     assert 3.5 < grown.pop("attention") < 4.2
     assert all(1.5 < factor < 2.3 for factor in grown.values())
-
-
-@pytest.mark.slow
-def test_flash_attention_needs_linear_memory_at_its_worst_moment_as_well() -> None:
-    """Some tiles of 64² numbers do not grow."""
-    attention, flash = ([memory(MIXERS[name], n, 16)[1] for n in (1024, 2048)] for name in ("attention", "flash"))
-    assert 3.5 < attention[1] / attention[0] < 4.2
-    assert 1.4 < flash[1] / flash[0] < 2.2
-    assert flash[1] < attention[1] / 20
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -144,42 +107,6 @@ def test_the_commands(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPat
     assert "a multiple of 4 times the heads; got 1024, 8 and 20" in capsys.readouterr().err
     assert main(["compare", "flow", "--length", "1"]) == 2
     assert "--length must be from 2 to 4096" in capsys.readouterr().err
-
-
-def rows_of(said: str) -> list[list[str]]:
-    return [re.split(r"  +", line.strip()) for line in said.splitlines()]
-
-
-def test_the_tables_show_what_was_measured(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each cell has its own number, so none can stand in the column of another."""
-    fitted = {kind: 1.11 * i for i, kind in enumerate(("multiplications", "seconds", "bytes", "peak"), 1)}
-    one = {"formula": "2·n²·d", "power_n": 2, "power_d": 1, "steps": 3, "path": 4, "path_found": 5}
-    one |= {"by_length": [(16, 8), (32, 8)], "by_width": [(16, 4), (16, 64)], "seconds_by_length": [1.0, 2.0]}
-    one |= {"fitted_n": fitted, "fitted_d": {"multiplications": 6.66, "seconds": 7.77}}
-    monkeypatch.setattr(command, "_measured", lambda name: one)
-    assert main(["compare", "layers"]) == 0
-    rows = rows_of(capsys.readouterr().out)
-    assert ["flash", "2·n²·d", "2", "1.11", "2.22", "3.33", "4.44", "1", "6.66", "7.77"] in rows
-    assert ["flash: n = 16 to 32 at d = 8; d = 4 to 64 at n = 16"] in rows and ["flash", "3", "4", "5"] in rows
-
-    monkeypatch.setattr(command, "flow", lambda name, n, d: [1.0 + len(name) * s for s in range(n)])
-    assert main(["compare", "flow", "--length", "9", "--width", "4"]) == 0
-    assert rows_of(capsys.readouterr().out)[1:] == [
-        [str(s), *(f"{1.0 + len(name) * s:.1e}" for name in mixers.FLOWS)] for s in (0, 1, 2, 4, 8)
-    ]
-
-    monkeypatch.setattr(command, "predicted", lambda name, n, width, heads: 7)
-    monkeypatch.setattr(command, "measured", lambda name, *sizes: (400 if name == "multi-head" else 100, 800))
-    assert main(["compare", "cache"]) == 0
-    assert ["grouped", "2·n·2·d", "7", "100", "25.0%", "800"] in rows_of(capsys.readouterr().out)
-
-    right = [0.0] * 4 + [0.5] * 4 + [0.25] * 8 + [1.0, 0.5] * 4 + [0.0] * 8
-    monkeypatch.setattr(positions, "trained", lambda *_: (None, 1.5))
-    monkeypatch.setattr(positions, "accuracy", lambda model, n: right)
-    assert main(["compare", "positions", "--length", "8"]) == 0
-    rows = rows_of(capsys.readouterr().out)
-    assert rows[1] == ["positions", "loss", "5 to 8", "9 to 16", "17 to 24", "25 to 32"]
-    assert rows[-1] == ["alibi", "1.500", "50%", "25%", "75%", "0%"]
 
 
 def test_copies_are_those_of_four_places_before() -> None:

@@ -86,11 +86,7 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     ),
     "matrices of one row or column": (
         "layer_norm",
-        around(
-            ops.layer_norm,
-            lambda x, g, b: (x, g[0], b[0]),
-            lambda dx, dg, db: (dx, dg[None], db[None]),
-        ),
+        around(ops.layer_norm, lambda x, g, b: (x, g[0], b[0]), lambda dx, dg, db: (dx, dg[None], db[None])),
         (X, GAMMA[None], BETA[None]),
     ),
     "it multiplies by 1 + γ": ("rms_norm", around(ops.rms_norm, lambda x, g: (x, 1.0 + g)), (X, GAMMA)),

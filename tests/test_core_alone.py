@@ -1,31 +1,16 @@
-"""The core is complete in itself: without any other room it trains, checks and writes, and it imports none of them."""
+"""The core is complete in itself: without any other room it trains, checks and writes."""
 
-import functools
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from test_packaging import SOURCES, imports
 
 import minitransformer
-from minitransformer import ideas
-from minitransformer.run.tasks import TASKS
 
 PACKAGE = Path(minitransformer.__file__).parent
 CORE = ["core", "check/trace", "check/verify", "run/tasks"]
-# What came after the paper or before it, in words. The names of the parts are added to them below.
-WORDS = r"""alibi softcap\w* rotary rope sinks? longformer streamingllm swiglu geglu
-lstms? grus? rnns? recurrent experts?
-flash convolutions? convolutional muon grouped mamba qwen\d? mistral deepseek t5 marian pegasus gguf"""
-ORDINARY = set(
-    "angles around cases chat clip conversation decoder families family fields heads local names opening pre_norm "
-    "presets pretrained rotate tasks text_encoder tokenizers translators unknown window".split()
-)
-TITLES = ("Convolutional Sequence to Sequence Learning", "recurrent neural networks")  # of works that the core cites
-OWN = {"gpt2", "bert"}  # whose forms two of the core's own models have
 SCRIPT = """
 import dataclasses
 import sys
@@ -87,79 +72,3 @@ def test_the_core_trains_checks_and_writes_without_any_other_room(task, tmp_path
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": ""})
     assert found.returncode == 0, found.stderr
     assert found.stdout == f"complete: {task}\n"
-
-
-def test_there_are_three_tasks():
-    assert sorted(TASKS) == ["classify", "lm", "translate"]
-
-
-def other_rooms(name: str, source: str) -> set[str]:
-    """What a file of the package imports from outside of the core, wherever in the file it does so."""
-    by_name = re.findall(r"import_module\(['\"]([\w.]+)", source)
-    paths = [*imports(name, source), *(tuple(path.split(".")) for path in by_name)]
-    found = {".".join(path[1:]) for path in paths if path[0] == PACKAGE.name and len(path) > 1}
-    own = tuple(f"{room.replace('/', '.')}." for room in (*CORE, "moved"))
-    return {path for path in found - {"__version__"} if not f"{path}.".startswith(own)}
-
-
-@pytest.mark.parametrize("room", CORE)
-def test_the_core_imports_no_other_room(room):
-    for name in (name for name in SOURCES if name.startswith(f"{room}/")):
-        assert other_rooms(name, SOURCES[name]) == set(), name
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from ...ideas import rotary",
-        "from ... import ideas",
-        "def f():\n    import minitransformer.ideas.after.rotary",
-        "def f():\n    return import_module('minitransformer.ideas')",
-    ],
-)
-def test_an_import_of_another_room_is_seen(source):
-    assert {path.split(".")[0] for path in other_rooms("core/ops/softmax.py", source)} == {"ideas"}
-
-
-@functools.cache
-def later_ideas() -> re.Pattern[str]:
-    """Words that speak of what is not in the paper: names of parts and of files outside the core, and WORDS."""
-    stems = {
-        path.stem for room in ("before", "after", "published") for path in (PACKAGE / "ideas" / room).glob("[a-z]*.py")
-    }
-    plain = {re.escape(stem).replace("_", "[-_ ]?") for stem in stems - ORDINARY - OWN}
-    parts = {name for name in ideas.__all__ if re.search(r"_|[a-z][A-Z]", name)}
-    return re.compile(rf"\b({'|'.join(sorted({*plain, *parts, *WORDS.split()}))})\b", re.IGNORECASE)
-
-
-def named_in(text: str) -> list[str]:
-    """The lines that name a later idea. A sentence that says where such ideas are, in ideas/, may do so."""
-    for title in TITLES:
-        text = text.replace(title, "")
-    return [line for line in text.splitlines() if later_ideas().search(line) and "ideas/" not in line]
-
-
-@pytest.mark.parametrize("room", CORE)
-def test_the_core_names_no_later_idea(room):
-    for path in sorted((PACKAGE / room).rglob("*")):
-        if path.suffix in (".py", ".txt", ".json"):
-            assert named_in(path.read_text(encoding="utf-8")) == [], path
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "The op is ops.rotary.",
-        "as Llama's checkpoints have it",
-        "alibi: bool = False",
-        "class GatedFeedForward:",
-        "gradients: sink_attention",
-        "a mixture of experts",
-    ],
-)
-def test_a_later_idea_is_seen(line):
-    assert named_in(line) == [line]
-
-
-def test_where_later_ideas_are_may_be_said():
-    assert named_in("The paper turns nothing; ideas/ has rotary positions.\nscores = q @ k.T\nGPT-2") == []

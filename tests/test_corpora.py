@@ -1,13 +1,11 @@
 """Corpora: batches that hold every row once and little padding, and losses that padding does not touch."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus, bucketed
+from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
@@ -57,24 +55,6 @@ def rngs(seed=0):
     return [None, np.random.default_rng(seed)]
 
 
-# ---- Batches of sentences. ----
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 3)), min_size=1, max_size=60),
-    st.integers(20, 70),
-    st.one_of(st.none(), st.integers(0, 9)),
-)
-def test_every_row_is_in_one_batch_and_no_batch_is_too_large(widths, tokens, seed):
-    widths = np.array(widths)
-    batches = bucketed(widths, tokens, None if seed is None else np.random.default_rng(seed))
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(widths)))
-    assert all(len(rows) * widths[rows, 0].max() <= tokens for rows in batches)
-    in_order = sorted(batches, key=lambda rows: (widths[rows, 0].max(), widths[rows, 0].min()))
-    for rows, following in itertools.pairwise(in_order):
-        assert widths[rows, 0].max() <= widths[following, 0].min()  # sorted by width, and cut
-
-
 @pytest.mark.parametrize("corpus", [pairs(600, 40, 400), labelled(600, 40, 400)], ids=["pairs", "labelled"])
 @pytest.mark.parametrize("rng", rngs(), ids=["in order", "shuffled"])
 def test_an_epoch_holds_every_sentence_once_in_full_batches_with_little_padding(corpus, rng):
@@ -96,30 +76,6 @@ def test_an_epoch_holds_every_sentence_once_in_full_batches_with_little_padding(
     assert padding(batches) < 0.15 < 0.35 < padding(by_chance)
 
 
-@pytest.mark.parametrize(
-    "corpus",
-    [pairs(60), labelled(60), TextCorpus(np.arange(300) % V, length=5, rows=4)],
-    ids=["pairs", "labelled", "text"],
-)
-def test_the_seed_decides_the_batches(corpus):
-    def drawn(seed):
-        return [rows.tolist() for rows in corpus.batches(np.random.default_rng(seed))]
-
-    assert drawn(1) == drawn(1)
-    assert drawn(1) != drawn(2)
-    assert [rows.tolist() for rows in corpus.batches(None)] == [rows.tolist() for rows in corpus.batches(None)]
-
-
-def test_batches_come_in_random_order_and_equal_sentences_in_changing_company():
-    corpus = LabelledCorpus([[3] * width for width in range(1, 9) for _ in range(8)], [0] * 64, tokens=32)
-    firsts, groups = set(), set()
-    for seed in range(10):
-        batches = corpus.batches(np.random.default_rng(seed))
-        firsts.add(len(corpus.texts[batches[0][0]]))
-        groups |= {tuple(sorted(rows)) for rows in batches if len(corpus.texts[rows[0]]) == 8}
-    assert len(firsts) > 3 and len(groups) > 3
-
-
 @pytest.mark.parametrize("corpus", [pairs(tokens=3), labelled(tokens=3)], ids=["pairs", "labelled"])
 @pytest.mark.parametrize("rng", rngs(), ids=["in order", "shuffled"])
 def test_too_few_tokens_for_the_longest_sentence_are_an_error(corpus, rng):
@@ -130,14 +86,6 @@ def test_too_few_tokens_for_the_longest_sentence_are_an_error(corpus, rng):
 def test_the_longest_side_counts_and_the_end_of_the_target_too():
     assert [len(rows) for rows in PairCorpus([[3]] * 4, [[3, 4]] * 4, tokens=6).batches(None)] == [2, 2]
     assert [len(rows) for rows in PairCorpus([[3] * 4] * 4, [[3]] * 4, tokens=8).batches(None)] == [2, 2]
-
-
-def test_sides_of_unequal_number_are_refused():
-    with pytest.raises(ValueError):
-        PairCorpus([[3], [4]], [[3]], tokens=10)
-
-
-# ---- Losses of sentences. ----
 
 
 def log_probabilities(logits):
@@ -203,9 +151,6 @@ def test_padding_gets_no_gradient(make, make_model):
             assert (gradient[PAD] == 0).all(), name
 
 
-# ---- A running text. ----
-
-
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 5))
 def test_windows_to_validate_on_predict_every_token_but_the_first_once(n, length, rows):
     if n <= length:
@@ -230,14 +175,3 @@ def test_windows_to_train_on_lie_anywhere_in_the_text(n, length, rows, seed):
     for batch in batches:
         assert batch.shape == (rows,) and batch.min() >= 0 and batch.max() + length < n
         assert corpus.count(batch) == rows * length
-
-
-def test_the_first_and_the_last_window_are_trained_on():
-    corpus = TextCorpus(np.arange(8), length=5, rows=50)
-    assert set(np.concatenate(corpus.batches(np.random.default_rng(0)))) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("options", [{"length": 0, "rows": 1}, {"length": 3, "rows": 0}])
-def test_windows_of_nothing_are_refused(options):
-    with pytest.raises(ValueError, match=r"TextCorpus: .* must be greater than 0"):
-        TextCorpus(np.arange(9), **options)

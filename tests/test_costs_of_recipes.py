@@ -1,29 +1,15 @@
 """What every recipe and every later part costs: counted from sizes, against what runs, and what its pullback keeps."""
 
 import dataclasses
+import fnmatch
 
 import numpy as np
 import pytest
 from test_info import CONFIGS, real
 
-from minitransformer import saved
+from minitransformer import ideas, saved
 from minitransformer.core.arrays.backend import to_device
 from minitransformer.core.arrays.strict import StrictArray
-from minitransformer.ideas import (
-    Bidirectional,
-    Convolution,
-    GatedFeedForward,
-    LatentAttention,
-    LinearAttention,
-    Local,
-    MixtureOfExperts,
-    Recurrent,
-    Sink,
-    SoftCapped,
-    Window,
-    grouped,
-    qk_norm,
-)
 from minitransformer.ideas.after.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.ideas.after.clamped_experts import ClampedExperts
 from minitransformer.ideas.after.routing import SharedExperts, SigmoidRouting
@@ -84,29 +70,31 @@ RECIPES = {
     "bert, classes of the mean": lambda: classifier(TEXT, None),
 }
 PARTS = {
-    "local": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=Local(3)),
-    "local, dropout": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=Local(2, dropout=0.1)),
-    "window around a sink": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=Window(3, Sink(3))),
-    "capped, normed queries and keys": lambda: grouped(
-        12, 6, 2, 4, rng=RNG(0), mix=SoftCapped(5.0, dropout=0.1), turn=qk_norm(4, rotary_base=100.0)
+    "local": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=ideas.Local(3)),
+    "local, dropout": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=ideas.Local(2, dropout=0.1)),
+    "window around a sink": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=ideas.Window(3, ideas.Sink(3))),
+    "capped, normed queries and keys": lambda: ideas.grouped(
+        12, 6, 2, 4, rng=RNG(0), mix=ideas.SoftCapped(5.0, dropout=0.1), turn=ideas.qk_norm(4, rotary_base=100.0)
     ),
-    "linear": lambda: LinearAttention(12, 3, rng=RNG(0), block=3),
-    "linear, one block": lambda: LinearAttention(12, 3, rng=RNG(0)),
-    "latent": lambda: LatentAttention(12, 3, d_head=4, d_latent=5, d_rotary=2, rng=RNG(0)),
-    "latent, narrow queries": lambda: LatentAttention(12, 3, 4, 5, 2, rng=RNG(0), d_value=3, d_query=7, bias=True),
-    "convolution": lambda: Convolution(12, 12, 3, rng=RNG(0)),
-    "experts": lambda: MixtureOfExperts(12, 20, 4, 2, rng=RNG(0)),
-    "experts, not gated": lambda: MixtureOfExperts(12, 20, 4, 3, "gelu", gated=False, rng=RNG(0)),
+    "linear": lambda: ideas.LinearAttention(12, 3, rng=RNG(0), block=3),
+    "linear, one block": lambda: ideas.LinearAttention(12, 3, rng=RNG(0)),
+    "latent": lambda: ideas.LatentAttention(12, 3, d_head=4, d_latent=5, d_rotary=2, rng=RNG(0)),
+    "latent, narrow queries": lambda: ideas.LatentAttention(
+        12, 3, 4, 5, 2, rng=RNG(0), d_value=3, d_query=7, bias=True
+    ),
+    "convolution": lambda: ideas.Convolution(12, 12, 3, rng=RNG(0)),
+    "experts": lambda: ideas.MixtureOfExperts(12, 20, 4, 2, rng=RNG(0)),
+    "experts, not gated": lambda: ideas.MixtureOfExperts(12, 20, 4, 3, "gelu", gated=False, rng=RNG(0)),
     "experts, shared and routed": lambda: SharedExperts(
-        GatedFeedForward(12, 8, bias=False, rng=RNG(0)),
-        MixtureOfExperts(12, 20, 6, rng=RNG(0), route=SigmoidRouting(6, 2, 3, 2)),
+        ideas.GatedFeedForward(12, 8, bias=False, rng=RNG(0)),
+        ideas.MixtureOfExperts(12, 20, 6, rng=RNG(0), route=SigmoidRouting(6, 2, 3, 2)),
     ),
     "clamped experts": lambda: ClampedExperts(12, 20, 4, 2, rng=RNG(0)),
-    "gated, gelu": lambda: GatedFeedForward(12, 20, "gelu", rng=RNG(0)),
-    "gated, relu": lambda: GatedFeedForward(12, 20, "relu", rng=RNG(0)),
-    "gated, silu": lambda: GatedFeedForward(12, 20, rng=RNG(0)),
-    **{cell: lambda cell=cell: Recurrent(12, 10, cell, rng=RNG(0)) for cell in ("rnn", "lstm", "gru")},
-    "both ways": lambda: Bidirectional(12, 10, rng=RNG(0)),
+    "gated, gelu": lambda: ideas.GatedFeedForward(12, 20, "gelu", rng=RNG(0)),
+    "gated, relu": lambda: ideas.GatedFeedForward(12, 20, "relu", rng=RNG(0)),
+    "gated, silu": lambda: ideas.GatedFeedForward(12, 20, rng=RNG(0)),
+    **{cell: lambda cell=cell: ideas.Recurrent(12, 10, cell, rng=RNG(0)) for cell in ("rnn", "lstm", "gru")},
+    "both ways": lambda: ideas.Bidirectional(12, 10, rng=RNG(0)),
 }
 
 
@@ -143,8 +131,10 @@ each = pytest.mark.parametrize("make", [*RECIPES.values(), *PARTS.values()], ids
 @pytest.mark.parametrize("make", RECIPES.values(), ids=RECIPES)
 def test_every_parameter_is_counted_once(make) -> None:
     model = make()
-    info = describe(model, B, T)
-    assert info.parameters == sum(p.value.size for _, p in model.parameters())
+    info, sizes = describe(model, B, T), {name: p.value.size for name, p in model.parameters()}
+    assert info.parameters == sum(sizes.values())
+    for part in info.parts if getattr(model, "config", None) in CONFIGS.values() else ():
+        assert part.parameters == sum(sizes[name] for name in fnmatch.filter(sizes, f"{part.name}.*")), part.name
     if hasattr(model.config, "build"):
         assert describe(model.config, B, T).as_dict() == info.as_dict()
     assert str(info.parameters) in str(info).replace(",", "")

@@ -15,7 +15,6 @@ import pytest
 from scipy.special import erf
 
 from minitransformer.course import EXERCISES, Exercise, Result, check, collect, judge
-from minitransformer.school.course.comparison import TOLERANCE, scales
 
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
 
@@ -44,8 +43,6 @@ def outputs(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[np.ndarray]:
     return [np.asarray(x) for x in (returned if isinstance(returned, tuple | list) else (returned,))]
 
 
-# Every argument counts.
-
 SEEDS = pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2, 3, 4], marks=pytest.mark.slow)], ids=["1", "4 more"])
 
 
@@ -61,33 +58,6 @@ def test_an_answer_that_hard_codes_an_argument_is_wrong(exercise: Exercise, seed
 
             with_signature(f, exercise)
             assert not verdict(exercise, f, seed).right, f"{name} may be hard-coded"
-
-
-# What float32 does and what a mistake does lie far apart.
-
-
-def distance(exercise: Exercise, f: Callable[..., Any], seed: int, change: Callable[[Any], Any] = lambda x: x) -> float:
-    """How far f is from the reference at its worst, relative to the magnitude of the output."""
-    trials = exercise.trials(seed)
-    rights = list(zip(*(outputs(exercise.reference, inputs) for inputs in trials), strict=True))
-    got = list(zip(*(outputs(f, tuple(map(change, inputs))) for inputs in trials), strict=True))
-    worst = 0.0
-    for a, b in zip(got, rights, strict=True):
-        for x, y, scale in zip(a, b, scales([one.astype(float) for one in b]), strict=True):
-            if x.shape != y.shape or not np.isfinite(x.astype(float)).all():
-                return np.inf
-            worst = max(worst, float(abs(x.astype(float) - y.astype(float)).max(initial=0.0)) / scale)
-    return worst
-
-
-@pytest.mark.few(6)
-@each_exercise
-@SEEDS
-def test_rounding_is_far_below_the_tolerance_and_mistakes_are_far_above(exercise: Exercise, seeds: list[int]) -> None:
-    for seed in seeds:
-        assert distance(exercise, exercise.reference, seed, singles) < TOLERANCE / 5.0
-        for mistake in exercise.mistakes:
-            assert distance(exercise, exercise.mistaken(mistake), seed) > 200.0 * TOLERANCE, mistake.name
 
 
 @pytest.mark.few(6)
@@ -127,26 +97,23 @@ local_mask = EXERCISES["local_mask"].reference
 
 
 @pytest.mark.few(8)
-@pytest.mark.parametrize(
-    ("name", "f"),
-    [
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, 1.0 - e, e)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, b2, 1.0 - b2)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, 0.8, 0.95, 0.05)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, 0.1, b1, b2, e)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, max(t, 2), rate, b1, b2, e)),
-        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, min(t, 5), rate, b1, b2, e)),
-        ("cross_entropy_forward", log_of_softmax),
-        *(("local_mask", lambda t, radius, cap=cap: local_mask(t, min(radius, cap))) for cap in range(7)),
-        ("local_mask", lambda t, radius: local_mask(t, radius or 1)),
-        ("gelu_backward", gelu_by_tanh),
-        ("gelu_backward", lambda x, dy: dy * (0.5 * (1.0 + erf(x / 1.4)) + x * np.exp(-0.5 * x * x) * 0.399)),
-        ("relu_backward", lambda x, dy: dy * (x >= 0)),
-        ("dropout_forward", lambda x, rate, u: x * (u > rate) / (1.0 - rate)),
-        ("layer_norm_forward", lambda x, g, b, eps: EXERCISES["layer_norm_forward"].reference(x, g, b, 0.1)),
-        ("softmax_backward", lambda y, dy: (y * (dy - (dy * y).sum(-1, keepdims=True))).clip(-5.0, 5.0)),
-    ],
-)
+@pytest.mark.parametrize(("name", "f"), [
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, 1.0 - e, e)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, b2, 1.0 - b2)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, 0.8, 0.95, 0.05)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, 0.1, b1, b2, e)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, max(t, 2), rate, b1, b2, e)),
+    ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, min(t, 5), rate, b1, b2, e)),
+    ("cross_entropy_forward", log_of_softmax),
+    *(("local_mask", lambda t, radius, cap=cap: local_mask(t, min(radius, cap))) for cap in range(7)),
+    ("local_mask", lambda t, radius: local_mask(t, radius or 1)),
+    ("gelu_backward", gelu_by_tanh),
+    ("gelu_backward", lambda x, dy: dy * (0.5 * (1.0 + erf(x / 1.4)) + x * np.exp(-0.5 * x * x) * 0.399)),
+    ("relu_backward", lambda x, dy: dy * (x >= 0)),
+    ("dropout_forward", lambda x, rate, u: x * (u > rate) / (1.0 - rate)),
+    ("layer_norm_forward", lambda x, g, b, eps: EXERCISES["layer_norm_forward"].reference(x, g, b, 0.1)),
+    ("softmax_backward", lambda y, dy: (y * (dy - (dy * y).sum(-1, keepdims=True))).clip(-5.0, 5.0)),
+])  # fmt: skip
 def test_a_wrong_answer_that_is_almost_right_is_rejected(name: str, f: Callable[..., Any]) -> None:
     with_signature(f, EXERCISES[name])
     for seed in range(5):

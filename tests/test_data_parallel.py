@@ -5,11 +5,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from minitransformer.core.training.corpora import PairCorpus, TextCorpus
-from minitransformer.ideas.published.t5 import T5Config
-from minitransformer.layers import Module
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.run.machines import buckets, checkpoint, run_folder
-from minitransformer.run.machines.flat import in_order, side_by_side
 from minitransformer.run.machines.parallel import in_threads
 from minitransformer.run.machines.parallel.group import ALONE, same_everywhere
 from minitransformer.run.machines.pieces import InPieces
@@ -67,88 +64,6 @@ def test_sums_that_overlap_with_backward_have_the_same_bits(monkeypatch):
             assert all(np.array_equal(gradients[name], gradients_1[name]) for name in gradients_1)
 
 
-class Told:
-    """A group of two ranks, one of which is missing: it notes the sums that begin."""
-
-    rank, size = 0, 2
-
-    def __init__(self):
-        self.events = []
-
-    def begin_sum(self, x):
-        self.events.append(x.size)
-        return lambda: self.events.append("waited")
-
-
-def language_model(**changes):
-    config = LanguageModelConfig(11, max_length=6, n_layers=3, d_model=8, n_heads=2, d_ff=12, **changes)
-    return LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
-
-
-@pytest.mark.parametrize("changes", [{}, {"recompute": True}, {"bias": False}])
-def test_the_sum_of_a_layer_begins_when_its_backward_ends(changes):
-    model, group = language_model(**changes), Told()
-    flat, views = side_by_side([p.grad for _, p in in_order(model.parameters())])
-    for (_, p), view in zip(in_order(model.parameters()), views, strict=True):
-        p.grad = view
-    some = buckets.Buckets([model], [flat], group)
-    embed_backward_at = []
-    model.embed = Noted(model.embed, lambda: embed_backward_at.append(len(group.events)))
-    with some.watching(0):
-        model.loss(*(np.ones((2, 6), int),) * 2)[1]()
-    some.complete(0)
-    some.wait()
-    matrices = sum(p.value.size for _, p in model.stack.layers[0].parameters() if p.value.ndim > 1)
-    assert embed_backward_at == [3] and group.events[:3] == [matrices] * 3
-    sums = [event for event in group.events if event != "waited"]
-    assert sum(sums) == flat.size and group.events[len(sums) :] == ["waited"] * len(sums)
-    assert type(model.stack.layers[0]).__name__ in ("EncoderLayer", "Recompute")  # no longer watched
-
-
-def test_the_sum_of_a_layer_waits_for_every_worker():
-    """Also when the workers end in another order than the layers."""
-    models, group = [language_model() for _ in range(2)], Told()
-    flats = [np.full(sum(p.value.size for _, p in models[0].parameters()), float(i + 1)) for i in range(2)]
-    some = buckets.Buckets(models, flats, group)
-    some.complete(0, 2)
-    assert group.events == []
-    some.complete(1, 1)
-    assert group.events == []
-    some.complete(1, 2)
-    assert len(group.events) == 1  # of layer 2 alone
-    some.complete(0)
-    some.complete(1)
-    some.wait()
-    assert (flats[0] == 3.0).all() and (flats[1] == 2.0).all()
-
-
-class Noted(Module):
-    """A module that reports when its backward pass begins."""
-
-    def __init__(self, inner, tell):
-        self.inner, self.tell = inner, tell
-
-    def __call__(self, *inputs, **options):
-        y, pullback = self.inner(*inputs, **options)
-        return y, lambda dy: (self.tell(), pullback(dy))[1]
-
-
-def test_every_gradient_is_in_one_bucket_also_where_layers_share():
-    config = T5Config(13, 13, d_model=8, n_heads=2, d_head=4, d_ff=12, n_encoder_layers=2, n_decoder_layers=2)
-    for model in (Transformer(config), language_model(), LanguageModel(LanguageModelConfig(5, 4, 8, 2, 8, 1))):
-        size = sum(p.value.size for _, p in model.parameters())
-        covered = np.zeros(size, int)
-        for _, bucket in buckets._in_order_of_backward(model, size):
-            covered[bucket] += 1
-        assert (covered == 1).all()
-    shared = Transformer(config)
-    names = [name for name, _ in in_order(shared.parameters())]
-    sizes = np.cumsum([p.value.size for _, p in in_order(shared.parameters())])
-    for number, bucket in buckets._in_order_of_backward(shared, sizes[-1]):
-        inside = [name for name, end in zip(names, sizes, strict=True) if bucket.start < end <= bucket.stop]
-        assert number == -1 or not any("mix.bias" in name for name in inside)  # which every layer of a stack holds
-
-
 def worst(found, wanted):
     """The largest relative difference of any parameter's array.
 
@@ -160,11 +75,7 @@ def worst(found, wanted):
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(
-    ("n", "options"),
-    [(2, {}), (3, {}), (4, {}), (2, {"workers": 2, "accumulate": 2})],
-    ids=str,
-)
+@pytest.mark.parametrize(("n", "options"), [(2, {}), (3, {}), (4, {}), (2, {"workers": 2, "accumulate": 2})], ids=str)
 def test_losses_and_all_gradients_are_those_of_one_rank(n, options):
     alone, values, _ = ten_steps(ALONE, accumulate=options.get("accumulate", 1))
     for steps, values_there, _ in in_threads(n, lambda group: ten_steps(group, **options)):

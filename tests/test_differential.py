@@ -11,7 +11,6 @@ from minitransformer.ideas.after.differential import Differential, difference_fa
 
 RNG = np.random.default_rng(3)
 Q, K, V, FACTOR = RNG.normal(size=(2, 3, 8)), RNG.normal(size=(2, 5, 8)), RNG.normal(size=(2, 5, 6)), np.array(0.6)
-LESSON = course.exercise("differential_attention_backward")
 
 
 def written_out(q, k, v, factor, allowed, scale):
@@ -82,4 +81,4 @@ def test_the_exercise_takes_what_the_op_does():
     def by_the_op(q, k, v, factor, doutput):
         return differential_attention(q, k, v, np.array(factor))[1](doutput)
 
-    assert course.check(LESSON.name, by_the_op).right
+    assert course.check("differential_attention_backward", by_the_op).right

@@ -20,7 +20,7 @@ from minitransformer.school.course.examination import (
     paper,
     to_html,
 )
-from minitransformer.school.course.examination.question import as_written, block, n
+from minitransformer.school.course.examination.question import as_written, n
 
 SEEDS = range(5)
 
@@ -85,13 +85,6 @@ def test_the_paper_has_marks_answers_and_no_markup_in_its_page():
         chosen([2, 5], 11, 0)
 
 
-def test_matrices_stand_side_by_side():
-    assert block(a=np.array([[1.0, -2.0], [3.0, 0.5]]), b=np.array([7.0])).split("\n") == [
-        "    a = [   1   -2 ]    b = [ 7 ]",
-        "        [   3  0.5 ]",
-    ]
-
-
 def test_the_command(tmp_path, capsys):
     assert main(["exam", "matmul-gradients", "--seed", "2", "--answers"]) == 0
     assert QUESTIONS["matmul-gradients"].asked(2).text in capsys.readouterr().out
@@ -107,9 +100,6 @@ def test_the_command(tmp_path, capsys):
     ):
         assert main(["exam", *wrong]) == 2
         assert message in capsys.readouterr().err
-
-
-# ---- The test of concepts. ----
 
 
 def test_each_concept_has_four_options_and_says_what_a_wrong_one_reveals():

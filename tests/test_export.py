@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ from exported import (
     with_special,
     writer,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from test_published import bert, gguf_file
 
 from minitransformer import models, text
@@ -37,7 +34,7 @@ from minitransformer.ideas.before.recurrent_translator import RecurrentTranslato
 from minitransformer.ideas.published import from_pretrained, save_pretrained
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.run.tasks import translation
-from minitransformer.text import END, START, CharacterTokenizer, WordTokenizer
+from minitransformer.text import END, START
 from minitransformer.text import load as load_tokenizer
 
 Run = Callable[..., str]
@@ -49,9 +46,6 @@ def saved_run(path: Path, kind: str) -> tuple[Any, Any]:
     model = writer(tokenizer)
     folder.save(model, path, tokenizer)
     return model, tokenizer
-
-
-# ---- Tokenizers, written and read again. ----
 
 
 @each_kind
@@ -68,20 +62,6 @@ def test_a_tokenizer_reads_and_writes_alike_when_it_is_written_for_others(kind: 
         if ids != "an error":
             assert again.decode(with_special(ids)) == tokenizer.decode(with_special(ids)), repr(each)
     assert refused == {"characters": 3, "words": 7, "bpe": 0}[kind]
-
-
-@pytest.mark.slow
-@settings(max_examples=15)
-@given(st.lists(st.text(), min_size=1), st.text())
-def test_any_words_and_characters_read_alike(tmp_path_factory: Any, known: list[str], other: str) -> None:
-    for kind in (WordTokenizer, CharacterTokenizer):
-        tokenizer, place = kind.train(known), tmp_path_factory.mktemp("tokenizer")
-        tokenizer.save_pretrained(place)
-        again = load_tokenizer(place)
-        for each in (" ".join(known), other):
-            ids = outcome(tokenizer.encode, each)
-            assert outcome(again.encode, each) == ids
-            assert ids == "an error" or again.decode(ids) == tokenizer.decode(ids)
 
 
 def test_the_files_name_what_others_ask_for(tmp_path: Path) -> None:
@@ -127,14 +107,6 @@ def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Pa
             with pytest.raises(ValueError, match="padding must have the id 1, because"):
                 save_pretrained(model, tmp_path / "not", tokenizer)
 
-
-def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ModuleNotFoundError, match=r'"minitransformer\[text\]"'):
-        CharacterTokenizer.train(["ab"]).save_pretrained(tmp_path)
-
-
-# ---- Every kind of tokenizer with a model of every family: text in, text out. ----
 
 PROMPTS = ("two men", "the garden, near")
 
@@ -213,9 +185,6 @@ def test_every_family_is_among_them(tmp_path: Path) -> None:
     assert written <= {*WRITERS, *(name.split()[0] for name in TRANSLATORS), *ENCODERS}
 
 
-# ---- The command. ----
-
-
 @each_kind
 def test_export_and_the_text_is_the_same(kind: str, tmp_path: Path, run: Run) -> None:
     model, tokenizer = saved_run(tmp_path / "run", kind)
@@ -274,14 +243,6 @@ def test_an_exported_translator_translates_and_is_measured_as_before(
         assert "have the ids [0, 0, 2] there, but must have [0, 1, 2]" in wrong
 
 
-def test_an_exported_language_model_is_measured_as_before(tmp_path: Path, run: Run) -> None:
-    saved_run(tmp_path / "run", "bpe")
-    run("export", tmp_path / "run", tmp_path / "there")
-    (tmp_path / "x").write_text("two men and two dogs " * 9)
-    said = [run("evaluate", "--model", tmp_path / name, "--text", tmp_path / "x") for name in ("run", "there")]
-    assert said[0] == said[1] and said[0].startswith("loss ")
-
-
 def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     saved_run(tmp_path / "run", "words")
     before = sorted((path.name, path.read_bytes()) for path in (tmp_path / "run").iterdir())
@@ -303,9 +264,6 @@ def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     assert not (tmp_path / "there").exists()
 
 
-# ---- Opening whatever is a model. ----
-
-
 def test_load_opens_whatever_is_a_model(tmp_path: Path) -> None:
     model, tokenizer = saved_run(tmp_path / "run", "bpe")
     save_pretrained(model, tmp_path / "there", tokenizer)
@@ -318,14 +276,6 @@ def test_load_opens_whatever_is_a_model(tmp_path: Path) -> None:
     encoder = bert(tmp_path / "bert")
     assert isinstance(models.load(encoder), models.MaskedLanguageModel)
     assert text.load(encoder).encode("a cat") == [5, 6]
-
-
-def test_what_is_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no model folder"):
-        models.load(tmp_path / "none")
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"config\.json is a file; give the folder of the model$"):
-        models.load(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize("there", ["run", "published"])

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tokenizers
 
-from minitransformer import inspect
 from minitransformer.cli import main
 from minitransformer.core.models.language_model import positions_of
 from minitransformer.generation import Continuation, Translation, beam_search, generate, write
@@ -27,7 +26,6 @@ from minitransformer.layers import InputEmbedding, KeyValueCache, Linear, MultiH
 from minitransformer.models import LanguageModel, Transformer, from_pretrained, save_pretrained
 from minitransformer.school.inspect.watch import attentions
 from minitransformer.school.show.stepper.command import TextRecording, step_text
-from minitransformer.school.show.viewer import view
 
 WINDOW, N_LAYERS = 4, 3
 TOKENS = ["<s>", "</s>", *"abcdehmnost .", "at", "th", "the"]
@@ -228,8 +226,6 @@ def test_a_later_turn_reads_only_what_is_new(name: str, monkeypatch: pytest.Monk
     assert "".join(conversation.answer("o", 1, says_c)) == "c" and n_read[-1] == len("^dcccshccctoccco")
 
 
-# ---- The commands. ----
-
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "mask": "<mask>"}
 _COMMANDS = "info step check view plot generate chat fill-mask translate embed"
 _WORK = "info step check view plot generate chat embed".split()  # the others are refused
@@ -313,21 +309,3 @@ def test_step(folders: Any, name: str, layer: int) -> None:
     sums = whole.sum(axis=-1)
     assert sums.min() < 0.9 if hasattr(CONFIGS[name], "gate_limit") else np.allclose(sums, 1.0)  # a sink takes the rest
     assert sums.max() < 1.0 + 1e-9
-
-
-@pytest.mark.few(3)
-@each_family
-def test_view_shows_the_weights_of_every_head(name: str) -> None:
-    model = model_of(name)
-    if not attentions(model)["self"]:
-        return  # `view` says so: see the commands
-    (maps,) = view(model, IDS).maps
-    np.testing.assert_allclose(maps.weights, inspect.heads(model, np.array([IDS])).weights[:, 0], rtol=1e-12, atol=0)
-    assert np.isfinite(maps.gradients).all() and (maps.gradients != 0.0).any(axis=(0, 3, 4)).all()
-
-
-@pytest.mark.slow
-def test_the_command_step_verifies(folders: Any, run: Any) -> None:
-    options = ("step", "--model", folders("gemma3_text"), "mat", "--layer", 1, "--head", 2)
-    assert run(*options).startswith("tokens: 0 <s>, 1 m\n")
-    assert run(*options, "--verify").endswith(" ok\n")  # the last of the gradients

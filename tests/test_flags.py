@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from all_ops import FIRST, OPS, arguments_of
 from tiers import in_one
 
 from minitransformer import generation, ideas, layers, models, ops, training, verify
@@ -95,14 +96,11 @@ def tokenizer():
 
 # A call of each that lacks nothing but the flag.
 CALLS = {
-    "ops.attention": lambda: functools.partial(ops.attention, *QKV),
-    "ideas.convolution": lambda: functools.partial(PUBLIC["ideas.convolution"], X, np.ones((3, 6, 2)), np.ones(2)),
-    "ideas.flash_attention": lambda: functools.partial(PUBLIC["ideas.flash_attention"], *QKV),
-    "ideas.local_attention": lambda: functools.partial(PUBLIC["ideas.local_attention"], *QKV, 2),
-    "ideas.relative_bias": lambda: functools.partial(PUBLIC["ideas.relative_bias"], X[0], 2, 3),
-    "ideas.rotary": lambda: functools.partial(PUBLIC["ideas.rotary"], X),
-    "ideas.rotate": lambda: functools.partial(PUBLIC["ideas.rotate"], X, np.ones((4, 3)), np.zeros((4, 3))),
-    "ideas.sink_attention": lambda: functools.partial(PUBLIC["ideas.sink_attention"], *QKV, np.ones(2)),
+    **{
+        f"{room_of(op)}.{name}": lambda op=op, name=name: functools.partial(op, **arguments_of(FIRST[name]))
+        for name, op in OPS.items()
+        if name in FIRST
+    },
     "ops.sinusoidal_positions": lambda: functools.partial(ops.sinusoidal_positions, 2, 4),
     "layers.Decoder": lambda: functools.partial(layers.Decoder, 1, **SIZES),
     "layers.DecoderLayer": lambda: functools.partial(layers.DecoderLayer, 8, 2, 8),
@@ -115,10 +113,7 @@ CALLS = {
     "layers.ScaledDotProduct.__call__": lambda: functools.partial(layers.ScaledDotProduct(), *QKV),
     "layers.SinusoidalPositions": lambda: functools.partial(layers.SinusoidalPositions, 4),
     "layers._Stack.of": lambda: functools.partial(layers.Encoder.of, [layers.EncoderLayer(8, 2, 8)]),
-    "models.ClassifierConfig": lambda: config(models.ClassifierConfig, 7, 2),
     "models.LanguageModel.__call__": lambda: functools.partial(writer(), IDS, cache=layers.Cache(1)),
-    "models.LanguageModelConfig": lambda: config(models.LanguageModelConfig, 7, 4),
-    "models.TransformerConfig": lambda: config(models.TransformerConfig, 7, 7),
     "verify.Report.assert_ok": lambda: verify.gradients(ops.relu, X).assert_ok,
     "verify.gradients": lambda: functools.partial(verify.gradients, ops.relu, X),
     "referee.check_gradients": lambda: functools.partial(verify.check_gradients, ops.relu, X),
@@ -133,7 +128,6 @@ CALLS = {
     "generation.translate": lambda: functools.partial(
         generation.translate, translator(), IDS, None, start=1, end=2, max_length=3
     ),
-    "ideas.softcapped_attention": lambda: functools.partial(PUBLIC["ideas.softcapped_attention"], *QKV, 5.0),
     "ideas.Biased.__call__": lambda: functools.partial(ideas.Biased(ideas.LinearBias(2)), *QKV),
     "ideas.Convolution.__call__": lambda: functools.partial(ideas.Convolution(8, 8, 3), WIDE),
     "ideas.GatedFeedForward": lambda: functools.partial(ideas.GatedFeedForward, 2, 3),
@@ -152,8 +146,8 @@ CALLS = {
     "ideas.Window.__call__": lambda: functools.partial(ideas.Window(2), *QKV),
     "ideas.grouped": lambda: functools.partial(ideas.grouped, 4, 2, 1),
     **{
-        f"published.{recipe.__name__}": lambda recipe=recipe: config(recipe, *[7] * needed(recipe))
-        for recipe in (*RECIPES.values(), models.ImageEncoderConfig, models.SpeechConfig)
+        f"{room_of(kind)}.{kind.__name__}": lambda kind=kind: config(kind, *[7] * needed(kind))
+        for kind in (*RECIPES.values(), *(getattr(models, name) for name in models.__all__ if name.endswith("Config")))
     },
     "published.DeepseekV2Config.turn": lambda: RECIPES["deepseek-v2"](7).turn,
     "published.ModernBertConfig": lambda: (

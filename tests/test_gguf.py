@@ -162,14 +162,11 @@ def test_the_scores_of_gemma_2_27b_are_scaled_as_in_its_folder() -> None:
     assert FAMILIES["gemma2"].in_gguf.more(Fields({}), {}, found)["query_pre_attn_scalar"] == 144  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    "kind, message",
-    [
-        ("stablelm", "what is missing here: a file in published/"),
-        ("olmo-hybrid", "as a folder of Hugging Face's, olmo_hybrid opens"),
-        ("florb", "nothing is known here about this family"),
-    ],
-)
+@pytest.mark.parametrize("kind, message", [
+    ("stablelm", "what is missing here: a file in published/"),
+    ("olmo-hybrid", "as a folder of Hugging Face's, olmo_hybrid opens"),
+    ("florb", "nothing is known here about this family"),
+])  # fmt: skip
 def test_a_file_of_another_family_is_told_what_is_missing(tmp_path: Path, kind: str, message: str) -> None:
     with pytest.raises(ValueError, match="must be one of bert, .*llama, .*qwen3.*" + message):
         from_pretrained(write_gguf(tmp_path / "model.gguf", llama(), architecture=kind))
@@ -183,96 +180,6 @@ def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kin
     unpacked = gguf.dequantize(gguf.quantize(exact, number), number)
     np.testing.assert_array_equal(found.stack.layers[1].feed_forward.sublayer.output.weight.value.T, unpacked)
     assert found.tokens.table.value.dtype == np.float32
-    step = {"Q8_0": 0.01, "Q4_0": 0.3, "Q4_1": 0.2, "Q5_1": 0.1, "F16": 1e-3, "BF16": 1e-2}[kind]
-    np.testing.assert_allclose(unpacked, exact, rtol=0, atol=step)
-
-
-def six_bits(block: bytes) -> list[float]:
-    """Q6_K: 256 numbers d · scale · (q - 32). Four low bits of each q come first, then two high ones, then scales."""
-    low, high, scales = block[:128], block[128:192], np.frombuffer(block[192:208], np.int8)
-    d = float(np.frombuffer(block[208:210], np.float16)[0])
-    found = []
-    for i in range(256):
-        half, quarter, place = i // 128, i % 128 // 32, i % 32
-        four = low[64 * half + 32 * (quarter % 2) + place] >> 4 * (quarter // 2) & 15
-        two = high[32 * half + place] >> 2 * quarter & 3
-        found.append(d * scales[i // 16] * ((two << 4 | four) - 32))
-    return found
-
-
-def with_least(block: bytes, i: int, q: int) -> float:
-    """Q4_K and Q5_K: d · scale · q - m · least; each of 8 parts has six bits of scale and six of least."""
-    d, m = (float(x) for x in np.frombuffer(block[:4], np.float16))
-    packed, part = block[4:16], i // 32
-    if part < 4:
-        scale, least = packed[part] & 63, packed[part + 4] & 63
-    else:
-        scale = packed[part + 4] & 15 | packed[part - 4] >> 6 << 4
-        least = packed[part + 4] >> 4 | packed[part] >> 6 << 4
-    return d * scale * q - m * least
-
-
-def low_bits(block: bytes, i: int) -> int:
-    return block[32 * (i // 64) + i % 32] >> 4 * (i // 32 % 2) & 15
-
-
-def four_bits(block: bytes) -> list[float]:
-    """Q4_K: 256 numbers."""
-    return [with_least(block, i, low_bits(block[16:], i)) for i in range(256)]
-
-
-def five_bits(block: bytes) -> list[float]:
-    """Q5_K: as Q4_K; a fifth bit of each q comes before the others, a bit of each byte for each part."""
-    high, low = block[16:48], block[48:]
-    return [with_least(block, i, (high[i % 32] >> i // 32 & 1) << 4 | low_bits(low, i)) for i in range(256)]
-
-
-def two_low_bits(block: bytes, i: int) -> int:
-    return block[32 * (i // 128) + i % 32] >> 2 * (i % 128 // 32) & 3
-
-
-def two_bits(block: bytes) -> list[float]:
-    """Q2_K: 256 numbers d · scale · q - m · least; a byte for every 16 holds four bits of scale and four of least."""
-    d, m = (float(x) for x in np.frombuffer(block[80:84], np.float16))
-    return [d * (block[i // 16] & 15) * two_low_bits(block[16:], i) - m * (block[i // 16] >> 4) for i in range(256)]
-
-
-def three_bits(block: bytes) -> list[float]:
-    """Q3_K: 256 numbers d · (scale - 32) · (q - 4). The high bits of q come first; a scale has six bits for 16 q."""
-    d, packed, found = float(np.frombuffer(block[108:], np.float16)[0]), block[96:108], []
-    for i in range(256):
-        part = i // 16
-        scale = packed[part % 8] >> 4 * (part // 8) & 15 | (packed[8 + part % 4] >> 2 * (part // 4) & 3) << 4
-        q = two_low_bits(block[32:], i) | (block[i % 32] >> i // 32 & 1) << 2
-        found.append(d * (scale - 32) * (q - 4))
-    return found
-
-
-K_QUANTS = {  # the formula, and where a block has its scales of 16 bits
-    "Q2_K": (two_bits, slice(80, 84)), "Q3_K": (three_bits, slice(108, 110)), "Q4_K": (four_bits, slice(0, 4)),
-    "Q5_K": (five_bits, slice(0, 4)), "Q6_K": (six_bits, slice(208, 210)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", K_QUANTS)
-def test_packed_numbers_by_their_formula(tmp_path: Path, kind: str) -> None:
-    """Of llama.cpp, ggml-quants.c, written out number by number; random bytes, with scales of ordinary size."""
-    number, (formula, scales) = gguf.GGMLQuantizationType[kind], K_QUANTS[kind]
-    size = gguf.GGML_QUANT_SIZES[number][1]
-    rows = np.random.default_rng(0).integers(0, 256, (3, size), np.uint8)
-    ordinary_sizes = np.linspace(0.01, 0.2, 3 * (scales.stop - scales.start) // 2, dtype=np.float16)
-    rows[:, scales] = ordinary_sizes.view(np.uint8).reshape(3, -1)
-    writer = gguf.GGUFWriter(tmp_path / "one.gguf", "llama")
-    writer.add_tensor("x", rows, raw_dtype=number)
-    for write in (
-        writer.write_header_to_file,
-        writer.write_kv_data_to_file,
-        writer.write_tensors_to_file,
-        writer.close,
-    ):
-        write()
-    found = open_file(tmp_path / "one.gguf").tensors["x"].read()
-    np.testing.assert_allclose(found, [formula(row.tobytes()) for row in rows], rtol=1e-6, atol=1e-5)
 
 
 def test_a_model_in_several_files(tmp_path: Path) -> None:
@@ -301,9 +208,6 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         from_pretrained(path)
 
 
-# ---- What cannot be read. ----
-
-
 def raw(n_tensors: int = 0, n_entries: int = 0, rest: bytes = b"", version: int = 3) -> bytes:
     return b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_entries) + rest
 
@@ -316,30 +220,23 @@ BYTES = {
     "nothing": (b"", "past its end"),
     "another kind of file": (b"PK\x03\x04" * 9, "does not begin with GGUF"),
     "version 1": (raw(version=1), r"version must be one of \(2, 3\), got 1"),
-    "the other order of bytes": (raw(version=3 << 24), "version must be"),
     "a count of entries": (raw(n_entries=2**60), "claims 1,152,921,504,606,846,976 entries"),
-    "a count of tensors": (raw(n_tensors=2**63), "claims 9,223,372,036,854,775,808 entries"),
     "a long name": (raw(0, 1, struct.pack("<Q", 2**62) + bytes(99)), "past its end"),
-    "a long text": (raw(0, 1, text("a") + struct.pack("<IQ", 8, 2**40) + bytes(99)), "past its end"),
     "a long array": (raw(0, 1, text("a") + struct.pack("<IIQ", 9, 4, 2**61) + bytes(99)), "claims"),
-    "an array of texts": (raw(0, 1, text("a") + struct.pack("<IIQ", 9, 8, 13) + bytes(99)), "past its end"),
     "arrays in arrays": (raw(0, 1, text("a") + struct.pack("<IIQ", 9, 9, 1) * 50), "unknown type 9"),
     "an unknown kind of value": (raw(0, 1, text("a") + struct.pack("<I", 77) + bytes(9)), "unknown type 77"),
     "a name that is no text": (raw(0, 1, struct.pack("<Q", 2) + b"\xff\xfe" + bytes(9)), "utf-8"),
     "the same name twice": (raw(0, 2, (text("a") + struct.pack("<II", 4, 1)) * 2), "'a' is there twice"),
     "many axes": (raw(1, 0, text("a") + struct.pack("<I", 2**31) + bytes(99)), "1 to 4 axes, got 2147483648"),
-    "a huge tensor": (
-        raw(1, 0, text("a") + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0) + bytes(99)), "'a' ends at byte"
-    ),
+    "a huge tensor": (raw(1, 0, text("a") + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0) + bytes(99)),
+     "'a' ends at byte"),
     "half a block": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 31, 8, 0) + bytes(99)), "no whole blocks of 32"),
     "an unknown packing": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 99, 0) + bytes(99)), "is of type 99"),
     "integers": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 26, 0) + bytes(199)), "is of type I32"),
-    "tensors in one place": (
-        raw(2, 0, b"".join(text(n) + struct.pack("<IQIQ", 1, 4, 0, 0) for n in "ab") + bytes(99)), "'a' and 'b' overlap"
-    ),
-    "an odd alignment": (
-        raw(0, 1, text("general.alignment") + struct.pack("<II", 4, 0)), "general.alignment must be an integer"
-    ),
+    "tensors in one place": (raw(2, 0, b"".join(text(n) + struct.pack("<IQIQ", 1, 4, 0, 0) for n in "ab") + bytes(99)),
+     "'a' and 'b' overlap"),
+    "an odd alignment": (raw(0, 1, text("general.alignment") + struct.pack("<II", 4, 0)),
+     "general.alignment must be an integer"),
 }  # fmt: skip
 
 
@@ -356,56 +253,42 @@ LLAMA = tensors_of(llama())
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architecture": "mamba"}, "what is missing here: Mamba's selective state space"),
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
-    "a list that nobody reads": ({"llama__rope__dimension_sections": [1, 1, 0]}, r"not understood .* = \[1, 1, 0\]"),
-    "layers that do not attend": (
-        {"llama__attention__head_count_kv": [2, 0]}, r"in the metadata: llama.attention.head_count_kv = \[2, 0\]"
-    ),
+    "layers that do not attend": ({"llama__attention__head_count_kv": [2, 0]},
+     r"in the metadata: llama.attention.head_count_kv = \[2, 0\]"),
     "heads of another number of layers": ({"llama__attention__head_count_kv": [2]}, "a number for each layer"),
     "a last layer that predicts nothing further": ({"llama__nextn_predict_layers": 1}, "blk.1 is a layer like the"),
-    "no layer but those": ({"llama__nextn_predict_layers": 2}, "less than llama.block_count, 2; got 2"),
-    "experts of another family": (
-        {"architecture": "qwen2", "qwen2__expert_count": 8}, "in the metadata: qwen2.expert_count = 8"
-    ),
+    "experts of another family": ({"architecture": "qwen2", "qwen2__expert_count": 8},
+     "in the metadata: qwen2.expert_count = 8"),
     "stretched rotations": ({"llama__rope__scaling__type": "dynamic"}, "'dynamic' is not supported"),
     "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "rope.dimension_count over .* head, 0.5 is"),
     "a part of a model": ({"split__count": 3}, "is one of 3 parts; open the first, NAME-00001-of-00003.gguf"),
-    "a list in place of a word": ({"llama__rope__scaling__type": [1, 2]}, r"type \[1, 2\] is not supported"),
     "one kind of layers in place of each": (
         {"architecture": "olmo2", "olmo2__attention__sliding_window": 4, "olmo2__attention__sliding_window_pattern": 4},
         "sliding_window_pattern must say of each layer",
     ),
     "no width": ({"llama__embedding_length": None}, "llama.embedding_length is missing"),
     "width in words": ({"llama__embedding_length": "64"}, "llama.embedding_length must be an integer"),
-    "a width of each layer": ({"llama__feed_forward_length": [96, 96]}, "llama.feed_forward_length must be an integer"),
     "no epsilon": ({"llama__attention__layer_norm_rms_epsilon": None}, "epsilon is missing"),
     "epsilon that is none": ({"llama__attention__layer_norm_rms_epsilon": float("nan")}, "must be a number above 0"),
     "no heads": ({"llama__attention__head_count": 0}, "head_count must be an integer from 1"),
     "more heads than numbers": ({"llama__attention__head_count": 65}, "at most llama.embedding_length"),
-    "a vocabulary in words": ({"llama__vocab_size": "11"}, "llama.vocab_size must be an integer"),
-    "experts as a list": ({"llama__expert_count": [1, 2]}, "llama.expert_count must be an integer"),
     "heads of odd width": ({"llama__attention__head_count": 64, "llama__rope__dimension_count": None}, "must be even"),
     "a billion layers": ({"llama__block_count": 10**9}, "layers are more than"),
     "a huge feed-forward network": ({"llama__feed_forward_length": 2**31}, "these sizes ask for more"),
     "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "blk.1.ffn_up.weight is"),
     "a tensor more": ({"tensors": LLAMA | {"rope_more.weight": np.ones(8, np.float32)}}, "rope_more.weight is unknown"),
-    "factors of other pairs": (
-        {"tensors": LLAMA | {"rope_freqs.weight": np.ones(3, np.float32)}}, "rope_freqs.weight must .* of the 8 pairs"
-    ),
-    "a pair that does not turn": (
-        {"tensors": LLAMA | {"rope_freqs.weight": np.eye(1, 8, dtype=np.float32)[0]}}, "weight must have a number above"
-    ),
-    "a tensor of another shape": (
-        {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"output_norm.weight must have .* \(64,\)"
-    ),
-    "one tensor by two names": (
-        {"tensors": LLAMA | {"model.norm.weight": np.ones(64, np.float32)}}, "names for the same tensor"
-    ),
-    "numbers that are none": (
-        {"tensors": LLAMA | {"output_norm.weight": np.full(64, np.nan, np.float32)}}, ": output_norm.weight contains"
-    ),
-    "numbers of another type": (
-        {"tensors": LLAMA | {"output_norm.weight": np.ones(64)}}, "is of type F64, .* must be F32, F16, or packed, such"
-    ),
+    "factors of other pairs": ({"tensors": LLAMA | {"rope_freqs.weight": np.ones(3, np.float32)}},
+     "rope_freqs.weight must .* of the 8 pairs"),
+    "a pair that does not turn": ({"tensors": LLAMA | {"rope_freqs.weight": np.eye(1, 8, dtype=np.float32)[0]}},
+     "weight must have a number above"),
+    "a tensor of another shape": ({"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}},
+     r"output_norm.weight must have .* \(64,\)"),
+    "one tensor by two names": ({"tensors": LLAMA | {"model.norm.weight": np.ones(64, np.float32)}},
+     "names for the same tensor"),
+    "numbers that are none": ({"tensors": LLAMA | {"output_norm.weight": np.full(64, np.nan, np.float32)}},
+     ": output_norm.weight contains"),
+    "numbers of another type": ({"tensors": LLAMA | {"output_norm.weight": np.ones(64)}},
+     "is of type F64, .* must be F32, F16, or packed, such"),
     "no tokens": ({"tensors": {"output_norm.weight": LLAMA["output_norm.weight"]}}, "token_embd.weight must be"),
 }  # fmt: skip
 

@@ -17,10 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_answers import ANSWERS
-from hostile_hand_ins import ENDINGS, FINDERS, MEDDLERS, SLOW, attack
-from hostile_tricks import FILES as TRICKS_WITH_FILES
-from hostile_tricks import HARM, RETURNS, SEARCHES, STALLS
+from hostile_hand_ins import ANSWERS, ENDINGS, FINDERS, HARM, MEDDLERS, RETURNS, SEARCHES, SLOW, STALLS, attack
+from hostile_hand_ins import FILES as TRICKS_WITH_FILES
 from tiers import in_one
 
 import minitransformer
@@ -28,7 +26,7 @@ from minitransformer import course
 from minitransformer.cli import main
 from minitransformer.school.course import EXERCISES, collecting, grading, hand_in, isolation, judge, marks, wire
 from minitransformer.school.course.collecting import Answer
-from minitransformer.school.course.grading import Grades, grade_all, sandbox
+from minitransformer.school.course.grading import grade_all, sandbox
 from minitransformer.school.course.sandbox import Limits
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
@@ -97,9 +95,6 @@ def notebook(*cells):
             "nbformat": 4,
         }
     )
-
-
-# ---- Honest hand-ins. ----
 
 
 def completed(path):
@@ -195,7 +190,6 @@ SLICES = {
         "scale, softmax_backward = 1.0, None",
     ),
     "the last definition": (WRONG, RIGHT),
-    "a helper in a later cell": (LAST, RIGHT.replace("softmax_backward", "helper")),
     "a helper's helper and a constant": (
         LAST,
         "AXIS = -1\ndef helper(y, dy):\n    return y * (dy - mean(y, dy))",
@@ -227,7 +221,6 @@ SLICES = {
         "        return y * (dy - (dy * y).sum(-1, keepdims=True))",
         "layer = Softmax()\nsoftmax_backward = lambda y, dy: layer.backward(y, dy)",
     ),
-    "a definition under a condition": ("if True:\n" + RIGHT.replace("\n", "\n    "),),
     "a default and a decorator": (
         "import functools\nsame = lambda f: f\nMINUS = -1",
         "@same\n" + RIGHT.strip().split("\n\n")[1].replace("dy)", "dy, axis=MINUS)", 1).replace("axis=-1", "axis=axis"),
@@ -239,7 +232,6 @@ SLICES = {
         RIGHT,
         *["raise ValueError('on purpose \\x1b[31m')"] * 500,
     ),
-    "a cell with a syntax error, not needed": ("this is no Python", RIGHT),
     "work with the package, in other cells": (
         "from minitransformer import course, ops, step, verify\nprint(verify.gradients(ops.softmax))",
         RIGHT,
@@ -251,17 +243,6 @@ SLICES = {
         "%%bash\nrm -rf /",
         "%%time" + RIGHT,
         "text = '''\n% not a magic\n'''\nassert text == '\\n% not a magic\\n'",
-    ),
-    "what was refused before: files, folders, traces": (
-        "import numpy as np\nimport shutil, sys, tempfile\n"
-        "def work():\n"
-        "    with tempfile.NamedTemporaryFile() as file: file.write(b'x')\n"
-        "    folder = tempfile.mkdtemp()\n"
-        "    open(folder + '/f', 'w').close()\n"
-        "    shutil.rmtree(folder)\n"
-        "    sys.settrace(lambda *a: None); sys.settrace(None)\n"
-        "    return 1.0",
-        "one = work()\n" + RIGHT.replace("return y", "return one * y"),
     ),
     "what was refused before: processes and threads": (
         "import numpy as np\nimport subprocess, sys\nfrom concurrent.futures import ThreadPoolExecutor\n"
@@ -320,15 +301,12 @@ def test_a_syntax_error_is_said_with_its_line_and_costs_its_own_cell_alone(tmp_p
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"# coding: latin-1\nword = '\xe9'\n",
-        b"#!/usr/bin/python\n# -*- coding: cp1252 -*-\nword = '\x80'\r\n",
-        b"\xef\xbb\xbfword = '\xc3\xa9'\r\n",
-        b"\xef\xbb\xbf# coding: utf-8\n",
-    ],
-)
+@pytest.mark.parametrize("start", [
+    b"# coding: latin-1\nword = '\xe9'\n",
+    b"#!/usr/bin/python\n# -*- coding: cp1252 -*-\nword = '\x80'\r\n",
+    b"\xef\xbb\xbfword = '\xc3\xa9'\r\n",
+    b"\xef\xbb\xbf# coding: utf-8\n",
+])  # fmt: skip
 def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path, start):
     path = tmp_path / "hand_in.py"
     path.write_bytes(start + RIGHT.replace("\n", "\r\n").encode())
@@ -384,12 +362,6 @@ def test_a_file_without_an_exercise_gets_a_row_that_says_why(tmp_path):
     assert (row["student"], row["note"]) == ("anna", grades.note)
 
 
-def test_the_mistake_is_named(tmp_path):
-    (one,) = graded(tmp_path, WRONG).grades
-    assert (one.verdict, one.result.mistake) == ("wrong", one.summary.partition(":")[0])
-    assert one.result.mistake in {mistake.name for mistake in EXERCISES["softmax_backward"].mistakes}
-
-
 def test_an_op_may_not_be_called_and_the_message_says_so(tmp_path):
     source = "from minitransformer import ops\ndef softmax_forward(x):\n    return ops.softmax(x)[0]"
     (one,) = graded(tmp_path, source, ["softmax_forward"]).grades
@@ -433,9 +405,6 @@ def test_an_exercise_that_fails_costs_no_other_of_the_same_file(tmp_path):
     assert [one.verdict for one in found] == ["wrong", "wrong", "wrong", "right"]
 
 
-# ---- The seed. ----
-
-
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_grades_and_another_seed_other_inputs(tmp_path):
     path = tmp_path / "hand_in.py"
@@ -458,8 +427,6 @@ def test_a_table_of_the_answers_to_the_seed_of_check_earns_nothing(tmp_path, cap
     assert [document["files"][0]["score"] for document in others] == [0.0, 0.0]
     assert others[0]["seed"] != others[1]["seed"]
 
-
-# ---- Hostile hand-ins, among honest ones. ----
 
 BODIES = FINDERS | MEDDLERS | SEARCHES | HARM
 HOSTILE = {name: (body, "") for name, body in BODIES.items()}
@@ -608,14 +575,6 @@ def test_no_hand_in_is_waited_for_beyond_its_time(tmp_path):
 
 
 CROWDS = {  # what takes memory, in one process or several, and the limit in megabytes
-    "twelve children with 160 MB each": ("""
-    for _ in range(12):
-        if os.fork() == 0:
-            kept = np.ones(20_000_000)
-            time.sleep(60.0)
-            os._exit(0)
-    time.sleep(10.0)
-""", 512),
     "files in its temporary folder and two children": ("""
     for i in range(8):
         open(f"/tmp/{i}", "wb").write(bytes(7 * 2**20))
@@ -629,16 +588,6 @@ CROWDS = {  # what takes memory, in one process or several, and the limit in meg
     # Files are limited, but a million empty folders take a gigabyte of the kernel's memory.
     "empty folders in its temporary folder": ("\n    for i in range(10**6): os.mkdir(f'/tmp/{i}')\n", 256),
 }  # fmt: skip
-SHARED = """
-    if not done:
-        done.append(np.ones(2**27, np.uint8))
-        for _ in range(8):
-            if os.fork() == 0:
-                done[0].max()
-                time.sleep(60.0)
-                os._exit(0)
-        time.sleep(3.0)
-"""
 
 
 def with_processes(work):
@@ -686,14 +635,6 @@ def test_a_whole_hand_in_has_a_limit_of_time_too(tmp_path):
     assert time.monotonic() - start < 14 + 10
     said = [one.message for one in found]
     assert said[0] == "it did not finish within 1 s" and said[-1] == "the whole hand-in did not finish within 10 s"
-
-
-@pytest.mark.slow
-def test_pages_that_processes_share_count_once(tmp_path):
-    """Eight children that only read 128 MB of their parent's use 128 MB in all."""
-    limits = Limits(60.0, 512 * 1024**2)
-    (one,) = graded(tmp_path, with_processes(SHARED), ["matmul_backward"], limits=limits).grades
-    assert one.verdict == "right", one.message
 
 
 def test_a_hand_in_sees_nothing_of_this_machines_users(tmp_path, monkeypatch):
@@ -767,9 +708,6 @@ def run_by_path(run, command, **options):
     return run([shutil.which(command[0], path=os.defpath) or command[0], *command[1:]], **options)
 
 
-# ---- The wire. ----
-
-
 def test_values_come_back_as_they_went():
     functions = []
     value = (
@@ -783,23 +721,6 @@ def test_values_come_back_as_they_went():
     assert back[3]["f"] is abs and back[4] == value[4]
     for one, other in zip((*back[:3], back[3]["a"]), (*value[:3], value[3]["a"]), strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape) and np.array_equal(one, other)
-
-
-@in_one(
-    "message",
-    [
-        *(None, 3, {}, {"plain": []}, {"pickle": ""}, {"function": 0}),
-        *({"array": ["<f8", shape, "AAAAAAAAAAA="]} for shape in ([True], [2])),
-        *({"array": ["<f8", [1], text]} for text in ("AAAA", "%%%")),
-        *({"array": ["<f8", shape, ""]} for shape in ([-1], [0] * 40)),
-        {"array": ["|O8", [1], "AAAAAAAAAAA="]},
-        {"array": ["<f8,<f8", [0], ""]},
-        {"array": ["<f16", [1], "AAAAAAAAAAAAAAAAAAAAAA=="]},
-    ],
-)
-def test_other_messages_are_refused(message):
-    with pytest.raises(ValueError):
-        wire.decode(message)
 
 
 @in_one("x", [object(), np.array([object()]), abs, {1: 2}, np.array(["text"]), np.longdouble(1)])
@@ -818,35 +739,6 @@ def test_every_reference_passes_when_it_comes_back_over_the_wire():
             outputs = returned if isinstance(returned, tuple) else (returned,)
             answers.append(Answer(tuple(wire.decode(wire.encode(np.asarray(x))) for x in outputs)))
         assert judge(exercise, answers, 1).right, exercise.name
-
-
-# ---- Reading. ----
-
-
-def test_names_that_a_statement_binds():
-    source = """
-import numpy as np, os.path
-from math import sqrt as root
-def f(): inner = 1
-class C: attribute = 1
-a, (b, *c) = 1, (2, 3)
-d: int = 1
-if a:
-    def g(): pass
-else:
-    h = 2
-try:
-    k = 1
-except ValueError as error:
-    def m(): pass
-for i in []: pass
-n.attribute[0].x = 1
-o.append(1)
-match a:
-    case [p, *q]: pass
-"""
-    found = {name for node in ast.parse(source).body for name in hand_in._names(node)[0]}
-    assert found == {*"np os root f C a b c d g h k m i n o p q error".split()}
 
 
 FILES = {
@@ -917,9 +809,6 @@ def test_one_file_under_two_names_is_noted_on_both(tmp_path, capsys):
     assert by_command(capsys, tmp_path).out.count("(a hard link)") == 2
 
 
-# ---- The command. ----
-
-
 def test_one_denominator_everywhere(tmp_path, capsys):
     """Without a list, what one file adds counts for all, which a warning says; --out needs the list."""
     (tmp_path / "anna.py").write_text(RIGHT)
@@ -937,17 +826,6 @@ def test_one_denominator_everywhere(tmp_path, capsys):
     assert "Points Possible,,,,,2" in (out / "canvas.csv").read_text()
 
 
-def test_the_table(tmp_path, capsys):
-    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.write_text(RIGHT)
-    bad.write_text(WRONG)
-    out = by_command(capsys, good, bad, "--exercises", "softmax_backward, relu_backward", "--verbose").out
-    assert out.startswith("seed ")
-    assert f"{good}: 50 % of 2" in out and f"{bad}: 0 % of 2" in out
-    assert out.count("relu_backward     missing  0.00  the hand-in does not define it") == 2
-    assert "softmax_backward  right    1.00" in out and "expected" in out
-
-
 def test_the_sample_hand_in_shows_good_and_bad(capsys):
     text = by_command(capsys, NOTEBOOKS / "hand_in" / "sample.ipynb", "--json", "--seed", 7).out
     (found,) = json.loads(text)["files"]
@@ -963,19 +841,17 @@ def test_the_sample_hand_in_shows_good_and_bad(capsys):
     }
 
 
-def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
-    folder = tmp_path / "hand-in"
+def test_marks_feedback_and_the_documented_columns_of_moodle_and_canvas(tmp_path, capsys):
+    folder, out = tmp_path / "hand-in", tmp_path / "week 3"
     folder.mkdir()
     (folder / "anna@uni.example.py").write_text(RIGHT + "\ndef relu_backward(x, dy): return dy * (x > 0)")
-    (folder / "bob@uni.example.py").write_text(WRONG)
+    (folder / "bob@uni.example.py").write_text(WRONG + "\ndef relu_backward(x, dy): raise ValueError('<script>')")
     (folder / "carl@uni.example.py").write_text("nothing")
-    out = tmp_path / "week 3"
     options = ["--exercises", "softmax_backward,relu_backward", "--out", out, "--csv", "--seed", 4]
     text = by_command(capsys, *sorted(folder.glob("*.py")), *options).out
     assert (out / "marks.csv").read_text() == text
     rows = rows_of(text)
-    totals = [(row["student"], row["score"], row["of"], row["percent"], row["seed"]) for row in rows]
-    assert totals == [
+    assert [(row["student"], row["score"], row["of"], row["percent"], row["seed"]) for row in rows] == [
         ("anna@uni.example", "2.0000", "2", "100.0", "4"),
         ("bob@uni.example", "0.0000", "2", "0.0", "4"),
         ("carl@uni.example", "0.0000", "2", "0.0", "4"),
@@ -984,6 +860,14 @@ def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
     assert sorted(path.stem for path in (out / "feedback").iterdir()) == [row["student"] for row in rows]
     feedback = (out / "feedback" / "bob@uni.example.txt").read_text()
     assert "softmax_backward  wrong" in feedback and "expected" in feedback and "seed 4" in feedback
+    header, first, second, _ = csv.reader(io.StringIO((out / "moodle.csv").read_text()))
+    assert header == ["Email address", "softmax_backward", "relu_backward", "Total", "Feedback"]
+    assert first[:4] == ["anna@uni.example", "1.0000", "1.0000", "2.0000"]
+    assert "&lt;script&gt;" in second[4] and "<script>" not in second[4]
+    header, points, first, *_ = csv.reader(io.StringIO((out / "canvas.csv").read_text()))
+    assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "week 3"]
+    assert points == ["Points Possible", "", "", "", "", "2"]
+    assert first == ["anna@uni.example", "", "", "anna@uni.example", "", "2.0000"]
 
 
 def test_a_folder_stands_for_the_hand_ins_in_it_and_in_the_folders_of_students(tmp_path, capsys):
@@ -996,21 +880,6 @@ def test_a_folder_stands_for_the_hand_ins_in_it_and_in_the_folders_of_students(t
     assert [(row["student"], row["percent"]) for row in rows] == [("anna", "100.0"), ("bob", "100.0")]
     said = by_command(capsys, tmp_path / "empty", status=1).err
     assert "the folder holds no notebook (.ipynb) or Python file (.py)" in said
-
-
-def test_moodle_and_canvas_find_their_documented_columns(tmp_path, capsys):
-    (tmp_path / "anna@uni.example.py").write_text(RIGHT)
-    (tmp_path / "bob@uni.example.py").write_text("def softmax_backward(y, dy): raise ValueError('<script>')")
-    out = tmp_path / "week 3"
-    by_command(capsys, tmp_path, "--exercises", "softmax_backward", "--out", out)
-    header, first, second = csv.reader(io.StringIO((out / "moodle.csv").read_text()))
-    assert header == ["Email address", "softmax_backward", "Total", "Feedback"]
-    assert first[:3] == ["anna@uni.example", "1.0000", "1.0000"]
-    assert "&lt;script&gt;" in second[3] and "<script>" not in second[3]
-    header, points, first, second = csv.reader(io.StringIO((out / "canvas.csv").read_text()))
-    assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "week 3"]
-    assert points == ["Points Possible", "", "", "", "", "1"]
-    assert first == ["anna@uni.example", "", "", "anna@uni.example", "", "1.0000"]
 
 
 def test_students_are_told_apart():
@@ -1088,22 +957,15 @@ def test_a_failure_of_the_grader_itself_costs_one_file(tmp_path, monkeypatch):
     assert [(bool(grades.error), grades.score) for grades in found] == [(True, 0.0), (False, 1.0)]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--exercises", "sofmax_backward"], "did you mean 'softmax_backward'?"),
-        (["--json", "--csv"], "choose one"),
-        (["--seconds", "0"], "greater than 0"),
-        (["--seconds", "nan"], "greater than 0"),
-        (["--memory", "5"], "at least 256"),
-        (["--seed", "-1"], "at least 0"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--exercises", "sofmax_backward"], "did you mean 'softmax_backward'?"),
+    (["--json", "--csv"], "choose one"),
+    (["--seconds", "0"], "greater than 0"),
+    (["--seconds", "nan"], "greater than 0"),
+    (["--memory", "5"], "at least 256"),
+    (["--seed", "-1"], "at least 0"),
+])  # fmt: skip
 def test_bad_usage(tmp_path, capsys, options, message):
     path = tmp_path / "a.py"
     path.write_text(RIGHT)
     assert message in by_command(capsys, path, *options, status=2).err
-
-
-def test_grades_without_marks_have_no_score():
-    assert Grades("a.py").score == 0.0 and Grades("a.py").text() == "a.py: it defines no exercise"

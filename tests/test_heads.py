@@ -59,19 +59,14 @@ def test_the_loss_of_replaced_tokens_is_that_of_a_sigmoid():
 
 
 @each_kind
-def test_it_is_saved_and_opened(name, head, tmp_path):
+def test_it_is_counted_saved_and_opened(name, head, tmp_path):
     model = made(name, head)
+    assert describe(model, 2, 4).parameters == sum(p.value.size for _, p in model.parameters())
     for write, folder in ((save, tmp_path / "own"), (save_pretrained, tmp_path / "theirs")):
         write(model, folder)
         again = load(folder)
         assert type(again) is type(model) and again.config == model.config and head_of(again) == head
         np.testing.assert_array_equal(again(IDS, MASK)[0], model(IDS, MASK)[0])
-
-
-@each_kind
-def test_it_is_counted(name, head):
-    model = made(name, head)
-    assert describe(model, 2, 4).parameters == sum(p.value.size for _, p in model.parameters())
 
 
 @pytest.mark.slow

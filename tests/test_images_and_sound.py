@@ -132,21 +132,18 @@ def test_a_text_without_its_end_is_refused():
     np.testing.assert_allclose(one, two, rtol=1e-12)  # nothing after the end is read
 
 
-@in_one(
-    "name, fields, message",
-    [
-        ("vit", {"image_size": [3, 4, 5]}, "image_size must be a size in pixels, or two of them"),
-        ("vit", {"image_size": 2, "patch_size": 3}, "a patch of 3 × 3 must fit into an image of 2 × 2"),
-        ("vit", {"pooler_act": "relu"}, "pooler_act 'relu' is not supported, only 'tanh' is"),
-        ("vit", {"pooler_output_size": 7}, "pooler_output_size 7 is not supported, only 12 is"),
-        ("clip", {"text_config": {"eos_token_id": [3]}}, "text_config: eos_token_id must be the id"),
-        ("clip", {"vision_config": {"image_size": [4, 6]}}, "image_size must be an integer"),
-        ("clip", {"vision_config": {"something": 1}}, "not understood in vision_config: something = 1"),
-        ("clip", {"text_config": 3}, "text_config must be an object, got 3"),
-        ("whisper", {"scale_embedding": True}, "scale_embedding True is not supported"),
-        ("whisper", {"d_model": 7}, "d_model must be even"),
-    ],
-)
+@in_one("name, fields, message", [
+    ("vit", {"image_size": [3, 4, 5]}, "image_size must be a size in pixels, or two of them"),
+    ("vit", {"image_size": 2, "patch_size": 3}, "a patch of 3 × 3 must fit into an image of 2 × 2"),
+    ("vit", {"pooler_act": "relu"}, "pooler_act 'relu' is not supported, only 'tanh' is"),
+    ("vit", {"pooler_output_size": 7}, "pooler_output_size 7 is not supported, only 12 is"),
+    ("clip", {"text_config": {"eos_token_id": [3]}}, "text_config: eos_token_id must be the id"),
+    ("clip", {"vision_config": {"image_size": [4, 6]}}, "image_size must be an integer"),
+    ("clip", {"vision_config": {"something": 1}}, "not understood in vision_config: something = 1"),
+    ("clip", {"text_config": 3}, "text_config must be an object, got 3"),
+    ("whisper", {"scale_embedding": True}, "scale_embedding True is not supported"),
+    ("whisper", {"d_model": 7}, "d_model must be even"),
+])  # fmt: skip
 def test_what_would_change_the_mathematics_is_refused(name, fields, message):
     family = EVERY[name]
     merged = {k: family.small[k] | v if isinstance(v, dict) else v for k, v in fields.items()}

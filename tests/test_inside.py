@@ -29,7 +29,6 @@ from minitransformer.models import (
     load,
     save_pretrained,
 )
-from minitransformer.run import published_models as published
 from minitransformer.run.published_models import check_model, layer_of, reading
 from minitransformer.school.show.stepper import page_bugs
 from minitransformer.school.show.stepper.command import step_text
@@ -48,19 +47,12 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bert(tmp_path_factory.mktemp("encoder"))
 
 
-# ---- A head alone ----
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"n_key_heads": 2, "rotary_base": 50.0, "bias": False, "d_head": 4},
-        {"n_key_heads": 1, "d_head": 2, "scale": 0.7, "window": 3},
-        {"relative": True, "output_bias": False},
-    ],
-    ids=["plain", "shared keys", "one key head", "relative"],
-)
+@pytest.mark.parametrize("options", [
+    {},
+    {"n_key_heads": 2, "rotary_base": 50.0, "bias": False, "d_head": 4},
+    {"n_key_heads": 1, "d_head": 2, "scale": 0.7, "window": 3},
+    {"relative": True, "output_bias": False},
+], ids=["plain", "shared keys", "one key head", "relative"])  # fmt: skip
 def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(1)
     relative = RelativeBias(4, 8, 6) if options.get("relative") else None
@@ -85,9 +77,6 @@ def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
         np.testing.assert_allclose(columns, relative.table.grad, rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="head: i must be from 0 to 3, got 4"):
         whole.head(4)
-
-
-# ---- step --model ----
 
 
 def everywhere(path: Path, text: str) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
@@ -152,12 +141,7 @@ def test_reading_leaves_the_model_and_its_gradients_as_they_are(writer: Path) ->
     assert all((parameter == before[name]).all() for name, parameter in model.state().items())
 
 
-def test_step_takes_a_model(
-    encoder: Path,
-    tmp_path: Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_step_takes_a_model(encoder: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_bugs, "NUMBERS", 0)  # the mistakes of a page are not tested here, and take their time
     said = run("step", "--model", encoder, "the dog", "--layer", 1, "--head", 2)
     assert "dscores" in said and "MultiHeadAttention" in said and "FeedForward" not in said
@@ -168,21 +152,15 @@ def test_step_takes_a_model(
     assert document["name"] == "EncoderLayer"
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["the dog", "--layer", 3], "--layer must be from 1 to 2, got 3"),
-        (["the dog", "--layer", 0], "--layer must be from 1 to 2, got 0"),
-        (["the dog", "--head", 3], "--head must be from 1 to 2, got 3"),
-        (["a " * 70], "the text must have 2 to 64 tokens, got 72"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    (["the dog", "--layer", 3], "--layer must be from 1 to 2, got 3"),
+    (["the dog", "--layer", 0], "--layer must be from 1 to 2, got 0"),
+    (["the dog", "--head", 3], "--head must be from 1 to 2, got 3"),
+    (["a " * 70], "the text must have 2 to 64 tokens, got 72"),
+])  # fmt: skip
 def test_step_says_what_it_cannot_show(encoder: Path, run: Run, arguments: list[Any], message: str) -> None:
     assert message in run("step", "--model", encoder, *arguments, status=1)
     assert "give the model with --model DIR" in run("step", "softmax", "--head", 1, status=2)
-
-
-# ---- check --model ----
 
 
 def t5(folder: Path) -> Path:
@@ -220,16 +198,13 @@ def test_check_covers_every_parameter_and_the_inside_of_a_layer(kind: str, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mistake, wrong",
-    [
-        ("repeat-heads-mean", "stack.layers.0.self_attention.sublayer.key.weight"),  # not the layer looked into
-        pytest.param("embedding-repeated-tokens-lost", "tokens.table", marks=pytest.mark.slow),
-        pytest.param("rotary-turned-on-instead-of-back", "layer 2: rotary#1.x", marks=pytest.mark.slow),
-        pytest.param("rms-norm-no-stretch", "stack.layers.0.feed_forward.norm.gamma", marks=pytest.mark.slow),
-        pytest.param("rms-norm-layer-grad-overwritten", "layer 2: self_attention.norm.gamma", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("mistake, wrong", [
+    ("repeat-heads-mean", "stack.layers.0.self_attention.sublayer.key.weight"),  # not the layer looked into
+    pytest.param("embedding-repeated-tokens-lost", "tokens.table", marks=pytest.mark.slow),
+    pytest.param("rotary-turned-on-instead-of-back", "layer 2: rotary#1.x", marks=pytest.mark.slow),
+    pytest.param("rms-norm-no-stretch", "stack.layers.0.feed_forward.norm.gamma", marks=pytest.mark.slow),
+    pytest.param("rms-norm-layer-grad-overwritten", "layer 2: self_attention.norm.gamma", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_check_finds_a_backward_pass_that_is_broken(
     writer: Path, capsys: pytest.CaptureFixture[str], mistake: str, wrong: str
 ) -> None:

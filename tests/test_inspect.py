@@ -14,13 +14,12 @@ from minitransformer.course import Mistake
 from minitransformer.fast import accelerate
 from minitransformer.ideas import Local
 from minitransformer.ideas.published.families import FAMILIES
-from minitransformer.layers import Cache, Linear, Module
+from minitransformer.layers import Cache, Linear
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
     LanguageModel,
     LanguageModelConfig,
-    MaskedLanguageModel,
     TextClassifierConfig,
     TextEncoder,
     TextEncoderConfig,
@@ -81,14 +80,6 @@ def named(model: Any, kind: str, layer: int, head: int) -> Any:
     return (kind, layer, head) if isinstance(model, Transformer) else (layer, head)
 
 
-def every_head(model: Any) -> list[Any]:
-    found = []
-    for kind in kinds_of(model):
-        layers, _, n_heads = inspect.heads(model, *inputs_of(model), **options_of(model, kind)).weights.shape[:3]
-        found += [named(model, kind, layer, head) for layer in range(layers) for head in range(n_heads)]
-    return found
-
-
 def apart(model: Any) -> Any:
     """A copy in which no two layers share parameters."""
     other = copy.deepcopy(model)
@@ -110,15 +101,13 @@ def attention_of(model: Any, kind: str, layer: int) -> Any:
     return getattr(part, "sublayer", part)
 
 
-# ---- heads ----
-
-
 def has_sinks(model: Any) -> bool:
     """Whether a learned sink takes a part of every query's attention."""
     return any(name.endswith(".sink") for name, _ in model.parameters())
 
 
-def check_heads(model: Any) -> None:
+@pytest.mark.few(4)
+def test_heads_are_those_of_the_run(model: Any) -> None:
     """The weights are those that the tracer records elsewhere; weights and outputs give what attention adds."""
     inputs = inputs_of(model)
     recorded, outputs = (values_inside(name, model, *inputs) for name in ("weights", "heads"))
@@ -133,11 +122,6 @@ def check_heads(model: Any) -> None:
         assert not has_sinks(model) or (sums < 1.0).all()
         for layer in found.outputs:
             assert any(np.array_equal(layer, each) for each in outputs)
-
-
-@pytest.mark.few(4)
-def test_heads_are_those_of_the_run(model: Any) -> None:
-    check_heads(model)
 
 
 def test_heads_of_an_encoder_decoder_have_a_kind() -> None:
@@ -157,10 +141,8 @@ def test_a_mix_that_never_holds_all_weights_is_named() -> None:
         inspect.heads(model, *inputs_of(model))
 
 
-# ---- ablate, patch ----
-
-
-def check_ablation(model: Any) -> None:
+@pytest.mark.few(8, slow=10)
+def test_an_ablated_head_outputs_nothing(model: Any) -> None:
     """Without a head, the logits are those of a model whose output projection has zeros in the head's rows."""
     inputs = inputs_of(model)
     own = model(*inputs)[0]
@@ -179,12 +161,8 @@ def check_ablation(model: Any) -> None:
     np.testing.assert_array_equal(model(*inputs)[0], own)
 
 
-@pytest.mark.few(8, slow=10)
-def test_an_ablated_head_outputs_nothing(model: Any) -> None:
-    check_ablation(model)
-
-
-def check_patch_with_its_own(model: Any) -> None:
+@pytest.mark.few(8)
+def test_a_patch_with_its_own_output_changes_nothing(model: Any) -> None:
     inputs = inputs_of(model)
     own = {
         named(model, kind, layer, head): outputs[:, head]
@@ -197,12 +175,8 @@ def check_patch_with_its_own(model: Any) -> None:
     np.testing.assert_array_equal(logits, model(*inputs)[0])
 
 
-@pytest.mark.few(8)
-def test_a_patch_with_its_own_output_changes_nothing(model: Any) -> None:
-    check_patch_with_its_own(model)
-
-
-def check_patch_from_another_text(model: Any) -> None:
+@pytest.mark.few(12)
+def test_all_heads_of_another_text_give_what_it_gives(model: Any) -> None:
     """Only heads carry anything from one token to another.
 
     So, where both texts have the same token, all heads patched from another text give what that text gives. Of an
@@ -235,11 +209,6 @@ def hidden_of(model: Any, *inputs: np.ndarray) -> np.ndarray:
     if isinstance(model, Classifier):
         return model.hidden(*inputs)[0]
     return model(*inputs)[0]
-
-
-@pytest.mark.few(12)
-def test_all_heads_of_another_text_give_what_it_gives(model: Any) -> None:
-    check_patch_from_another_text(model)
 
 
 def test_a_patched_run_inside_a_patched_run() -> None:
@@ -304,10 +273,7 @@ def test_a_head_that_is_not_there_is_refused(head: Any) -> None:
 
 def test_what_would_silently_do_nothing_is_refused() -> None:
     model = of_family("gpt2")
-    with (
-        pytest.raises(ValueError, match=r"use model\.textbook instead"),
-        inspect.ablate(accelerate(model), [(0, 0)]),
-    ):
+    with pytest.raises(ValueError, match=r"use model\.textbook instead"), inspect.ablate(accelerate(model), [(0, 0)]):
         pass
     with pytest.raises(ValueError, match="did not run in it"), inspect.ablate(model, [(0, 0)]):
         copy.deepcopy(model)(*inputs_of(model))
@@ -322,11 +288,10 @@ def test_what_would_silently_do_nothing_is_refused() -> None:
         next(inspect.logit_lens(TextEncoder(TextEncoderConfig(13, d_model=12, n_heads=3, d_ff=8)), *inputs_of(model)))
 
 
-# ---- attribution ----
-
-
-def check_attribution(model: Any) -> None:
+@pytest.mark.few(4, slow=12)
+def test_gradient_times_activation_is_the_slope(model: Any) -> None:
     """Finite differences of the logits, when a head's output is multiplied by a number near 1."""
+    model.zero_grad()
     inputs, h = inputs_of(model), 1e-5
     dlogits = np.random.default_rng(3).normal(size=model(*inputs)[0].shape)
     before = {name: parameter.grad for name, parameter in model.parameters()}
@@ -347,16 +312,8 @@ def check_attribution(model: Any) -> None:
         assert parameter.grad is before[name] and not parameter.grad.any()
 
 
-@pytest.mark.few(4, slow=12)
-def test_gradient_times_activation_is_the_slope(model: Any) -> None:
-    model.zero_grad()
-    check_attribution(model)
-
-
-# ---- logit lens ----
-
-
-def check_lens(model: Any) -> None:
+@pytest.mark.few(12)
+def test_logit_lens_is_a_model_that_ends_earlier(model: Any) -> None:
     """The last are the model's logits; the one after layer n those of a model that has only n layers."""
     inputs = inputs_of(model)
     found = list(inspect.logit_lens(model, *inputs))
@@ -371,14 +328,6 @@ def check_lens(model: Any) -> None:
         finally:
             stack.layers = layers
     assert min(abs(a - b).max() for a, b in itertools.pairwise(found)) > 1e-3
-
-
-@pytest.mark.few(12)
-def test_logit_lens_is_a_model_that_ends_earlier(model: Any) -> None:
-    check_lens(model)
-
-
-# ---- circuits ----
 
 
 def check_circuits(model: Any) -> None:
@@ -404,9 +353,6 @@ def check_circuits(model: Any) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "albert"])
 def test_circuits_give_the_scores_and_what_is_written(name: str) -> None:
     check_circuits(of_family(name))
-
-
-# ---- scores ----
 
 
 def check_scores() -> None:
@@ -442,56 +388,53 @@ def test_repeated_texts() -> None:
         inspect.repeated(5, 7)
 
 
-# ---- Each of these checks rejects what is wrong. ----
-
-WRONG: list[tuple[str, str, str, Callable[[], None]]] = [
-    ("scores:induction_score", "1 - period", "-period", check_scores),
-    ("scores:induction_score", "[..., -period:]", "", check_scores),
-    ("scores:previous_token_score", "-1, -2, -1", "1, -2, -1", check_scores),
-    ("scores:first_token_score", "1:, 0]", ":, 0]", check_scores),
-    ("interventions:patch", "changed[:, number] = 0.0", "changed[..., number] = 0.0",
-     lambda: check_gradients_of_an_ablated_model(of_family("gpt2"))),
+CHECKS: dict[str, Callable[..., None]] = {
+    "ablated": test_an_ablated_head_outputs_nothing,
+    "circuits": check_circuits,
+    "heads": test_heads_are_those_of_the_run,
+    "learns": check_gradients_of_an_ablated_model,
+    "lens": test_logit_lens_is_a_model_that_ends_earlier,
+    "other text": test_all_heads_of_another_text_give_what_it_gives,
+    "own output": test_a_patch_with_its_own_output_changes_nothing,
+    "scores": lambda _: check_scores(),
+    "slope": test_gradient_times_activation_is_the_slope,
+}
+WRONG = [  # where, right, wrong, the check that must reject it, and the family on which it does
+    ("scores:induction_score", "1 - period", "-period", "scores", "gpt2"),
+    ("scores:induction_score", "[..., -period:]", "", "scores", "gpt2"),
+    ("scores:previous_token_score", "-1, -2, -1", "1, -2, -1", "scores", "gpt2"),
+    ("scores:first_token_score", "1:, 0]", ":, 0]", "scores", "gpt2"),
+    ("interventions:patch", "changed[:, number] = 0.0", "changed[..., number] = 0.0", "learns", "gpt2"),
     ("interventions:patch", '0.0 if name == "dheads" else ', "changed[:, number] if name == 'dheads' else ",
-     lambda: check_gradients_of_an_ablated_model(of_family("gpt2"))),
-    ("interventions:patch", "changed[:, number] = ", "changed[:, -1 - number] = ",
-     lambda: check_ablation(of_family("gpt2"))),
-    ("interventions:patch", "return changed", "return None", lambda: check_ablation(of_family("bert"))),
-    ("interventions:place_of", "kind, layer, number = given", "kind, number, layer = given",
-     lambda: check_ablation(of_family("bart"))),
-    ("interventions:_fitting", "fits.astype(like.dtype)", "(fits.astype(like.dtype) + 0.001)",
-     lambda: check_patch_with_its_own(of_family("qwen2"))),
-    ("watch:_layer_of", 'caller.f_locals["i"]', "0", lambda: check_ablation(of_family("albert"))),
+     "learns", "gpt2"),
+    ("interventions:patch", "changed[:, number] = ", "changed[:, -1 - number] = ", "ablated", "gpt2"),
+    ("interventions:patch", "return changed", "return None", "ablated", "bert"),
+    ("interventions:place_of", "kind, layer, number = given", "kind, number, layer = given", "ablated", "bart"),
+    ("interventions:_fitting", "fits.astype(like.dtype)", "(fits.astype(like.dtype) + 0.001)", "own output", "qwen2"),
+    ("watch:_layer_of", 'caller.f_locals["i"]', "0", "ablated", "albert"),
     ("watch:Watch._exchanged", "if len(places) == 1 else (places[0][0], self._layer)", "if True else None",
-     lambda: check_ablation(of_family("albert"))),
-    ("watch:attentions", '"decoder": own, "cross": cross', '"decoder": cross, "cross": own',
-     lambda: check_patch_from_another_text(of_family("t5"))),
-    ("heads:attribution", "outputs[place] * array", "array", lambda: check_attribution(of_family("llama"))),
-    ("heads:attribution", ".sum(axis=-1)", ".mean(axis=-1)", lambda: check_attribution(of_family("t5"))),
-    ("heads:attribution", "parameter.grad = Discarded()", "pass", lambda: check_attribution(of_family("gpt2"))),
-    ("heads:attribution", "sorted(found)", "sorted(found, reverse=True)",
-     lambda: check_attribution(of_family("bert"))),
-    ("heads:heads", "place[0] == kind", "place[0] != 'encoder'", lambda: check_heads(of_family("bart"))),
-    ("lens:logit_lens", "yield last", "yield x", lambda: check_lens(of_family("gpt2"))),
-    ("lens:logit_lens", "return x, None", "return x * 1.1, None", lambda: check_lens(of_family("bert"))),
-    ("circuits:circuits", "attention.head(number)", "attention.head(0)", lambda: check_circuits(of_family("llama"))),
-    ("circuits:circuits", "(w_q @ w_k.T) * scale", "w_q @ w_k.T", lambda: check_circuits(of_family("gpt2"))),
-    ("circuits:circuits", "np.full(len(w_q), distance)", "np.full(len(w_q), -distance)",
-     lambda: check_circuits(of_family("qwen2"))),
-    ("circuits:circuits", "w_v @ w_o", "w_v @ w_o * scale", lambda: check_circuits(of_family("llama"))),
+     "ablated", "albert"),
+    ("watch:attentions", '"decoder": own, "cross": cross', '"decoder": cross, "cross": own', "other text", "t5"),
+    ("heads:attribution", "outputs[place] * array", "array", "slope", "llama"),
+    ("heads:attribution", ".sum(axis=-1)", ".mean(axis=-1)", "slope", "t5"),
+    ("heads:attribution", "parameter.grad = Discarded()", "pass", "slope", "gpt2"),
+    ("heads:attribution", "sorted(found)", "sorted(found, reverse=True)", "slope", "bert"),
+    ("heads:heads", "place[0] == kind", "place[0] != 'encoder'", "heads", "bart"),
+    ("lens:logit_lens", "yield last", "yield x", "lens", "gpt2"),
+    ("lens:logit_lens", "return x, None", "return x * 1.1, None", "lens", "bert"),
+    ("circuits:circuits", "attention.head(number)", "attention.head(0)", "circuits", "llama"),
+    ("circuits:circuits", "(w_q @ w_k.T) * scale", "w_q @ w_k.T", "circuits", "gpt2"),
+    ("circuits:circuits", "np.full(len(w_q), distance)", "np.full(len(w_q), -distance)", "circuits", "qwen2"),
+    ("circuits:circuits", "w_v @ w_o", "w_v @ w_o * scale", "circuits", "llama"),
 ]  # fmt: skip
 
 
 @pytest.mark.few(8)
-@pytest.mark.parametrize(("place", "old", "new", "check"), WRONG, ids=[f"{w[0]} {w[2]}" for w in WRONG])
-def test_what_is_wrong_is_rejected(place: str, old: str, new: str, check: Callable[[], None]) -> None:
-    wrong = Mistake("wrong", f"school.inspect.{place}", ((old, new),), "")
+@pytest.mark.parametrize(("place", "old", "new", "check", "family"), WRONG, ids=[f"{w[0]} {w[2]}" for w in WRONG])
+def test_what_is_wrong_is_rejected(place: str, old: str, new: str, check: str, family: str) -> None:
+    model, wrong = of_family(family), Mistake("wrong", f"school.inspect.{place}", ((old, new),), "")
     with wrong.applied(), pytest.raises((AssertionError, ValueError, IndexError)):
-        check()
-
-
-def test_every_kind_of_model_is_here() -> None:
-    assert {type(make()) for make in MODELS.values()} >= {LanguageModel, MaskedLanguageModel, Transformer}
-    assert all(isinstance(make(), Module) for make in MODELS.values())
+        CHECKS[check](model)
 
 
 def test_a_model_in_which_nothing_attends_has_no_heads() -> None:

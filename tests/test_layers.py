@@ -36,8 +36,6 @@ def assert_identical(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray])
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
-# ------------------------------------------------------------------------------------------------- key-value caches
-
 CHUNKS = {
     "token by token": [1] * 40,
     "in chunks": [3, 1, 15, 20, 1],  # beyond the first buffers
@@ -50,15 +48,6 @@ def in_chunks(x: np.ndarray, sizes: list[int], read: Callable[[np.ndarray], np.n
     assert sum(sizes) == x.shape[-2]
     pieces = np.split(x, np.cumsum(sizes)[:-1], axis=-2)
     return np.concatenate([read(piece) for piece in pieces], axis=-2)
-
-
-@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
-def test_cached_self_attention_equals_full_attention(sizes: list[int]) -> None:
-    layer, x = ordinary(layers.MultiHeadAttention(6, 2, d_k=4, d_v=5)), normal(2, 40, 6)
-    cache = KeyValueCache()
-    cached = in_chunks(x, sizes, lambda piece: layer(piece, causal=True, cache=cache)[0])
-    np.testing.assert_allclose(cached, layer(x, causal=True)[0], rtol=0.0, atol=1e-12)
-    assert cache.length == 40
 
 
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
@@ -113,136 +102,12 @@ def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
     np.testing.assert_array_equal(cache.read(), before)
 
 
-def test_rows_are_selected_where_a_layer_has_no_cross_attention() -> None:
-    cache = Cache(1)
-    keys = normal(3, 1, 2, 4)
-    cache.self_attention[0].extend(keys, keys)
-    cache.select(np.array([2, 0]), memory=normal(2, 5, 4))
-    np.testing.assert_array_equal(cache.self_attention[0].read()[0], keys[[2, 0]])
-
-
-def test_an_empty_cache_cannot_be_read() -> None:
-    with pytest.raises(ValueError, match="the key-value cache is empty"):
-        KeyValueCache().read()
-
-
-@pytest.mark.parametrize("build", [layers.MultiHeadAttention, layers.EncoderLayer], ids=["attention", "layer"])
-def test_there_is_no_backward_through_a_cache(build: Any) -> None:
-    layer = ordinary(build(**{**SIZES, "d_ff": 10} if build is layers.EncoderLayer else {"d_model": 6, "n_heads": 2}))
-    y, backward = layer(normal(2, 3, 6), causal=True, cache=KeyValueCache())
-    with pytest.raises(RuntimeError, match="a call with a key-value cache is for inference and has no backward pass"):
-        backward(y)
-
-
-# ------------------------------------------------------------------------------- who sees whom: masks and dependencies
-
-
-def test_gradients_flow_back_only_to_what_was_seen() -> None:
-    stack, x = ordinary(layers.Encoder(2, **SIZES)), normal(1, 5, 6)
-    for t in range(5):
-        _, backward = stack(x, causal=True)
-        dy = np.zeros_like(x)
-        dy[0, t] = normal(6, seed=2)
-        dx = backward(dy)
-        np.testing.assert_array_equal((dx != 0.0).all(axis=-1), [[position <= t for position in range(5)]])
-        assert (dx[0, t + 1 :] == 0.0).all()
-
-
-def test_padding_does_not_matter() -> None:
-    """Its content and its length change neither outputs nor gradients."""
-    encoder, decoder = ordinary(layers.Encoder(2, **SIZES)), ordinary(layers.Decoder(2, **SIZES), seed=1)
-
-    def run(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        real = (np.arange(source.shape[1]) < 4)[None, None, :]
-        encoder.zero_grad()
-        decoder.zero_grad()
-        memory, encoder_backward = encoder(source, mask=real)
-        real_target = (np.arange(target.shape[1]) < 3)[None, None, :]
-        y, decoder_backward = decoder(target, memory, mask=real_target, memory_mask=real)
-        dy = np.zeros_like(y)
-        dy[:, :3] = normal(1, 3, 6, seed=9)
-        encoder_backward(decoder_backward(dy)[1])
-        return y[:, :3], {**gradients_of(encoder), **gradients_of(decoder)}
-
-    source, target = normal(1, 7, 6), normal(1, 5, 6, seed=1)
-    y, gradients = run(source, target)
-    for other_source, other_target in [(source[:, :4], target[:, :3]), (1e3 * source, -target)]:
-        filled_source, filled_target = other_source.copy(), other_target.copy()
-        filled_source[:, :4], filled_target[:, :3] = source[:, :4], target[:, :3]
-        other_y, other_gradients = run(filled_source, filled_target)
-        np.testing.assert_allclose(other_y, y, rtol=0.0, atol=1e-12)
-        for name, gradient in gradients.items():
-            np.testing.assert_allclose(other_gradients[name], gradient, rtol=0.0, atol=1e-11, err_msg=name)
-
-
-def test_a_query_that_may_see_nothing_gets_the_output_bias_alone() -> None:
-    layer, x = ordinary(layers.MultiHeadAttention(6, 2)), normal(2, 4, 6)
-    mask = np.ones((2, 4, 4), bool)
-    mask[1, 2] = False
-    y, backward = layer(x, mask=mask)
-    np.testing.assert_array_equal(y[1, 2], layer.output.bias.value)
-    dy = np.zeros_like(y)
-    dy[1, 2] = 1.0
-    np.testing.assert_array_equal(backward(dy), 0.0)
-    np.testing.assert_array_equal(layer.output.bias.grad, np.ones(6))
-    for name, gradient in gradients_of(layer).items():
-        if name != "output.bias":
-            np.testing.assert_array_equal(gradient, 0.0, err_msg=name)
-
-
-@pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_a_sequence_of_padding_alone_gives_finite_numbers(norm_order: str) -> None:
-    decoder = ordinary(layers.Decoder(2, **SIZES, norm_order=norm_order))
-    nothing = np.array([[[True] * 3], [[False] * 3]])
-    x, memory = normal(2, 3, 6), normal(2, 3, 6, seed=1)
-    y, backward = decoder(x, memory, mask=nothing, memory_mask=nothing)
-    dx, dmemory = backward(normal(2, 3, 6, seed=2))
-    for array in (y, dx, dmemory, *gradients_of(decoder).values()):
-        assert np.isfinite(array).all()
-    np.testing.assert_array_equal(dmemory[1], 0.0)
-    assert (dmemory[0] != 0.0).all()
-
-
-def test_a_mask_may_differ_from_head_to_head() -> None:
-    """With its second head blind, a layer does what its first head does alone."""
-    layer, x = ordinary(layers.MultiHeadAttention(6, 2)), normal(2, 4, 6)
-    mask = np.ones((2, 2, 4, 4), bool)
-    mask[:, 1] = False
-    single = layers.MultiHeadAttention(6, 1, d_k=3, d_v=3)
-    for name in ("query", "key", "value"):
-        getattr(single, name).weight.value = getattr(layer, name).weight.value[:, :3]
-        getattr(single, name).bias.value = getattr(layer, name).bias.value[:3]
-    single.output.weight.value, single.output.bias.value = layer.output.weight.value[:3], layer.output.bias.value
-    np.testing.assert_allclose(layer(x, mask=mask)[0], single(x)[0], rtol=1e-13)
-
-
-def test_there_may_be_several_leading_axes() -> None:
-    """A mask for each sequence serves all heads, however many axes count the sequences."""
-    layer, x, memory = ordinary(layers.DecoderLayer(**SIZES)), normal(2, 3, 4, 6), normal(2, 3, 5, 6, seed=1)
-    mask = np.random.default_rng(2).random((2, 3, 4, 5)) < 0.5
-    y, backward = layer(x, memory, memory_mask=mask)
-    flat_y, flat_backward = layer(x.reshape(6, 4, 6), memory.reshape(6, 5, 6), memory_mask=mask.reshape(6, 4, 5))
-    np.testing.assert_allclose(y.reshape(6, 4, 6), flat_y, rtol=1e-13)
-    for gradient, flat_gradient in zip(backward(x), flat_backward(x.reshape(6, 4, 6)), strict=True):
-        np.testing.assert_allclose(gradient.reshape(flat_gradient.shape), flat_gradient, rtol=1e-12, atol=1e-14)
-
-
-@in_one("last", [0, 1, 2, 4, 7, 8])
-def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
-    x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
-    y = layers.SinusoidalPositions(6)(x, positions=at)[0]
-    np.testing.assert_array_equal(y[0], ops.sinusoidal_positions(last + 1, 6)[[0, last]])
-
-
 def test_positions_continue_where_a_prefix_ended() -> None:
     for positions in (layers.SinusoidalPositions(6), ordinary(layers.LearnedPositions(40, 6))):
         x = normal(2, 40, 6)
         whole = positions(x)[0]
         for start, stop in [(0, 1), (1, 2), (5, 21), (39, 40)]:
             np.testing.assert_array_equal(positions(x[:, start:stop], start)[0], whole[:, start:stop])
-
-
-# ---------------------------------------------------------------------------------- sharing: tying, a layer used twice
 
 
 class Tied(Module):
@@ -262,20 +127,6 @@ class Tied(Module):
 
 def test_a_shared_parameter_is_listed_once() -> None:
     assert [name for name, _ in Tied().parameters()] == ["tokens.table", "again.1.weight", "again.1.bias"]
-
-
-def test_a_tied_table_collects_both_gradients() -> None:
-    """They are those of two separate tables with the same numbers."""
-    tied, separate = ordinary(Tied()), ordinary(Tied())
-    separate.output = layers.Embedding(5, 3)
-    separate.output.table = Parameter(tied.tokens.table.value.copy())
-    ids, dlogits = np.array([[1, 4, 1], [0, 1, 3]]), normal(2, 3, 5, seed=1)
-    for model in (tied, separate):
-        model(ids)[1](dlogits)
-    at_input, at_output = separate.tokens.table.grad, separate.output.table.grad
-    assert (at_input[2] == 0.0).all()  # token 2 is not there
-    assert (at_output != 0.0).all()
-    np.testing.assert_allclose(tied.tokens.table.grad, at_input + at_output, rtol=1e-13)
 
 
 def test_a_tie_survives_a_move_and_a_load() -> None:
@@ -324,11 +175,6 @@ def test_pullbacks_may_be_called_in_any_order_and_again() -> None:
         np.testing.assert_allclose(gradient, 2.0 * gradients[name], rtol=1e-14, atol=1e-300, err_msg=name)
 
 
-# ------------------------------------------------------------------------------------------------------- recomputing
-
-DROPOUT: dict[str, Any] = {"dropout": 0.3, "attention_dropout": 0.2}
-
-
 def test_recompute_runs_its_layer_again_in_backward_and_keeps_nothing_of_it() -> None:
     class Counted(layers.Linear):
         calls = 0
@@ -347,21 +193,11 @@ def test_recompute_runs_its_layer_again_in_backward_and_keeps_nothing_of_it() ->
     assert Counted.calls == 2
 
 
-def test_the_pullback_of_recompute_may_be_called_again() -> None:
-    layer = layers.Recompute(ordinary(layers.EncoderLayer(**SIZES, **DROPOUT)))
-    backward = layer(normal(2, 4, 6), rng=np.random.default_rng(0))[1]
-    dy = normal(2, 4, 6, seed=1)
-    np.testing.assert_array_equal(backward(dy), backward(dy))
-
-
 def test_recompute_does_not_change_names() -> None:
     plain, wrapped = (layers.Encoder(2, **SIZES, recompute=recompute) for recompute in (False, True))
     assert plain.state().keys() == wrapped.state().keys()
     wrapped.load_state(plain.state())
     assert_identical(wrapped.state(), plain.state())
-
-
-# --------------------------------------------------------------------------------------------- parameters and state
 
 
 def test_parameters_come_by_dotted_names_in_the_order_they_were_set() -> None:
@@ -422,14 +258,6 @@ def test_gradients_add_up_until_they_are_set_to_zero() -> None:
     assert (grad == 0.0).all() and (layer.bias.grad == 0.0).all()
 
 
-def test_a_part_of_a_parameter_is_a_copy_with_a_gradient_of_its_own() -> None:
-    whole = Parameter(np.ones((3, 2)))
-    whole.grad[...] = 5.0
-    part = whole.part(slice(1))
-    part.value += 1.0
-    assert (part.grad == 0.0).all() and (whole.value == 1.0).all() and (whole.grad == 5.0).all()
-
-
 def test_state_is_a_copy_and_loads_back() -> None:
     first, second = layers.Encoder(2, **SIZES), layers.Encoder(2, **SIZES)
     x = normal(2, 3, 6, dtype="float32")
@@ -484,70 +312,21 @@ def test_of_many_problems_the_first_five_are_named() -> None:
         layers.Encoder(2, **SIZES).load_state({})
 
 
-# ------------------------------------------------------------------------------------------------ dtypes and devices
-
-
-def test_to_another_dtype() -> None:
-    layer = layers.EncoderLayer(**SIZES)
-    x = normal(2, 3, 6)
-    single = layer(x.astype(np.float32))[0]
-    assert layer.to(dtype=F64) is layer
-    y, backward = layer(x)
-    assert y.dtype == backward(y).dtype == np.float64
-    assert {(p.value.dtype, p.grad.dtype) for _, p in layer.parameters()} == {(np.dtype(F64), np.dtype(F64))}
-    np.testing.assert_allclose(single, y, rtol=0.0, atol=1e-5)
-
-
 def test_to_another_device_and_back() -> None:
     layer = ordinary(layers.EncoderLayer(**SIZES))
-    x, dy = normal(2, 3, 6), normal(2, 3, 6, seed=1)
+    x = normal(2, 3, 6)
     y, backward = layer(x)
-    dx, gradients = backward(dy), gradients_of(layer)
-
-    layer.to("strict")
+    backward(y)
+    assert layer.to("strict") is layer
     assert all(repr(p).endswith("device=strict)") for _, p in layer.parameters())
-    moved_y, moved_backward = layer(to_device(x, "strict"))
-    moved_dx = moved_backward(to_device(dy, "strict"))
-    np.testing.assert_allclose(to_numpy(moved_y), y, rtol=1e-13)
-    np.testing.assert_allclose(to_numpy(moved_dx), dx, rtol=1e-12)
-    for name, parameter in layer.parameters():
-        np.testing.assert_allclose(to_numpy(parameter.grad), gradients[name], rtol=1e-12, atol=1e-13, err_msg=name)
-
+    np.testing.assert_allclose(to_numpy(layer(to_device(x, "strict"))[0]), y, rtol=1e-13)
     layer.to("numpy")
     np.testing.assert_array_equal(layer(x)[0], y)
     assert all((p.grad == 0.0).all() for _, p in layer.parameters())  # gradients start again
 
 
-def test_the_environment_names_the_device_of_new_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "strict")
-    layer = layers.EncoderLayer(**SIZES)
-    for _, parameter in layer.parameters():
-        assert type(parameter.value).__name__ == type(parameter.grad).__name__ == "StrictArray"
-    x = to_device(normal(2, 3, 6, dtype="float32"), "strict")
-    y, backward = layer(x)
-    assert type(backward(y)).__name__ == "StrictArray"
-    assert type(layer.state()["feed_forward.norm.gamma"]) is np.ndarray
-    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "abacus")
-    with pytest.raises(ValueError, match=r'unknown device "abacus" \(from MINITRANSFORMER_DEVICE\)'):
-        layers.Linear(2, 2)
-
-
-@pytest.mark.parametrize("kind", [layers.Encoder, layers.Decoder])
-def test_a_cache_lives_on_the_device_of_its_layer(kind: type[Module]) -> None:
-    stack, cache = ordinary(kind(2, **SIZES)).to("strict"), Cache(2)
-    x = to_device(normal(2, 20, 6), "strict")
-    options: dict[str, Any] = {"causal": True} if kind is layers.Encoder else {"memory": x}
-    whole = to_numpy(stack(x, **options)[0])
-    for t in range(20):
-        y = stack(x[:, t : t + 1], cache=cache, **options)[0]
-        np.testing.assert_allclose(to_numpy(y)[:, 0], whole[:, t], rtol=0.0, atol=1e-12)
-
-
 def test_parameters_show_shape_dtype_and_device() -> None:
     assert repr(layers.Linear(2, 3).weight) == "Parameter(shape=(2, 3), dtype=float32, device=numpy)"
-
-
-# -------------------------------------------------------------------------------------------------------- bad input
 
 
 def f32(*shape: int) -> np.ndarray:
@@ -574,13 +353,6 @@ X = f32(2, 3, 4)
 IDS = np.array([[1, 0], [6, 1]])
 
 
-def test_attention_of_its_own_maps_is_the_attention() -> None:
-    whole, x = ordinary(layers.MultiHeadAttention(6, 2, d_k=4, d_v=5)), normal(2, 4, 6)
-    again = layers.MultiHeadAttention.of(2, whole.query, whole.key, whole.value, whole.output, mix=whole.mix)
-    assert (again.d_model, again.d_k, again.d_v) == (6, 4, 5)
-    np.testing.assert_array_equal(again(x)[0], whole(x)[0])
-
-
 def test_heads_of_maps_with_norms_add_up() -> None:
     """A norm over all heads reads them all, so a head alone still computes them."""
     normed = [ideas.Normed(layers.Linear(6, n), layers.RMSNorm(n)) for n in (8, 4)]
@@ -596,254 +368,100 @@ def test_heads_of_maps_with_norms_add_up() -> None:
 
 
 ATTENTION = layers.MultiHeadAttention(4, 2)
-EMBEDDING = layers.Embedding(7, 4)
 LINEAR = layers.Linear(4, 3)
 SINUSOIDS = layers.SinusoidalPositions(4)
 LEARNED = layers.LearnedPositions(5, 4)
 ENCODER, DECODER = layers.Encoder(2, 4, 2, 6), layers.Decoder(2, 4, 2, 6)
-RESIDUAL = layers.Residual(layers.FeedForward(4, 6), layers.LayerNorm(4))
 
 Bad = tuple[Callable[[], Any], type[Exception], str]
 BAD: dict[str, Bad] = {
     # sizes
     "positions of odd width": (lambda: layers.SinusoidalPositions(5), ValueError, r"width must be even .* got 5"),
-    "positions of base 0": (lambda: layers.SinusoidalPositions(4, 0.0), ValueError, r"base must be greater than 0"),
-    "heads that do not divide": (
-        lambda: layers.MultiHeadAttention(4, 3), ValueError,
-        r"d_model 4 cannot be divided into 3 equal heads; choose another n_heads, or give d_k and d_v",
-    ),
-    "functions that turn": (
-        lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
-        r"MultiHeadAttention: turn must be a Turn \(core/layers/sockets\.py\), got <function",
-    ),
-    "a mix without a scale": (
-        lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
-        r"MultiHeadAttention: mix must be a Mix \(core/layers/sockets\.py\), got <",
-    ),
-    "a map that is none": (
-        lambda: layers.MultiHeadAttention.of(2, *[layers.FeedForward(4, 4)] * 4, mix=ATTENTION.mix), TypeError,
-        r"MultiHeadAttention: each map must be a Map \(core/layers/sockets\.py\), got <",
-    ),
+    "heads that do not divide": (lambda: layers.MultiHeadAttention(4, 3), ValueError,
+     r"d_model 4 cannot be divided into 3 equal heads; choose another n_heads, or give d_k and d_v"),
+    "functions that turn": (lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)),
+     TypeError, r"MultiHeadAttention: turn must be a Turn \(core/layers/sockets\.py\), got <function"),
     "maps of other widths": (
         lambda: layers.MultiHeadAttention.of(2, *(layers.Linear(4, n) for n in (4, 4, 5, 4)), mix=ATTENTION.mix),
         ValueError, r"MultiHeadAttention: maps of 2 heads must give each an equal width, got \(4, 4, 5, 4\)",
     ),
-    "a cache of no layers": (lambda: Cache(0), ValueError, r"Cache: n_layers must be greater than 0, got 0"),
     # options
-    "a scale as text": (
-        lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, scale="2"), TypeError, r"scale must be a number, got str",
-    ),
-    "an unknown activation": (
-        lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
-        r"""FeedForward: activation must be "relu", "gelu", "gelu_tanh", "silu" or an op, got 'tanh'""",
-    ),
-    "an activation that changes the shape": (
-        lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,
-        r"FeedForward: activation\(hidden\) must have shape \(2, 3, 6\), got \(2, 6\)",
-    ),
+    "an unknown activation": (lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
+     r"""FeedForward: activation must be "relu", "gelu", "gelu_tanh", "silu" or an op, got 'tanh'"""),
+    "an activation that changes the shape": (lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,
+     r"FeedForward: activation\(hidden\) must have shape \(2, 3, 6\), got \(2, 6\)"),
     "a stack of nothing": (
-        lambda: layers.Encoder.of([]), ValueError, r"Encoder: a stack needs at least one layer, got none",
-    ),
-    "the length of a stack that keeps nothing": (
-        lambda: Cache.of([None, None]).length, ValueError, r"Cache: no layer of this stack keeps what it has read",
-    ),
-    "another number of sub-layers": (
-        lambda: layers.DecoderLayer.of(RESIDUAL, RESIDUAL), ValueError, r"argument 2 is shorter than argument 1",
-    ),
-    "an unknown order": (
-        lambda: layers.Encoder(1, 4, 2, 6, norm_order="both"), ValueError,
-        r'Residual: order must be "pre" or "post", got \'both\'',
-    ),
-    "an unknown option": (
-        lambda: layers.Encoder(1, 4, 2, 6, heads=2), TypeError, r"unexpected keyword argument 'heads'",
-    ),
-    "a seed for a generator": (
-        lambda: layers.Linear(4, 3, rng=0), TypeError,
-        r"rng must be a numpy\.random\.Generator .* got int; make one with numpy\.random\.default_rng\(seed\)",
-    ),
-    "a seed for dropout": (
-        lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,
-        r"dropout: rng must be a numpy\.random\.Generator .* got int",
-    ),
-    "an integer dtype": (
-        lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
-        r"Linear: parameters must have a floating-point dtype, got 'int64'",
-    ),
-    "a dtype that NumPy does not have": (
-        lambda: layers.Linear(4, 3).to(dtype="float12"), TypeError,
-        r"Linear: parameters must have a floating-point dtype, got 'float12'",
-    ),
+     lambda: layers.Encoder.of([]), ValueError, r"Encoder: a stack needs at least one layer, got none"),
+    "an unknown order": (lambda: layers.Encoder(1, 4, 2, 6, norm_order="both"), ValueError,
+     r'Residual: order must be "pre" or "post", got \'both\''),
+    "a seed for a generator": (lambda: layers.Linear(4, 3, rng=0), TypeError,
+     r"rng must be a numpy\.random\.Generator .* got int; make one with numpy\.random\.default_rng\(seed\)"),
+    "a seed for dropout": (lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,
+     r"dropout: rng must be a numpy\.random\.Generator .* got int"),
+    "an integer dtype": (lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
+     r"Linear: parameters must have a floating-point dtype, got 'int64'"),
     "an unknown device": (lambda: layers.Linear(4, 3).to("gpu"), ValueError, r'unknown device "gpu"; expected one of'),
-    "a list as a parameter": (lambda: Parameter([1.0]), TypeError, r"expected a NumPy or CuPy array, got list"),
-    "a module without a call": (lambda: Module()(X), TypeError, r"Module does not define __call__"),
     # shapes of x
-    "Linear of another width": (
-        lambda: LINEAR(f32(2, 5)), ValueError,
-        r"Linear: the last axis of x must be 4 \(d_in\), got shape \(2, 5\)",
-    ),
+    "Linear of another width": (lambda: LINEAR(f32(2, 5)), ValueError,
+     r"Linear: the last axis of x must be 4 \(d_in\), got shape \(2, 5\)"),
     "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, "the last axis of x must be 5"),
-    "RMSNorm of another width": (lambda: layers.RMSNorm(5)(X), ValueError, "RMSNorm: the last axis of x must be 5"),
-    "FeedForward of another width": (lambda: layers.FeedForward(5, 6)(X), ValueError, "the last axis of x must be 5"),
-    "unembedding of another width": (lambda: EMBEDDING.unembed(f32(2, 5)), ValueError, "the last axis of x must be 4"),
-    "positions of another width": (
-        lambda: SINUSOIDS(f32(3, 6)), ValueError, r"SinusoidalPositions: the last axis of x must be 4 \(its width\)",
-    ),
-    "learned positions of another width": (
-        lambda: LEARNED(f32(3, 6)), ValueError, r"LearnedPositions: the last axis of x must be 4 \(its width\)",
-    ),
     "attention of another width": (
-        lambda: ATTENTION(f32(2, 3, 5)), ValueError, r"MultiHeadAttention: the last axis of x must be 4 \(d_model\)",
-    ),
-    "a stack of another width": (
-        lambda: ENCODER(f32(2, 3, 5)), ValueError, r"the last axis of x must be 4 \(d_model\)",
-    ),
+     lambda: ATTENTION(f32(2, 3, 5)), ValueError, r"MultiHeadAttention: the last axis of x must be 4 \(d_model\)"),
     "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, 4\), got shape \(4,\)"),
-    "positions of a vector": (
-        lambda: SINUSOIDS(f32(4)), ValueError, r"SinusoidalPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
-    ),
-    "learned positions of a vector": (
-        lambda: LEARNED(f32(4)), ValueError, r"LearnedPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
-    ),
-    "more than the learned positions": (
-        lambda: LEARNED(f32(6, 4)), ValueError,
-        r"positions 0 to 5 were requested, but the table holds positions 0 to 4",
-    ),
-    "a start beyond the learned positions": (
-        lambda: LEARNED(f32(3, 4), start=3), ValueError, r"positions 3 to 5 were requested",
-    ),
+    "more than the learned positions": (lambda: LEARNED(f32(6, 4)), ValueError,
+     r"positions 0 to 5 were requested, but the table holds positions 0 to 4"),
     "a negative start": (
-        lambda: SINUSOIDS(X, start=-1), ValueError, r"SinusoidalPositions: start must be at least 0, got -1",
-    ),
-    "a negative learned start": (lambda: LEARNED(X, start=-1), ValueError, r"start must be at least 0, got -1"),
-    "a start in between": (lambda: SINUSOIDS(X, start=0.5), TypeError, r"start must be an integer, got 0\.5"),
+     lambda: SINUSOIDS(X, start=-1), ValueError, r"SinusoidalPositions: start must be at least 0, got -1"),
     "a memory of another width": (
-        lambda: ATTENTION(X, f32(2, 3, 5)), ValueError, r"the last axis of memory must be 4 \(d_model\)",
-    ),
-    "a memory of another batch": (
-        lambda: DECODER(X, f32(3, 3, 4)), ValueError,
-        r"the leading axes must be the same in x and memory, got the shapes \(2, 3, 4\) and \(3, 3, 4\)",
-    ),
+     lambda: ATTENTION(X, f32(2, 3, 5)), ValueError, r"the last axis of memory must be 4 \(d_model\)"),
+    "a memory of another batch": (lambda: DECODER(X, f32(3, 3, 4)), ValueError,
+     r"the leading axes must be the same in x and memory, got the shapes \(2, 3, 4\) and \(3, 3, 4\)"),
     "no memory": (lambda: DECODER(X, None), TypeError, r"DecoderLayer: memory must be a NumPy or CuPy array, got None"),
-    "a sub-layer of another width": (
-        lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "post")(X), ValueError,
-        r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)",
-    ),
-    "a sub-layer of another width, pre-norm": (
-        lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "pre")(X), ValueError,
-        r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)",
-    ),
+    "a sub-layer of another width": (lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "post")(X), ValueError,
+     r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)"),
+    "a sub-layer of another width, pre-norm": (lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "pre")(X),
+     ValueError, r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)"),
     # empty batches and sequences
     "an empty batch": (lambda: LINEAR(f32(0, 4)), ValueError, r"x is empty, its shape is \(0, 4\)"),
-    "an empty batch for attention": (lambda: ATTENTION(f32(0, 3, 4)), ValueError, r"MultiHeadAttention: x is empty"),
-    "an empty sequence": (lambda: ENCODER(f32(2, 0, 4)), ValueError, r"x is empty, its shape is \(2, 0, 4\)"),
     "an empty memory": (lambda: DECODER(X, f32(2, 0, 4)), ValueError, r"memory is empty, its shape is \(2, 0, 4\)"),
-    "an empty sequence of ids": (lambda: EMBEDDING(IDS[:, :0]), ValueError, r"embedding: ids is empty"),
-    "an empty sequence for positions": (
-        lambda: SINUSOIDS(f32(2, 0, 4)), ValueError, r"SinusoidalPositions: x is empty",
-    ),
     # dtypes
     "integers": (lambda: LINEAR(np.ones((2, 4), int)), TypeError, r"x must hold floating-point numbers, got int64"),
-    "integers for attention": (
-        lambda: ATTENTION(np.ones((2, 3, 4), int)), TypeError,
-        r"MultiHeadAttention: x must hold floating-point numbers, got int64; convert it with x\.astype\('float32'\)",
-    ),
-    "integers for positions": (
-        lambda: LEARNED(np.ones((3, 4), int)), TypeError, r"LearnedPositions: x must hold floating-point numbers",
-    ),
-    "objects": (lambda: LINEAR(np.full((2, 4), None)), TypeError, r"x must hold floating-point numbers, got object"),
-    "booleans": (lambda: ENCODER(np.ones((2, 3, 4), bool)), TypeError, r"must hold floating-point numbers, got bool"),
     "a list": (lambda: LINEAR([[1.0] * 4]), TypeError, r"x must be a NumPy or CuPy array, got list; convert it with"),
-    "a list for positions": (lambda: SINUSOIDS([[1.0] * 4]), TypeError, r"x must be a NumPy or CuPy array, got list"),
-    "float64 in float32 layers": (
-        lambda: ATTENTION(X.astype(F64)), TypeError,
-        r"Linear: x is float64 but its parameters are float32; nothing is promoted silently",
-    ),
-    "float64 for learned positions": (
-        lambda: LEARNED(X.astype(F64)), TypeError, r"LearnedPositions: x is float64 but its parameters are float32",
-    ),
+    "float64 in float32 layers": (lambda: ATTENTION(X.astype(F64)), TypeError,
+     r"Linear: x is float64 but its parameters are float32; nothing is promoted silently"),
     "a float64 memory": (
-        lambda: DECODER(X, X.astype(F64)), TypeError, r"MultiHeadAttention: memory is float64 but x is float32",
-    ),
-    "a float64 gradient": (
-        lambda: ENCODER(X)[1](X.astype(F64)), TypeError,
-        r"the gradient must have the output's dtype float32, got float64",
-    ),
-    "a gradient of another shape": (
-        lambda: ENCODER(X)[1](X[:1]), ValueError,
-        r"the gradient must have the output's shape \(2, 3, 4\), got \(1, 3, 4\)",
-    ),
-    "no gradient": (lambda: LINEAR(X)[1](None), TypeError, r"the gradient must be a numpy array of shape .* got None"),
+     lambda: DECODER(X, X.astype(F64)), TypeError, r"MultiHeadAttention: memory is float64 but x is float32"),
+    "a float64 gradient": (lambda: ENCODER(X)[1](X.astype(F64)), TypeError,
+     r"the gradient must have the output's dtype float32, got float64"),
+    "a gradient of another shape": (lambda: ENCODER(X)[1](X[:1]), ValueError,
+     r"the gradient must have the output's shape \(2, 3, 4\), got \(1, 3, 4\)"),
     # ids
-    "ids as floats": (
-        lambda: EMBEDDING(IDS.astype(float)), TypeError,
-        r"embedding: ids must hold integers, got float64; convert it with ids\.astype\('int64'\)",
-    ),
-    "ids as objects": (lambda: EMBEDDING(IDS.astype(object)), TypeError, r"ids must hold integers, got object"),
-    "ids as a list": (lambda: EMBEDDING([[1, 2]]), TypeError, r"ids must be a NumPy or CuPy array, got list"),
-    "a negative id": (lambda: EMBEDDING(IDS - 1), ValueError, r"ids must be from 0 to 6 \(there are 7\); got -1"),
-    "an id beyond the vocabulary": (lambda: EMBEDDING(IDS + 1), ValueError, r"ids must be from 0 to 6 .* got 7"),
-    "a negative id where indices wrap": (
-        lambda: layers.Embedding(7, 4).to("strict")(strict(IDS - 1)), ValueError, r"ids must be from 0 to 6 .* got -1",
-    ),
     "an id beyond where indices wrap": (
-        lambda: layers.Embedding(7, 4).to("strict")(strict(IDS + 1)), ValueError, r"ids must be from 0 to 6 .* got 7",
-    ),
+     lambda: layers.Embedding(7, 4).to("strict")(strict(IDS + 1)), ValueError, r"ids must be from 0 to 6 .* got 7"),
     # devices
     "x on another device": (
-        lambda: LINEAR(strict(X)), TypeError, r"Linear: its parameter is on numpy but x is on strict; move one",
-    ),
-    "a memory on another device": (
-        lambda: ATTENTION(X, strict(X)), TypeError, r"MultiHeadAttention: x is on numpy but memory is on strict",
-    ),
+     lambda: LINEAR(strict(X)), TypeError, r"Linear: its parameter is on numpy but x is on strict; move one"),
     "a mask on another device": (
-        lambda: ENCODER(X, mask=strict(np.ones((3, 3), bool))), TypeError, r"is on numpy but mask is on strict",
-    ),
-    "ids on another device": (lambda: EMBEDDING(strict(IDS)), TypeError, r"is on numpy but ids is on strict"),
-    "learned positions on another device": (
-        lambda: LEARNED(strict(X)), TypeError, r"LearnedPositions: its parameter is on numpy but x is on strict",
-    ),
-    "a gradient on another device": (
-        lambda: ENCODER(X)[1](strict(X)), TypeError,
-        r"must be a numpy array of shape \(2, 3, 4\), got an array of float32",
-    ),
+     lambda: ENCODER(X, mask=strict(np.ones((3, 3), bool))), TypeError, r"is on numpy but mask is on strict"),
+    "ids on another device": (lambda: layers.Embedding(7, 4)(strict(IDS)), TypeError, "on numpy but ids is on strict"),
+    "a gradient on another device": (lambda: ENCODER(X)[1](strict(X)), TypeError,
+     r"must be a numpy array of shape \(2, 3, 4\), got an array of float32"),
     # masks
-    "a mask of integers": (
-        lambda: ATTENTION(X, mask=np.ones((3, 3), int)), TypeError,
-        r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask\.astype\(bool\)",
-    ),
-    "a mask of floats": (lambda: ENCODER(X, mask=np.zeros((3, 3))), TypeError, r"mask must be boolean .* got float64"),
-    "a mask as a list": (
-        lambda: ENCODER(X, mask=[[True]]), TypeError,
-        r"MultiHeadAttention: mask must be a NumPy or CuPy array, got list",
-    ),
-    "a mask of another length": (
-        lambda: ENCODER(X, mask=np.ones((3, 4), bool)), ValueError,
-        r"mask of shape \(3, 4\) does not broadcast to \(2, 2, 3, 3\)",
-    ),
-    "a mask of another batch": (
-        lambda: ATTENTION(X, mask=np.ones((3, 3, 3), bool)), ValueError, r"does not broadcast to \(2, 2, 3, 3\)",
-    ),
-    "a mask with too many axes": (
-        lambda: ATTENTION(X, mask=np.ones((1, 2, 2, 3, 3), bool)), ValueError, r"does not broadcast to \(2, 2, 3, 3\)",
-    ),
-    "an empty mask": (lambda: ATTENTION(X, mask=np.ones((0, 3), bool)), ValueError, r"mask is empty, its shape is"),
-    "a memory mask of another length": (
-        lambda: DECODER(X, f32(2, 5, 4), memory_mask=np.ones((3, 3), bool)), ValueError,
-        r"mask of shape \(3, 3\) does not broadcast to \(2, 2, 3, 5\)",
-    ),
+    "a mask of integers": (lambda: ATTENTION(X, mask=np.ones((3, 3), int)), TypeError,
+     r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask\.astype\(bool\)"),
+    "a mask as a list": (lambda: ENCODER(X, mask=[[True]]), TypeError,
+     r"MultiHeadAttention: mask must be a NumPy or CuPy array, got list"),
+    "a mask of another length": (lambda: ENCODER(X, mask=np.ones((3, 4), bool)), ValueError,
+     r"mask of shape \(3, 4\) does not broadcast to \(2, 2, 3, 3\)"),
+    "a memory mask of another length": (lambda: DECODER(X, f32(2, 5, 4), memory_mask=np.ones((3, 3), bool)), ValueError,
+     r"mask of shape \(3, 3\) does not broadcast to \(2, 2, 3, 5\)"),
     # caches
-    "a cache for too few layers": (
-        lambda: ENCODER(X, causal=True, cache=Cache(1)), ValueError,
-        r"Encoder: the cache is for 1 layers, but there are 2",
-    ),
-    "a cache for one layer in a stack": (
-        lambda: DECODER(X, X, cache=KeyValueCache()), TypeError,
-        r"Decoder: cache must be a Cache\(2\), got KeyValueCache",
-    ),
-    "a cache for a stack in one layer": (
-        lambda: ATTENTION(X, cache=Cache(2)), TypeError,
-        r"MultiHeadAttention: cache must be a KeyValueCache, got Cache",
-    ),
+    "a cache for too few layers": (lambda: ENCODER(X, causal=True, cache=Cache(1)), ValueError,
+     r"Encoder: the cache is for 1 layers, but there are 2"),
+    "a cache for one layer in a stack": (lambda: DECODER(X, X, cache=KeyValueCache()), TypeError,
+     r"Decoder: cache must be a Cache\(2\), got KeyValueCache"),
+    "a cache for a stack in one layer": (lambda: ATTENTION(X, cache=Cache(2)), TypeError,
+     r"MultiHeadAttention: cache must be a KeyValueCache, got Cache"),
 }  # fmt: skip
 
 
@@ -886,13 +504,6 @@ def test_recompute_replays_a_generator_by_whatever_name_or_place_it_came() -> No
     for (y, backward), (again, recomputed) in (by_place, by_name):
         np.testing.assert_array_equal(again, y)
         np.testing.assert_array_equal(recomputed(dy), backward(dy))
-
-
-def test_a_view_of_one_number_has_a_gradient_of_its_own() -> None:
-    parameter = Parameter(np.broadcast_to(1.0, (2, 3)))
-    parameter.grad += 1.0
-    np.testing.assert_array_equal(parameter.grad, np.ones((2, 3)))
-    np.testing.assert_array_equal(parameter.value, np.ones((2, 3)))
 
 
 def test_who_only_computes_outputs_takes_no_memory_for_gradients() -> None:

@@ -72,18 +72,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _spread(n: int, of: int) -> set[int]:
     """n indices below `of`, spread evenly."""
     return {i * of // n for i in range(n)}
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """run(*arguments, status=0): what the command prints, or complains of where it fails with this status."""
-
-    def run(*arguments: object, status: int = 0) -> str:
-        from minitransformer.cli import main
-
-        assert main(list(map(str, arguments))) == status
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return err if status else out
-
-    return run

@@ -29,6 +29,7 @@ from minitransformer.models import (
     load,
     save_pretrained,
 )
+from minitransformer.run import published_models as published
 from minitransformer.run.published_models import check_model, layer_of, reading
 from minitransformer.school.show.stepper import page_bugs
 from minitransformer.school.show.stepper.command import step_text

@@ -259,7 +259,7 @@ def _yarn(fields: Fields, scaling: str) -> dict[str, Any]:
     return found | {ours: fields.positive(name) for ours, name in there.items()}
 
 
-def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Tensor]:
+def tensors(file: File, config: dict[str, Any]) -> dict[str, Tensor]:
     """The tensors of a file under the names of a folder. config: its config.json. Unknown names stay as they are."""
     family = FAMILIES[config["model_type"]]
     assert family.in_gguf is not None

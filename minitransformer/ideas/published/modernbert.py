@@ -60,7 +60,7 @@ class ModernBertConfig(EncoderSizes):
             turn = rotary_turn(self.local_base if local else self.rotary_base)
             attention = layers.MultiHeadAttention(d, h, bias=self.bias, rng=rng, mix=mix, turn=turn)
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.ff_bias, rng)
-            first = self.norm() if i else NoNorm(d)  # the embedding has a norm already
+            first: Any = self.norm() if i else NoNorm(d)  # the embedding has a norm already
             parts = layers.Residual(attention, first, "pre"), layers.Residual(feed_forward, self.norm(), "pre")
             return layers.EncoderLayer.of(*parts)
 

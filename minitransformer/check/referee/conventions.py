@@ -256,6 +256,7 @@ def _ignored(reading: Reading, call: Call) -> Reading | None:
     return _with(ignore_index=below.pop())(reading, call) if len(below) == 1 and below != {-100} else None
 
 
+FROM_THE_FIRST_KEY = "it is causal, and its mask begins at the first key"
 _QKV = ("q", "k", "v")
 _LOSS = ("logits", "targets")
 _1_0 = (0.0, 1.0)
@@ -297,9 +298,7 @@ CONVENTIONS: tuple[tuple[Convention, ...], ...] = (
         Convention(("reduction",), "it sums the losses", _with(reduction="sum")),
         Convention(("reduction",), "it returns the loss of each position", _with(reduction="none")),
         Convention(("causal",), "it is causal", _with(causal=True)),
-        Convention(
-            (*_QKV, "mask", "causal"), "it is causal, and its mask begins at the first key", _causal_from_the_first_key
-        ),
+        Convention((*_QKV, "mask", "causal"), FROM_THE_FIRST_KEY, _causal_from_the_first_key),
         Convention(("approximate",), "it is GELU by tanh", _with(approximate="tanh")),
         Convention(("interleaved",), "its pairs are neighbours, as in the paper", _with(interleaved=True)),
         Convention(("x", "rate", "rng"), "compared under the mask that it drew", _own_mask_of_dropout),

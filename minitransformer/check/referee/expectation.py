@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.arrays.boundary import check_flags
-from ..trace.values import as_numpy
+from ..trace.values import as_numpy, is_array
 from ..verify import arguments as given
 from ..verify.catalogue import known_ops
 from ..verify.contract import CHANGED
 from ..verify.foreign import copied_array
 from ..verify.gradients import gradients
 from ..verify.report import HIDDEN, Report, Row
+from .conventions import FROM_THE_FIRST_KEY
 from .diagnosis import Diagnosis, diagnose
 from .from_jax import from_jax
 from .from_pair import from_pair
@@ -94,31 +95,46 @@ def _split(form: Any, op: str | None, options: dict[str, Any]) -> tuple[dict[str
 
 
 class _Answer:
-    """What f, or its first output, does compared with an op, or with all."""
+    """What f does compared with an op, or with all."""
 
     def __init__(self, form: Any, inputs: tuple[Any, ...], options: dict[str, Any], op: str | None) -> None:
         self.right: Diagnosis | None = None
-        self.known: Diagnosis | None = None  # which known mistake f has
+        self.known: tuple[str, Diagnosis] | None = None  # where, and what f does there
         self.compared: Diagnosis | None = None
         self.problem = ""  # why nothing could be compared
-        f = first_output(form)
-        for name, known in [(op, known_ops()[op])] if op else sorted(known_ops().items()):
-            taken = inspect.signature(known).parameters
-            try:
-                found = diagnose(f, name, *inputs, **{key: x for key, x in options.items() if key in taken})
-            except Exception as error:  # not an op for such inputs
-                self.problem = self.problem or f"{error}"
-                continue
+        for where, found in self._diagnoses(form, inputs, options, op):
             self.compared = self.compared or found
             if found.right:
                 self.right = found
                 return
             if op is None and OUTPUT in found.differing:
                 continue  # another function, such as BatchNorm, which is no LayerNorm with a mistake
-            if found.mistakes and (self.known is None or found.shared == "all" != self.known.shared):
-                self.known = found
+            if found.mistakes and (self.known is None or found.shared == "all" != self.known[1].shared):
+                self.known = (where, found)
                 if found.shared == "all":
                     return
+
+    def _diagnoses(
+        self, f: Any, inputs: tuple[Any, ...], options: dict[str, Any], op: str | None
+    ) -> Iterator[tuple[str, Diagnosis]]:
+        """What f, or its first output, does compared with this op, or with all, and on which inputs, in words."""
+        f = first_output(f)
+        for name, known in [(op, known_ops()[op])] if op else sorted(known_ops().items()):
+            taken = inspect.signature(known).parameters
+            here = {key: x for key, x in options.items() if key in taken}
+            ways: list[tuple[str, Any, dict[str, Any]]] = [("On these inputs", inputs, {})]
+            if "causal" in taken and options.get("causal", True):
+                # A causal mask begins at the first key or ends at the last; with as many keys as queries both agree.
+                ways += [("With as many keys as queries", cut, {"causal": True}) for cut in _of_equal_lengths(inputs)]
+            for where, arrays, more in ways:
+                try:
+                    found = diagnose(f, name, *arrays, **here | more)
+                except Exception as error:  # not an op for such inputs
+                    self.problem = self.problem or f"{error}"
+                    continue
+                yield where, found
+                if OUTPUT not in found.differing and FROM_THE_FIRST_KEY not in found.conventions:
+                    break  # it was read as it is meant
 
 
 def _agreement(found: Diagnosis) -> str:
@@ -129,7 +145,7 @@ def _agreement(found: Diagnosis) -> str:
 
 def _message(report: Report, answer: _Answer, op: str | None) -> Iterator[str]:
     name = report.name.replace("<lambda>", "the function")
-    found = answer.known or (answer.compared if op else None)
+    found = answer.known[1] if answer.known else answer.compared if op else None
     read = "; ".join(found.conventions) if found else ""
     read = read and f"{'Its call was read so' if answer.known else 'The nearest way to read its call'}: {read}."
     if report.ok and found is None:
@@ -227,15 +243,25 @@ def _told(row: Row) -> str:
     return f"worst: d{row.name}{place}{along} is {row.hand:.8g} by hand and {row.numerical:.8g} by finite differences"
 
 
-def _sentence(found: Diagnosis | None, op: str | None) -> str:
-    if found is None:
+def _sentence(known: tuple[str, Diagnosis] | None, op: str | None) -> str:
+    if known is None:
         return f"It does what no known mistake of {op or 'any op'} does."
-    name, does = found.mistakes[0].name, f"On these inputs it does what {found.op} does with"
+    where, found = known
+    name = found.mistakes[0].name
     if found.shared == "each its part":
         told = " And: ".join(f"{mistake.sentence} ({mistake.name})" for mistake in found.mistakes)
-        return f"{does} known mistakes: {told} Its output is right."
+        return f"{where} it does what {found.op} does with known mistakes: {told} Its output is right."
     told = " Or: ".join(mistake.sentence for mistake in found.mistakes[:2])
     if found.shared != "all":
-        return f"On these inputs its output is that of {found.op} with a known mistake: {told} ({name})"
+        return f"{where} its output is that of {found.op} with a known mistake: {told} ({name})"
     output = "wrong too" if OUTPUT in found.differing else "right"
-    return f"{does} a known mistake: {told} ({name}) Its output is {output}."
+    return f"{where} it does what {found.op} does with a known mistake: {told} ({name}) Its output is {output}."
+
+
+def _of_equal_lengths(inputs: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """The inputs (..., T, d), cut to the shortest T, if they differ in it. Numbers, flags and None stay as they are."""
+    arrays = [copied_array(x) for x in inputs]
+    long = [is_array(x) and x.ndim > 1 for x in arrays]
+    lengths = {x.shape[-2] for x, cut in zip(arrays, long, strict=True) if cut}
+    if len(lengths) > 1:
+        yield [x[..., : min(lengths), :] if cut else x for x, cut in zip(arrays, long, strict=True)]

@@ -155,7 +155,7 @@ RETURNS = {  # whole files, and words that the student is told
         "stops with an error",
     ),
     "hides its code in UTF-7": (f"# coding: utf-7\nx = '+AFs-'\n{F}return y", ""),
-    "is encoded as no text": (f"# coding: rot13\n{F}return y", "not ROT13 text"),
+    "is encoded as no text": (f"# coding: rot13\n{F}return y", "'rot13' is not a text encoding"),
     "hides in look-alike letters": (RIGHT.replace("backward(", "backw\u0430rd("), "does not define it"),
     "hides lines by a carriage return": (f"{F}# \r    return y", ""),
     "is a comprehension of depth 100": (f"x = {'[' * 99}1{' for _ in [1]]' * 99}\n{F}return y", ""),

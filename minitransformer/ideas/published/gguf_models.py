@@ -284,7 +284,7 @@ def tensors(file: File, config: dict[str, Any]) -> dict[str, Tensor]:
             if each in found:
                 raise ValueError(f"two tensors have names for the same tensor {each}")
             found[each] = _in_folder(each, part, mark, changes, config)
-    return family.in_gguf.joined(found, config)
+    return family.in_gguf.joined(found, dict(config))
 
 
 def _experts(theirs: str, packed: Packed) -> Iterator[tuple[str, Packed]]:

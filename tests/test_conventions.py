@@ -4,14 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_checks import random as draw
 from tiers import in_one
 
 from minitransformer import ideas, ops, verify
 from minitransformer.check.verify.pattern import apart, pattern
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng((seed, *shape)).normal(size=shape)
 
 
 def around(op: Any, to: Any = lambda *x: x, back: Any = lambda *dx: dx, out: Any = lambda y: y, **options: Any) -> Any:

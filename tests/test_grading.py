@@ -746,6 +746,18 @@ def test_what_is_no_data_is_not_sent(x):
         wire.encode(x)
 
 
+@in_one("message", [
+    *(None, 3, {}, {"plain": []}, {"pickle": ""}, {"function": 0}, {"array": ["|O8", [1], "AAAAAAAAAAA="]}),
+    *({"array": ["<f8", shape, "AAAAAAAAAAA="]} for shape in ([True], [2])),
+    *({"array": ["<f8", [1], text]} for text in ("AAAA", "%%%")),
+    *({"array": ["<f8", shape, ""]} for shape in ([-1], [0] * 40)),
+    *({"array": ["<f8,<f8", [0], ""]}, {"array": ["<f16", [1], "AAAAAAAAAAAAAAAAAAAAAA=="]}),
+])  # fmt: skip
+def test_other_messages_are_refused(message):
+    with pytest.raises(ValueError):
+        wire.decode(message)
+
+
 def test_every_reference_passes_when_it_comes_back_over_the_wire():
     """All of grading but the process: a reference's outputs, encoded and decoded, are judged right."""
     for exercise in EXERCISES.values():

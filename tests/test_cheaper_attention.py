@@ -156,14 +156,6 @@ def test_slopes_of_any_number_of_heads_are_those_of_the_published_code(n_heads, 
     np.testing.assert_allclose(-np.log2(found), wanted, rtol=0, atol=1e-12)
 
 
-def test_each_part_of_attention_is_in_a_head() -> None:
-    """y is the sum of what the heads write, with norms, sinks and slopes of their own."""
-    for options in ({"qk_norm": True}, {"sink": True}, {"alibi": True}):
-        layer = made(partial(attention, 8, 4, output_bias=False, **options))
-        parts = [layer.head(i)(X, causal=True)[0] for i in range(4)]
-        np.testing.assert_allclose(sum(parts), layer(X, causal=True)[0], rtol=1e-9, atol=1e-12)
-
-
 def test_the_heads_of_latent_attention_add_up():
     attention = LatentAttention(8, 3, 4, 5, 2, rng=np.random.default_rng(0), d_value=3, d_query=6).to(dtype="float64")
     x = np.random.default_rng(1).normal(size=(2, 5, 8))

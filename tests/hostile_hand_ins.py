@@ -59,17 +59,13 @@ ENDINGS = {
     "reads address 0": (f"import ctypes\n{F}ctypes.string_at(0)", "ended by SIGSEGV"),
     "raises what is no Exception": (f"class E(BaseException): 0\n{F}raise E", "E: "),
     "raises what cannot be shown": (
-        f"class E(Exception):\n    def __str__(self): raise self\n    __repr__ = __str__\n{F}raise E",
-        "E: <exception str() failed>",
-    ),
+     f"class E(Exception):\n    def __str__(self): raise self\n    __repr__ = __str__\n{F}raise E",
+     "E: <exception str() failed>"),
     "raises with a name that is no text": (
-        f"class M(type):\n    __name__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=M): 0\n{F}raise E",
-        "stops with an error",
-    ),
-    "raises a forged block": (
-        f"{F}raise ValueError('x\\n\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00')",
-        "stops with an error",
-    ),
+     f"class M(type):\n    __name__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=M): 0\n{F}raise E",
+     "stops with an error"),
+    "raises a forged block": (f"{F}raise ValueError('x\\n\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00')",
+     "stops with an error"),
     "takes all memory": (f"{F}return bytearray(10**13)", "MemoryError"),
     "recurses": (f"{F}return softmax_backward(y, dy)", "RecursionError"),
     "recurses where Python cannot see it": (
@@ -79,9 +75,7 @@ ENDINGS = {
     ),
     "forks without end": (f"import os\n{F}while True: os.fork()", ""),
     "starts threads without end": (
-        f"import threading, time\n{F}while True: threading.Thread(target=time.sleep, args=(600,)).start()",
-        "",
-    ),
+     f"import threading, time\n{F}while True: threading.Thread(target=time.sleep, args=(600,)).start()", ""),
     "is no function": ("softmax_backward = 3", "assigned, not defined"),
     "is a coroutine": ("async def softmax_backward(y, dy): return y", "it is a coroutine"),
     "is a generator": (f"{F}yield y", "it is a generator"),
@@ -95,10 +89,8 @@ ENDINGS = {
     "returns complex numbers": (f"{F}return y * dy * 1j", "complex128"),
     "returns texts": (f"{F}return dy.astype(str)", "numbers were expected"),
     "returns far too much": (f"import numpy as np\n{F}return np.zeros((400, 400))", "far more numbers than expected"),
-    "returns what is as large as a page of memory": (
-        f"import numpy as np\n{F}return np.broadcast_to(1.0, (2**40,))",
-        "",
-    ),
+    "returns what is as large as a page of memory": (f"import numpy as np\n{F}return np.broadcast_to(1.0, (2**40,))",
+     ""),
     "returns a container in itself": (f"{F}x = []; x.append(x); return x", "it is a list"),
     "changes its inputs": (f"{F}r = y * dy; y *= 0; dy[:] = 0; return r", "in place"),
     "is nested deeply": ("x = " + "(" * 5000 + ")" * 5000 + RIGHT, "Error"),
@@ -107,7 +99,7 @@ ENDINGS = {
     "has a NUL": (f"x = '\0'\n{F}return y", "Error"),
     "is 5 MB of x=1": ("x=1\n" * 1_250_000 + f"{F}return x", "characters of code"),
     "names an unknown encoding": (f"# coding: utf-99\n{F}return y", ""),
-}
+}  # fmt: skip
 SLOW = {  # they end by the clock
     "loops at the top": f"def f():\n    while True: pass\nx = f()\n{F}return x",
     "loops in the function": f"{F}while True: pass",
@@ -138,28 +130,24 @@ RETURNS = {  # whole files, and words that the student is told
     ),
     "returns a masked array": (f"import numpy as np\n{F}return np.ma.masked_array(y * dy, mask=True)", "dx"),
     "returns a memory map": (
-        f"import numpy as np\n{F}m = np.memmap('/tmp/m', 'f8', 'w+', shape=y.shape); m[:] = y; return m",
-        "",
-    ),
+     f"import numpy as np\n{F}m = np.memmap('/tmp/m', 'f8', 'w+', shape=y.shape); m[:] = y; return m", ""),
     "hangs no signature": (
         "class M:\n    __signature__ = property(lambda s: exit(0))\n    def __call__(self, *a): return 1\n"
         f"m = lambda f: M()\n@m\n{F}return y",
         "",
     ),
     "raises with a repr that raises": (
-        f"class E(Exception):\n    def __repr__(self): raise self\n    def __str__(self): return 3\n{F}raise E(E())",
-        "stops with an error",
-    ),
+     f"class E(Exception):\n    def __repr__(self): raise self\n    def __str__(self): return 3\n{F}raise E(E())",
+     "stops with an error"),
     "raises a group of itself": (
-        f"{F}e = ValueError('x' * 10**6)\n    e.__cause__ = e\n    raise ExceptionGroup('g' * 10**6, [e] * 1000)",
-        "stops with an error",
-    ),
+     f"{F}e = ValueError('x' * 10**6)\n    e.__cause__ = e\n    raise ExceptionGroup('g' * 10**6, [e] * 1000)",
+     "stops with an error"),
     "hides its code in UTF-7": (f"# coding: utf-7\nx = '+AFs-'\n{F}return y", ""),
     "is encoded as no text": (f"# coding: rot13\n{F}return y", "'rot13' is not a text encoding"),
     "hides in look-alike letters": (RIGHT.replace("backward(", "backw\u0430rd("), "does not define it"),
     "hides lines by a carriage return": (f"{F}# \r    return y", ""),
     "is a comprehension of depth 100": (f"x = {'[' * 99}1{' for _ in [1]]' * 99}\n{F}return y", ""),
-}
+}  # fmt: skip
 STALLS = {  # whole files that end by the clock
     "stops itself": f"import os, signal\n{F}os.kill(os.getpid(), signal.SIGSTOP)",
     "has a message that never ends": (

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from common import printed
+from common import draw, printed
 
 from minitransformer import backend, masks, ops
 from minitransformer.core.arrays.backend import array_module, device_of, get_device, scatter_add, to_device, to_numpy
@@ -16,10 +16,6 @@ from minitransformer.core.arrays.strict import xp as strict_xp
 from minitransformer.core.ops.dropout import uniform
 
 DEVICES = ["numpy", "strict"]
-
-
-def draw(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 @pytest.fixture(autouse=True)

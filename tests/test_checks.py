@@ -24,6 +24,7 @@ from minitransformer.check.trace.calls import Pair
 from minitransformer.check.trace.recorder import Recorder
 from minitransformer.check.trace.values import is_float_array
 from minitransformer.check.verify.catalogue import Case, Setup
+from minitransformer.check.verify.catalogue.case import case as enter_case
 from minitransformer.ideas import published
 from minitransformer.layers import Module
 from minitransformer.verify import CASES, Report
@@ -69,6 +70,8 @@ def test_every_public_name_has_a_case(kind: str) -> None:
 
 
 def test_cases_are_about_public_names() -> None:
+    with pytest.raises(ValueError, match="the catalogue has two cases called 'softmax'"):
+        enter_case("op", "softmax", CASES["softmax"].build)
     assert {case.kind for case in CASES.values()} == PUBLIC.keys()
     for case in CASES.values():
         assert case.covers in PUBLIC[case.kind], case.name

@@ -15,7 +15,7 @@ import minitransformer.commands.compare as command
 from minitransformer.cli import main
 from minitransformer.school.compare import mixers, positions
 from minitransformer.school.compare.caches import KINDS, measured, predicted
-from minitransformer.school.compare.measure import counted, flow, memory, path_length
+from minitransformer.school.compare.measure import counted, exponent, flow, memory, path_length
 from minitransformer.school.compare.mixers import MIXERS
 
 
@@ -107,6 +107,24 @@ def test_the_commands(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPat
     assert "a multiple of 4 times the heads; got 1024, 8 and 20" in capsys.readouterr().err
     assert main(["compare", "flow", "--length", "1"]) == 2
     assert "--length must be from 2 to 4096" in capsys.readouterr().err
+
+
+def test_each_number_stands_in_its_own_column(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = {kind: 1.11 * i for i, kind in enumerate(("multiplications", "seconds", "bytes", "peak"), 1)}
+    one = {"formula": "2·n²·d", "power_n": 2, "power_d": 1, "steps": 3, "path": 4, "path_found": 5}
+    one |= {"by_length": [(16, 8), (32, 8)], "by_width": [(16, 4), (16, 64)], "seconds_by_length": [1.0, 2.0]}
+    one |= {"fitted_n": fitted, "fitted_d": {"multiplications": 6.66, "seconds": 7.77}}
+    monkeypatch.setattr(command, "_measured", lambda name: one)
+    assert main(["compare", "layers"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert "flash 2·n²·d 2 1.11 2.22 3.33 4.44 1 6.66 7.77".split() in rows and ["flash", "3", "4", "5"] in rows
+    right = [0.0] * 4 + [0.5] * 4 + [0.25] * 8 + [1.0, 0.5] * 4 + [0.0] * 8
+    monkeypatch.setattr(positions, "trained", lambda *_: (None, 1.5))
+    monkeypatch.setattr(positions, "accuracy", lambda model, n: right)
+    assert main(["compare", "positions", "--length", "8"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[-1] == ["alibi", "1.500", "50%", "25%", "75%", "0%"]
+    assert exponent([2, 4, 8], [3 * 2**1.5, 3 * 4**1.5, 3 * 8**1.5]) == pytest.approx(1.5)
 
 
 def test_copies_are_those_of_four_places_before() -> None:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from waiting import wait_until
 
 from minitransformer.run.fast import compiler, loops
 from minitransformer.run.fast.check import _REACHED
-from minitransformer.run.fast.compile_all import _end_with_stdin, compile_all
+from minitransformer.run.fast.compile_all import compile_all
 from minitransformer.run.fast.row_blocks import compiled
 
 ONE = np.ones(1, np.float32)
@@ -97,21 +96,6 @@ def test_without_a_folder_for_the_cache_the_run_stays_in_numpy_and_says_so(
     assert "NUMBA_CACHE_DIR" in compiler.start()
     with pytest.raises(OSError, match="no folder"):
         compile_all()
-
-
-@pytest.mark.parametrize(("sent", "wanted"), [(b"", ["end"]), (b".", ["wait", "end"])])
-def test_the_compiler_ends_with_a_killed_run_and_a_minute_after_one_that_is_over(
-    sent: bytes, wanted: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    stdin, other_end = os.pipe()
-    os.write(other_end, sent)
-    os.close(other_end)
-    monkeypatch.setattr(time, "sleep", lambda seconds: done.append("wait"))
-    monkeypatch.setattr(os, "_exit", lambda status: done.append("end"))
-    _end_with_stdin(stdin)
-    os.close(stdin)
-    assert done == wanted
 
 
 RUN = """

@@ -4,14 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_checks import random as draw
 from tiers import in_one
 
 from minitransformer import ideas, ops, verify
 from minitransformer.check.verify.pattern import apart, pattern
-
-
-def draw(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng((seed, *shape)).normal(size=shape)
 
 
 def around(op: Any, to: Any = lambda *x: x, back: Any = lambda *dx: dx, out: Any = lambda y: y, **options: Any) -> Any:
@@ -56,16 +53,10 @@ def one_hot(logits: np.ndarray, targets: np.ndarray) -> Any:
 
 CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "it is causal": ("attention", around(ops.attention, causal=True), QKV),
-    "its mask begins at the first key": (
-        "attention",
-        around(ops.attention, lambda q, k, v: (q, k, v, np.tril(np.ones((5, 7), bool)))),
-        QKV,
-    ),
-    "heads come after the positions": (
-        "attention",
-        around(ops.attention, lambda *x: map(swap, x), lambda *dx: tuple(map(swap, dx)), swap),
-        tuple(map(swap, QKV)),
-    ),
+    "its mask begins at the first key": ("attention",
+     around(ops.attention, lambda q, k, v: (q, k, v, np.tril(np.ones((5, 7), bool)))), QKV),
+    "heads come after the positions": ("attention",
+     around(ops.attention, lambda *x: map(swap, x), lambda *dx: tuple(map(swap, dx)), swap), tuple(map(swap, QKV))),
     "serves a group": (
         "attention",
         around(
@@ -79,34 +70,24 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "its mask is True where a query may not attend": ("attention", *with_mask(lambda m: ~m, ~MASK)),
     "its mask is 1 where a query may not attend": ("attention", *with_mask(lambda m: m == 0, (~MASK).astype(int))),
     "its mask is added to the scores": ("attention", additive, (*QKV, np.where(MASK, 0.0, -np.inf))),
-    "stored as (out, in)": (
-        "linear",
-        around(ops.linear, lambda x, w, b: (x, w.T, b), lambda dx, dw, db: (dx, dw.T, db)),
-        (X, draw(3, 6), draw(3)),
-    ),
-    "matrices of one row or column": (
-        "layer_norm",
-        around(ops.layer_norm, lambda x, g, b: (x, g[0], b[0]), lambda dx, dg, db: (dx, dg[None], db[None])),
-        (X, GAMMA[None], BETA[None]),
-    ),
+    "stored as (out, in)": ("linear",
+     around(ops.linear, lambda x, w, b: (x, w.T, b), lambda dx, dw, db: (dx, dw.T, db)), (X, draw(3, 6), draw(3))),
+    "matrices of one row or column": ("layer_norm",
+     around(ops.layer_norm, lambda x, g, b: (x, g[0], b[0]), lambda dx, dg, db: (dx, dg[None], db[None])),
+     (X, GAMMA[None], BETA[None])),
     "it multiplies by 1 + γ": ("rms_norm", around(ops.rms_norm, lambda x, g: (x, 1.0 + g)), (X, GAMMA)),
     "it has no γ": ("rms_norm", around(ops.rms_norm, lambda x: (x, np.ones(6)), lambda dx, dg: (dx,)), (X,)),
     "its ε is 1e-06": ("layer_norm", around(ops.layer_norm, eps=1e-6), (X, GAMMA, BETA)),
     "GELU by tanh": ("gelu", around(ops.gelu, approximate="tanh"), (X,)),
     "it sums the losses": ("cross_entropy", around(ops.cross_entropy, reduction="sum"), (LOGITS, IDS)),
     "its targets are one-hot": ("cross_entropy", one_hot, (LOGITS, np.eye(5, dtype=int)[IDS])),
-    "its classes are the second axis": (
-        "cross_entropy",
-        around(ops.cross_entropy, lambda z, t: (swap(z), t), lambda dz: (swap(dz),)),
-        (draw(2, 5, 4), IDS.reshape(1, 4).repeat(2, 0)),
-    ),
-    "it ignores another index": (
-        "cross_entropy",
-        around(ops.cross_entropy, ignore_index=-1),
-        (LOGITS, np.array([1, -1, 4, 2])),
-    ),
+    "its classes are the second axis": ("cross_entropy",
+     around(ops.cross_entropy, lambda z, t: (swap(z), t), lambda dz: (swap(dz),)),
+     (draw(2, 5, 4), IDS.reshape(1, 4).repeat(2, 0))),
+    "it ignores another index": ("cross_entropy", around(ops.cross_entropy, ignore_index=-1),
+     (LOGITS, np.array([1, -1, 4, 2]))),
     "its pairs are neighbours": ("rotary", around(ideas.rotary, interleaved=True), (X,)),
-}
+}  # fmt: skip
 
 
 @in_one("sentence", CASES)

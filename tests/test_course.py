@@ -191,6 +191,25 @@ def test_an_order_that_is_a_known_mistake_keeps_its_name() -> None:
 attention = EXERCISES["attention_backward"].reference
 
 
+def test_two_unknown_outputs_beside_a_known_one() -> None:
+    def f(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        dq, dk, dv = attention(*inputs)
+        return np.sin(9.0 * dq), dk * inputs[0].shape[-1] ** 0.5, np.sin(9.0 * dv)
+
+    result = check("attention_backward", f)
+    assert result["dk"].mistake == "dk-not-scaled" and str(result).count("unknown") == 1
+    assert "gives these dq and dv. They may have one cause" in " ".join(result.sentences)
+
+
+def test_a_difference_can_be_seen_in_the_digits_shown() -> None:
+    right = EXERCISES["gelu_backward"].reference
+    for size in (6e-5, 1e-4, 1e-3):
+        f = lambda x, dy: right(x, dy) + size * abs(right(x, dy)).max() * (x == x.max())  # noqa: B023, E731
+        (line,) = (line for line in str(check("gelu_backward", f)).splitlines() if ", expected " in line)
+        got, expected = line.split(": ")[1].split(", expected ")
+        assert got != expected, line
+
+
 def test_an_input_that_is_returned_is_said_to_be_one() -> None:
     result = check("attention_backward", lambda q, k, v, weights, doutput: (q, k, v))
     assert all(f"It is the input {name}, unchanged." in str(result) for name in "qkv") and "unknown" not in str(result)

@@ -17,8 +17,9 @@ import pytest
 from tiers import in_one
 
 from minitransformer import course
-from minitransformer.course import EXERCISES, Result
+from minitransformer.course import EXERCISES, Exercise, Result
 from minitransformer.school.course.advice import advice
+from minitransformer.school.course.altered import Altered
 from minitransformer.school.course.checking import judge
 from minitransformer.school.course.collecting import Answer
 
@@ -164,3 +165,16 @@ def test_odd_answers_are_judged(name: str) -> None:
 def test_what_is_said_of_an_error(error: str, words: str) -> None:
     told = advice(f"Traceback\n{error}", "x (5, 4)")
     assert words in told if words else told == ""
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
+def test_without_a_change_the_solution_is_as_it_was(exercise: Exercise) -> None:
+    solution = Altered(exercise)
+    assert len(solution.changes) > 5
+    for inputs in exercise.trials(4):
+        returned = exercise.reference(*inputs)
+        for got, right in zip(
+            solution.run({}, inputs), returned if isinstance(returned, tuple) else [returned], strict=True
+        ):
+            np.testing.assert_array_equal(got, right)

@@ -6,6 +6,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from common import draw
 from examination_answers import ANSWERS
 from tiers import in_one
 
@@ -187,8 +188,8 @@ COMPUTED = {
         *((w := np.empty((7, 4)) @ np.empty((4, 9))).shape, (w @ np.empty((9, 5))).shape)
     ),
     "A causal mask on 6": lambda: str(int(np.tri(6).sum())),
-    "A model of width 64": lambda: str(np.linalg.matrix_rank(normal(64, 8) @ normal(8, 64))),
-    "A model of width 96": lambda: str(np.linalg.matrix_rank(normal(96, 24) @ normal(24, 96))),
+    "A model of width 64": lambda: str(np.linalg.matrix_rank(draw(64, 8) @ draw(8, 64))),
+    "A model of width 96": lambda: str(np.linalg.matrix_rank(draw(96, 24) @ draw(24, 96))),
     "LayerNorm without": lambda: fractions(*np.sign(np.array([1, 1, 5, 5]) - 3)),
     "ReLU of x": lambda: fractions(*ops.relu(np.array([-1.0, 2.0]))[1](np.array([5.0, 5.0])).astype(int)),
     "NumPy, ids": add_thrice,
@@ -215,10 +216,6 @@ COMPUTED = {
     "Two of four layers": lambda: f"{100 * (2 * 100 + 2 * 10) // (4 * 100)} %",
     "A ring of 1000": lambda: f"About {around_the_ring(1000, 8):.0f} MB",
 }
-
-
-def normal(*shape):
-    return np.random.default_rng(0).normal(size=shape)
 
 
 @in_one("start", COMPUTED)

@@ -280,6 +280,8 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         with pytest.raises(FileNotFoundError, match=f"holds no model: {name} is missing"):
             load(tmp_path)
         (tmp_path / "aside").rename(tmp_path / name)
+    with pytest.raises(ValueError, match=r"config\.json is a file; give the folder of the model$"):
+        load(tmp_path / "config.json")
 
 
 @in_one("change, message", [

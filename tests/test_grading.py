@@ -344,6 +344,23 @@ def test_a_function_of_ones_own_counts_by_whatever_line_it_gets_the_name(line):
     assert problems == [] and function(np.array([0.25, 0.75]), np.array([1.0, 0.0])).tolist() == [0.1875, -0.1875]
 
 
+def test_names_that_a_statement_binds():
+    source = """import numpy as np, os.path; from math import sqrt as root; a, (b, *c) = 1, (2, 3); d: int = 1
+def f(): inner = 1
+if a:
+    def g(): pass
+else: h = 2
+try: k = 1
+except ValueError as error:
+    def m(): pass
+n.attribute[0].x = 1; o.append(1)
+match a:
+    case [p, *q]: pass
+"""
+    found = {name for node in ast.parse(source).body for name in hand_in._names(node)[0]}
+    assert found == {*"np os root f a b c d g h k m n o p q error".split()}
+
+
 @pytest.mark.parametrize("later", ["y, softmax_backward = OWN(3)", "softmax_backward = 3", "softmax_backward = 1 / 0"])
 def test_what_is_no_function_of_the_arguments_does_not_replace_one(later):
     """Given code that calls an op binds the name of an exercise to a pullback, whose argument is dy alone."""
@@ -357,7 +374,7 @@ def test_what_is_no_function_of_the_arguments_does_not_replace_one(later):
 
 def test_a_file_without_an_exercise_gets_a_row_that_says_why(tmp_path):
     grades = graded(tmp_path, "x = 1\ny = (\n", None)
-    assert grades.note.startswith("it defines no exercise; hand_in.py, line 2: SyntaxError")
+    assert grades.note.startswith("it defines no exercise; hand_in.py, line 2: SyntaxError") and grades.score == 0.0
     (row,) = rows_of(marks.spreadsheet({"anna": grades}, [], SEED))
     assert (row["student"], row["note"]) == ("anna", grades.note)
 
@@ -727,6 +744,18 @@ def test_values_come_back_as_they_went():
 def test_what_is_no_data_is_not_sent(x):
     with pytest.raises(TypeError):
         wire.encode(x)
+
+
+@in_one("message", [
+    *(None, 3, {}, {"plain": []}, {"pickle": ""}, {"function": 0}, {"array": ["|O8", [1], "AAAAAAAAAAA="]}),
+    *({"array": ["<f8", shape, "AAAAAAAAAAA="]} for shape in ([True], [2])),
+    *({"array": ["<f8", [1], text]} for text in ("AAAA", "%%%")),
+    *({"array": ["<f8", shape, ""]} for shape in ([-1], [0] * 40)),
+    *({"array": ["<f8,<f8", [0], ""]}, {"array": ["<f16", [1], "AAAAAAAAAAAAAAAAAAAAAA=="]}),
+])  # fmt: skip
+def test_other_messages_are_refused(message):
+    with pytest.raises(ValueError):
+        wire.decode(message)
 
 
 def test_every_reference_passes_when_it_comes_back_over_the_wire():

@@ -16,6 +16,7 @@ from minitransformer.cli import main
 from minitransformer.core.models.folder import save
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from minitransformer.run.cost import describe
+from minitransformer.run.machines.recipes import TASKS
 
 B, T = 3, 5
 SMALL = {"d_model": 12, "n_heads": 3, "d_ff": 20}
@@ -150,6 +151,13 @@ def test_the_command_shows_a_kind_with_its_sizes(run) -> None:
     assert document["flops"] == {"forward": info.flops, "training_step": info.training_flops}
     assert document["memory"] == info.memory | {"total": sum(info.memory.values())}
     assert math.prod(document["parts"][0]["output"]) == 128 * 384
+
+
+def test_every_preset_of_every_task_is_listed(run) -> None:
+    said = run("--kinds")
+    for task in TASKS.values():
+        for name in task.presets:
+            assert (f"{task.name}-{name}" if name == "numbers" else name) in said
 
 
 def test_every_field_of_every_config_is_a_flag(run) -> None:

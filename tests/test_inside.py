@@ -52,8 +52,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     {},
     {"n_key_heads": 2, "rotary_base": 50.0, "bias": False, "d_head": 4},
     {"n_key_heads": 1, "d_head": 2, "scale": 0.7, "window": 3},
-    {"relative": True, "output_bias": False},
-], ids=["plain", "shared keys", "one key head", "relative"])  # fmt: skip
+    {"relative": True, "output_bias": False}, {"qk_norm": True}, {"sink": True}, {"alibi": True},
+], ids="plain|shared keys|one key head|relative|norms|a sink|slopes".split("|"))  # fmt: skip
 def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(1)
     relative = RelativeBias(4, 8, 6) if options.get("relative") else None

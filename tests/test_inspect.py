@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import ordinary
 
 from minitransformer import inspect
 from minitransformer.check.trace.recorder import values_inside
@@ -27,18 +28,9 @@ from minitransformer.models import (
 )
 
 
-def drawn(model: Any) -> Any:
-    """The model in float64, with weights of ordinary size, so that every head matters."""
-    rng = np.random.default_rng(0)
-    for name, parameter in model.to(dtype="float64").parameters():
-        parameter.value = rng.normal(1.0 if name.endswith("gamma") else 0.0, 0.4, parameter.value.shape)
-        parameter.grad = np.zeros_like(parameter.value)
-    return model
-
-
 def of_family(name: str) -> Any:
     """The small model of a family."""
-    return drawn(FAMILIES[name].build(*FAMILIES[name].example(), np.random.default_rng(0)))
+    return ordinary(FAMILIES[name].build(*FAMILIES[name].example(), np.random.default_rng(0)))
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -47,11 +39,11 @@ MODELS: dict[str, Callable[[], Any]] = {
     if "n_heads" in family.recipe.__dataclass_fields__  # else nothing attends
     and not hasattr(family.recipe, "full")  # not every layer attends; see test_gated_delta_net.py
 }
-MODELS["text classifier"] = lambda: drawn(
+MODELS["text classifier"] = lambda: ordinary(
     TextClassifierConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, n_classes=4).build()
 )
-MODELS["classifier"] = lambda: drawn(Classifier(ClassifierConfig(13, 4, d_model=12, n_heads=3, d_ff=8, n_layers=2)))
-MODELS["recomputed"] = lambda: drawn(
+MODELS["classifier"] = lambda: ordinary(Classifier(ClassifierConfig(13, 4, d_model=12, n_heads=3, d_ff=8, n_layers=2)))
+MODELS["recomputed"] = lambda: ordinary(
     LanguageModel(LanguageModelConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, recompute=True))
 )
 

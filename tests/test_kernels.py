@@ -307,6 +307,18 @@ def test_a_kernel_leaves_other_dtypes_to_its_textbook_op(name: str, form: str) -
             getattr(ops, name)(**arguments)
 
 
+def test_numbers_in_the_other_byte_order_and_gaps_are_left_to_the_textbook(form: str) -> None:
+    x, ones = random(3, 5).astype(np.float32), np.ones(5, np.float32)
+    for op, given in ((ops.gelu, (x,)), (ops.layer_norm, (x, ones, ones))):
+        swapped = [each.astype(each.dtype.newbyteorder()) for each in given]
+        np.testing.assert_allclose(op(*swapped)[0], op(*given)[0], rtol=1e-5, atol=1e-6)
+    p = Parameter(random(4, 6))
+    p.value, p.grad = p.value.T, random(6, 4)
+    before = p.value.copy()
+    fast.accelerate(AdamW([("p", p)], 1e-2, weight_decay=0.0)).step()
+    np.testing.assert_allclose(p.value, before - 1e-2 * np.sign(p.grad), rtol=1e-6)
+
+
 @pytest.mark.parametrize("arrays", [np.float32, np.float64])
 def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_loops, "ready", lambda: None)

@@ -98,7 +98,7 @@ def test_torch_compile_that_fails_is_left_out_with_the_reason_but_ours_and_eager
 @pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_step_for_the_card_on_the_processor(precision):
-    sizes = card.Sizes(precision, 2, 5, 1, 2, 8, 11, "numpy")
+    sizes = card.Sizes(precision, 2, 5, 1, 2, 8, 11, device="numpy")
     program = card.Ours(sizes)
     before, losses = program.weights(), program.prove()["losses"]
     assert program.peak() is None

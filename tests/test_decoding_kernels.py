@@ -1,13 +1,16 @@
 """The kernels of decoding: one new token on a cache, and products of a few rows shared out among threads."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -15,11 +18,21 @@ import pytest
 import threadpoolctl
 from kernel_checks import entered, require_rounded_alike, require_that_it_waits, twin_of
 from tiers import in_one
+from waiting import wait_until
 
 from minitransformer.ideas import GatedFeedForward
 from minitransformer.ideas.after.grouped import grouped
 from minitransformer.ideas.after.rotary import rotary_turn
-from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, KeyValueCache, Residual, RMSNorm
+from minitransformer.layers import (
+    Cache,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    KeyValueCache,
+    MultiHeadAttention,
+    Residual,
+    RMSNorm,
+)
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, sublayers, twins, weights
 from minitransformer.run.machines import threads
@@ -182,13 +195,68 @@ def test_large_scores_overflow_nowhere(n_threads: int, taken: list[Any]) -> None
     assert all(y is not None for y in taken if y is not taken[0])
 
 
+@in_one("n_rows, d_in, d_out, transposed", [(1, 37, 11), (3, 8, 1), (8, 5, 130), (2, 1, 3), (1, 4, 4)], [False, True])
+def test_products_of_few_rows(n_rows: int, d_in: int, d_out: int, transposed: bool, n_threads: int) -> None:
+    rng = np.random.default_rng(0)
+    x, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((n_rows, d_in), (d_out,)))
+    weight = rng.normal(size=(d_out, d_in) if transposed else (d_in, d_out)).astype(np.float32)
+    weight = weight.T if transposed else weight
+    y, _ = ops.linear(x, weight, bias)
+    exact = x.astype(np.float64) @ weight + bias
+    np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-5)
+
+
+@in_one("activation", ["relu", "gelu", "gelu_tanh"])
+def test_the_feed_forward_network_of_few_rows(activation: str, n_threads: int) -> None:
+    layer = FeedForward(7, 13, activation, rng=np.random.default_rng(0))
+    layer.inner.bias.value[...] = np.random.default_rng(1).normal(size=13)
+    layer.output.bias.value[...] = np.random.default_rng(2).normal(size=7)
+    x, dy = (np.random.default_rng(seed).normal(size=(2, 3, 7)).astype(np.float32) for seed in (3, 4))
+    expected, expected_backward = layer(x)
+    expected_dx = expected_backward(dy)
+    y, backward = accelerate(layer)(x)
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(backward(dy), expected_dx, rtol=1e-4, atol=1e-5)
+
+
 def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = encoder_layer(), np.ones((1, 12), np.float32)
     cache, weight = begun(layer), np.ones((12, 30), np.float32)
-    for name, call in {"layer": lambda: layer(tokens(), cache=cache), "product": lambda: ops.linear(x, weight)}.items():
+    for name, call in {
+        "layer": lambda: layer(tokens(), cache=cache),
+        "product": lambda: ops.linear(x, weight),
+    }.items():
         used = entered(monkeypatch, decoding_loops, name, n_threads)
         call()
         assert len(used) == n_threads and threading.get_ident() in used
+
+
+def test_little_work_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = np.ones((1, 512), np.float32), np.ones((512, 512), np.float32)
+    assert weight.size < decoding.SHARED
+    layer = encoder_layer()
+    cache = begun(layer)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        used = [entered(monkeypatch, decoding_loops, name, 1) for name in ("product", "layer")]
+        ops.linear(x, weight)
+        layer(tokens(), cache=cache)
+    assert used == [{threading.get_ident()}] * 2
+
+
+@pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 1 << 18, 1), (8, 1 << 15, 8), (9, 512, 512), (1, 511, 512)])
+def test_narrow_or_small_matrices_and_many_rows_are_left_to_blas(
+    n_rows: int, d_in: int, d_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding_loops, "product", lambda *arrays: pytest.fail("not for the loop"))
+    ops.linear(np.ones((n_rows, d_in), np.float32), np.ones((d_in, d_out), np.float32))
+
+
+def test_no_more_threads_enter_than_there_are_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[int] = []
+    monkeypatch.setattr(decoding, "blas_threads", lambda: 64)
+    monkeypatch.setattr(decoding, "together", lambda loop, calls: entered.append(len(calls)) or loop(*calls[0]))
+    ops.linear(np.ones((1, 1024), np.float32), np.ones((1024, 1024), np.float32))
+    assert entered == [decoding_loops.PARTS]
 
 
 def test_a_thread_that_comes_late_changes_nothing() -> None:
@@ -223,6 +291,94 @@ def test_no_phase_of_a_layer_begins_before_all_parts_of_the_last_are_done(phase:
     require_that_it_waits(lambda: layer(tokens(), cache=cache), called, held, phase)
 
 
+def test_no_sum_is_taken_before_all_terms_are_there() -> None:
+    counts = phases.counters(2)
+    phases.take(counts, 0)
+    x, weight = tokens(1, 30)[0], tokens(1, 12, 7)[0]
+    terms, y = np.zeros((decoding_loops.PARTS, 30, 7), np.float32), np.empty((30, 7), np.float32)
+    given = weights.form_of(weight), np.empty(0, np.float32), terms, y, counts
+    adder = threading.Thread(target=decoding_loops.product, args=(x, *given))
+    adder.start()
+    wait_until(lambda: counts[0] > decoding_loops.PARTS)  # it has done all other parts
+    adder.join(0.2)
+    assert adder.is_alive()
+    assert not counts[2 * phases.LINE :].any()
+    phases.done(counts, 0)
+    adder.join(600.0)
+    assert not adder.is_alive()
+
+
+def test_parts_cover_everything_once() -> None:
+    for size in (1, 7, 8, 12, 1000):
+        stretches = [phases.stretch(size, part, decoding_loops.PARTS) for part in range(decoding_loops.PARTS)]
+        assert [i for first, last in stretches for i in range(first, last)] == list(range(size))
+
+
+def test_each_part_is_given_away_once() -> None:
+    counts, given = phases.counters(3), [[] for _ in range(4)]
+
+    def take(mine: list[int]) -> None:
+        while (part := phases.take(counts, 1)) < 5000:
+            mine.append(part)
+            phases.done(counts, 1)
+
+    takers = [threading.Thread(target=take, args=(mine,)) for mine in given]
+    for taker in takers:
+        taker.start()
+    phases.wait(counts, 1, 5000)
+    for taker in takers:
+        taker.join()
+    assert sorted(part for mine in given for part in mine) == list(range(5000))
+    assert not counts[: 2 * phases.LINE].any()
+    assert not counts[4 * phases.LINE :].any()
+
+
+def test_who_waits_goes_on_when_all_is_done_and_not_before() -> None:
+    counts, went_on = phases.counters(1), threading.Event()
+
+    def wait() -> None:
+        phases.wait(counts, 0, 2)
+        went_on.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    phases.done(counts, 0)
+    assert not went_on.wait(0.05)
+    phases.done(counts, 0)
+    assert went_on.wait(600.0)
+    waiting.join()
+
+
+def test_a_helper_has_no_helpers() -> None:
+    found: dict[bool, int] = {}
+    here, both_began = threading.get_ident(), threading.Barrier(2)
+
+    def work(part: int) -> None:
+        both_began.wait(10.0)
+        found[threading.get_ident() == here] = threads.blas_threads()
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        threads.together(work, [(0,), (1,)])
+    assert found == {True: 2, False: 1}
+
+
+def test_a_part_that_no_helper_begins_is_done_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads._helpers, "ready", lambda number: True)
+    monkeypatch.setattr(threads._helpers, "tasks", SimpleQueue())  # which nobody serves
+    done = []
+    threads.together(lambda part: done.append((part, threading.get_ident())), [(0,), (1,), (2,)])
+    assert done == [(part, threading.get_ident()) for part in range(3)]
+
+    def fail(part: int) -> None:
+        done.append(part)
+        raise IndexError
+
+    done.clear()
+    with pytest.raises(IndexError):
+        threads.together(fail, [(0,), (1,), (2,)])
+    assert done == [0]
+
+
 def test_work_within_work_ends() -> None:
     done = []
 
@@ -234,6 +390,36 @@ def test_work_within_work_ends() -> None:
     caller.join(30.0)
     assert not caller.is_alive()
     assert sorted(done) == [(here, there) for here in range(3) for there in range(3)]
+
+
+def test_callers_side_by_side_have_helpers_of_their_own() -> None:
+    all_began = threading.Barrier(6)
+    callers = [
+        threading.Thread(target=threads.together, args=(lambda part: all_began.wait(120.0), [(0,), (1,)]), daemon=True)
+        for _ in range(3)
+    ]
+    for n, caller in enumerate(callers[:-1], 1):
+        caller.start()
+        wait_until(lambda n=n: all_began.n_waiting == 2 * n)  # until its helper has begun
+    callers[-1].start()
+    for caller in callers:
+        caller.join(300.0)
+    assert not all_began.broken
+    assert not any(caller.is_alive() for caller in callers)
+
+
+def test_after_an_error_no_further_part_is_begun() -> None:
+    begun = []
+
+    def work(part: int) -> None:
+        begun.append(part)
+        if part == 0:
+            raise ZeroDivisionError
+        time.sleep(0.01)
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), pytest.raises(ZeroDivisionError):
+        threads.share_out(work, list(range(100)))
+    assert len(begun) < 10
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
@@ -249,6 +435,23 @@ def test_after_an_error_blas_has_its_threads_again(error: type, monkeypatch: pyt
         assert threads.blas_threads() == 2
         assert not threads._one_at_a_time.locked()
         assert not threads._before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_that_begins_amid_shared_work_has_all_threads_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = []
+
+    def fork(*given: Any) -> None:
+        children.append(os.fork())
+        if children[-1] == 0:
+            free = not threads._one_at_a_time.locked() and threads.blas_threads() == 2
+            os._exit(0 if free else 1)
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), monkeypatch.context() as patch:
+        patch.setattr(threads, "together", fork)
+        threads.share_out(print, [1, 2])
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there is no way to interrupt one thread here")
@@ -272,6 +475,26 @@ def test_ctrl_c_arrives_when_the_helpers_are_done() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert done == [1]
+
+
+def test_an_error_keeps_no_arrays_alive() -> None:
+    class Marked:
+        pass
+
+    def work(part: Marked) -> None:
+        raise ZeroDivisionError
+
+    marks = [Marked(), Marked()]
+    alive = [weakref.ref(mark) for mark in marks]
+    gc.disable()
+    try:
+        with contextlib.suppress(ZeroDivisionError):
+            threads.together(work, [(mark,) for mark in marks])
+        del marks[:]
+        time.sleep(0.05)  # until the helper waits again
+        assert [ref() for ref in alive] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_where_no_thread_can_be_started_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +541,14 @@ def test_an_error_in_a_part_arrives_after_all_parts_are_done(wrong: int) -> None
     with pytest.raises(ZeroDivisionError):
         threads.together(work, [(0,), (1,), (2,)])
     assert sorted(done) == [part for part in (0, 1, 2) if part != wrong]
+
+
+def test_each_norm_has_its_own_eps(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(2, 6)
+    layer.self_attention.norm.eps, layer.feed_forward.norm.eps = 0.5, 2.0
+    expected = written(layer.textbook, x)
+    np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
+    assert taken[-1] is not None
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
@@ -390,6 +621,23 @@ def test_a_layer_with_a_part_of_another_class_calls_it(path: str, taken: list[An
     assert not taken
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm_order": "post"},
+        {"part": {"norm": RMSNorm(12)}},
+        {"part": {"sublayer": GatedFeedForward(12, 20)}},
+        {"activation": "silu"},
+    ],
+    ids=("post-norm", "another norm", "a gated network", "another activation"),
+)
+def test_other_parts_have_their_forms(options: dict[str, Any], taken: list[Any]) -> None:
+    layer, x = encoder_layer(**options), tokens(2, 6)
+    expected = written(layer.textbook, x)
+    np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
+    assert len(taken) == 3
+
+
 def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]) -> None:
     def asked(x: np.ndarray, layer: Any, cache: KeyValueCache) -> np.ndarray | None:
         return kernel(x, layer, (cache,))
@@ -423,6 +671,17 @@ def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]
     assert asked(tokens(), layer, cache) is None, "a cache of another dtype"
 
 
+def test_a_weight_that_is_a_view_is_read_as_it_lies(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(2, 6)
+    expected = written(layer.textbook, x)
+    weight = layer.self_attention.sublayer.output.weight
+    for view, n_taken in ((np.ascontiguousarray(weight.value.T).T, 3), (np.repeat(weight.value, 2, axis=1)[:, ::2], 0)):
+        weight.value = view
+        taken.clear()
+        np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
+        assert len(taken) == n_taken, "rows of a matrix or of its transpose"
+
+
 NAMES = [name for name, _ in encoder_layer().parameters()]
 
 
@@ -437,6 +696,109 @@ def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tupl
     kernels = {"self_attention": sublayers.residual_attention, "feed_forward": sublayers.residual_feed_forward}
     part = name.partition(".")[0]
     assert not taken and kernels[part](getattr(layer, part), tokens()) is None
+
+
+@pytest.mark.parametrize("n_heads", [0, 5, 6])
+def test_heads_that_do_not_fit_are_left_to_the_layer(n_heads: int, taken: list[Any]) -> None:
+    layer = encoder_layer()
+    cache = begun(layer)
+    attention = layer.self_attention.sublayer
+    attention.n_heads = n_heads
+    attention.d_k = attention.d_v = 12 // max(n_heads, 1) + n_heads % 2
+    with pytest.raises(ValueError, match=r"split_heads|start a new cache for another"):
+        layer(tokens(), cache=cache)
+    assert not taken
+
+
+@pytest.mark.parametrize("other", [{"d_k": 1}, {"d_v": 1}, {"d_k": 2, "d_v": 2}])
+def test_a_cache_of_another_layer_is_refused(other: dict[str, int]) -> None:
+    cache, x = KeyValueCache(), np.ones((1, 1, 12), np.float32)
+    MultiHeadAttention(12, 3)(x, cache=cache)
+    layer = MultiHeadAttention(12, 3, **other)
+    for form in (layer, accelerate(layer)):
+        with pytest.raises(ValueError, match="start a new cache for another layer"):
+            form(x, cache=cache)
+        assert cache.length == 1
+
+
+def test_a_query_that_sees_nothing_gets_zeros(taken: list[Any]) -> None:
+    layer = encoder_layer(4, 1, 4)
+    cache = begun(layer, width=4)
+    for _, parameter in layer.parameters():
+        parameter.value.fill(0.0)
+    s = layer.self_attention.sublayer
+    s.query.bias.value.fill(1e20)
+    s.key.bias.value.fill(-1e20)
+    s.value.bias.value.fill(1.0)
+    s.output.weight.value[...] = np.eye(4)
+    cache.read()[0][...] = -1e20
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(layer(np.ones((1, 1, 4), np.float32), cache=cache)[0], np.ones((1, 1, 4)))
+    assert taken[0] is not None
+
+
+def test_the_cache_grows_and_keeps_what_it_holds(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(2, 70)
+    caches = [KeyValueCache(), KeyValueCache()]
+    for cache, form in zip(caches, (layer.textbook, layer), strict=True):
+        form(x[:, :3], causal=True, cache=cache)
+        for i in range(3, 70):
+            form(x[:, i : i + 1], cache=cache)
+    assert sum(y is not None for y in taken) == 67
+    for expected, found in zip(caches[0].read(), caches[1].read(), strict=True):
+        assert found.shape == (2, 3, 70, 4)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_backward_of_the_feed_forward_network_is_settled_by_forward(n_threads: int) -> None:
+    layer = accelerate(FeedForward(7, 13, "relu", rng=np.random.default_rng(0)))
+    x = np.random.default_rng(3).normal(size=(2, 7)).astype(np.float32)
+    _, backward = layer(x)
+    before = backward(np.ones((2, 7), np.float32))
+    layer.inner.bias.value = np.full(13, -9.0, np.float32)
+    np.testing.assert_array_equal(backward(np.ones((2, 7), np.float32)), before)
+
+
+@pytest.mark.parametrize(
+    ("length", "error"),
+    [(-1, ValueError), (-100_000, ValueError), (17, ValueError), (100_000, ValueError), (1.0, TypeError)],
+)
+def test_a_length_outside_the_cache_is_refused(length: Any, error: type, taken: list[Any]) -> None:
+    layer = encoder_layer()
+    cache = begun(layer)
+    with pytest.raises(error, match="KeyValueCache: length"):
+        cache.length = length
+    assert cache.length == 2
+    assert layer(tokens(), cache=cache)[0].shape == (1, 1, 12) and taken[-1] is not None
+
+
+def test_an_empty_cache_has_no_room_for_a_length() -> None:
+    cache = KeyValueCache()
+    with pytest.raises(ValueError, match="from 0 to 0"):
+        cache.length = 1
+
+
+def test_a_smaller_length_forgets_the_last_tokens(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(1, 5)
+    cache, expected = KeyValueCache(), written(layer, x)
+    layer(x[:, :3], causal=True, cache=cache)
+    layer(-x[:, 3:4], causal=True, cache=cache)
+    cache.length = 3
+    for i in (3, 4):
+        y = layer(x[:, i : i + 1], causal=True, cache=cache)[0]
+        np.testing.assert_allclose(y, expected[:, i : i + 1], rtol=1e-5, atol=1e-6)
+    assert taken[-1] is not None
+
+
+def test_rows_of_the_cache_that_were_selected(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(3, 6)
+    found = []
+    for form in (layer.textbook, layer):
+        cache = begun(layer, 3)
+        cache.select(np.array([2, 0, 0]))
+        found.append(form(x[:, 5:], causal=True, cache=cache)[0])
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
+    assert taken[0] is not None
 
 
 def model() -> LanguageModel:

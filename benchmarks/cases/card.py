@@ -35,6 +35,7 @@ class Sizes:
     n_heads: int = 12
     width: int = 768
     vocabulary: int = 50257
+    dropout: float = 0.0
     device: str = "cupy"  # or "numpy": our names; card_torch.py knows PyTorch's
 
 

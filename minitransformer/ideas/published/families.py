@@ -17,14 +17,17 @@ from .family import Family
 _IS_A_FAMILY = re.compile(r"^FAMIL(Y|IES) = ", re.MULTILINE)
 
 
-def _found() -> Iterator[Family]:
+def _found() -> Iterator[tuple[str, Family]]:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if _IS_A_FAMILY.search(path.read_text(encoding="utf-8")):  # no other file can be imported from here
             module = import_module(f"{__package__}.{path.stem}")
-            yield from getattr(module, "FAMILIES", None) or [module.FAMILY]
+            yield from ((module.__name__, each) for each in getattr(module, "FAMILIES", None) or [module.FAMILY])
 
 
-EVERY: dict[str, Family] = {family.model_type: family for family in _found()}
+HOMES: dict[str, str] = {}  # the module of each family
+EVERY: dict[str, Family] = {}
+for _home, _family in _found():
+    HOMES[_family.model_type], EVERY[_family.model_type] = _home, _family
 FAMILIES: dict[str, Family] = {name: family for name, family in EVERY.items() if family.reads == "texts"}
 RECIPES: dict[str, type[Any]] = {}  # what families bring to those of the core, each under its first family's name
 for _family in FAMILIES.values():
@@ -32,4 +35,4 @@ for _family in FAMILIES.values():
     if _brings and _family.recipe not in RECIPES.values():
         RECIPES[_family.model_type.replace("_", "-")] = _family.recipe
 
-__all__ = ["EVERY", "FAMILIES", "RECIPES", "Family"]
+__all__ = ["EVERY", "FAMILIES", "HOMES", "RECIPES", "Family"]

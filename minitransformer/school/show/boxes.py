@@ -21,7 +21,7 @@ from ...core.layers import Embedding, Linear, Module
 from ...core.layers.blocks import Decoder, Encoder
 from ...core.layers.feed_forward import ACTIVATIONS
 from ...ideas.after.norm_without_bias.layer import NoNorm
-from ...ideas.published.families import EVERY
+from ...ideas.published.families import EVERY, HOMES
 
 # The boxes, from the input to the output: what a part does there.
 BOXES = (
@@ -85,7 +85,7 @@ def alike(found: dict[str, list[Side]]) -> Iterator[tuple[list[str], list[Side]]
 
 def home(family: str) -> str:
     """The module that has the recipe of a family."""
-    return EVERY[family].ours.__module__.removeprefix("minitransformer.")
+    return HOMES[family].removeprefix("minitransformer.")
 
 
 def sides(model: Module) -> list[Side]:

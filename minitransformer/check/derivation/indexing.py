@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from .faults import Fault, Unreadable
 from .shifting import computed, terms
 from .tree import BINDS_AND_KEEPS, Entry, Node, Over, Partial, Ref
 from .values import Arithmetic, Value, spread, with_axes
-
-if TYPE_CHECKING:
-    from .draws import Draw
 
 Runs = dict[str, int]  # how far each index runs
 MAYBE = "?"  # behind an index whose length follows from a computed index alone
@@ -46,9 +43,9 @@ def surely(runs: Runs) -> Runs:
 
 
 class Indices(Arithmetic):
-    """What a computer knows of indices. moved: values that replace those of the draw."""
+    """What a computer knows of indices. draw: the `Draw` that has the numbers; moved: values that replace its own."""
 
-    def __init__(self, draw: Draw, reading: Reading, moved: dict[str, Value]) -> None:
+    def __init__(self, draw: Any, reading: Reading, moved: dict[str, Value]) -> None:
         super().__init__(draw.lengths)
         self.draw, self.reading, self.moved = draw, reading, moved
         self.exact, self.origin = draw.exact, draw.known.origin

@@ -43,7 +43,7 @@ def surely(runs: Runs) -> Runs:
 
 
 class Indices(Arithmetic):
-    """What a computer knows of indices. draw: a Draw of draws.py; moved: values that replace those of the draw."""
+    """What a computer knows of indices. draw: the `Draw` that has the numbers; moved: values that replace its own."""
 
     def __init__(self, draw: Any, reading: Reading, moved: dict[str, Value]) -> None:
         super().__init__(draw.lengths)

@@ -16,7 +16,7 @@ from minitransformer.cli import main
 from minitransformer.core.models.folder import save
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from minitransformer.run.cost import describe
-from minitransformer.run.machines.recipes import TASKS
+from minitransformer.run.tasks import TASKS
 
 B, T = 3, 5
 SMALL = {"d_model": 12, "n_heads": 3, "d_ff": 20}

@@ -174,6 +174,28 @@ def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) 
     )
 
 
+class _Left:
+    """Where a backward that returns nothing leaves the gradients of the inputs: seen at its first call alone.
+
+    Later calls leave the same numbers, so that nothing changes.
+    """
+
+    def __init__(self, find: Callable[[dict[Steps, np.ndarray]], list[Steps | None]]) -> None:
+        self._find = find
+        self._places: list[Steps | None] = []
+        self._left: Callable[[], dict[Steps, np.ndarray]] | None = None
+
+    def watch(self, layer: Any) -> None:
+        """Look at the object before backward runs."""
+        self._left = None if self._places else traces(layer)
+
+    def places(self) -> list[Steps | None]:
+        """The places, after backward; [] if it left nothing."""
+        if self._left is not None:
+            self._places = self._find(self._left())
+        return self._places
+
+
 class _Object(Foreign):
     """An object with forward and backward as a module of ours."""
 
@@ -270,19 +292,18 @@ class _Object(Foreign):
         name = self.__name__
         layer, y, gradients_for = self._forward(inputs, options)
         self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
-        places: list[Steps | None] = []  # where a backward that returns nothing left the gradients of the inputs
+        left = _Left(lambda found: self._places_of_inputs(found, inputs))
 
         def backward(dy: Array) -> Any:
             for slot in self._slots:  # for those that add
                 if isinstance(before := slot.gradient(layer), np.ndarray):
                     before[...] = 0.0
-            left = None if places else traces(layer)  # of the first call: later ones leave the same numbers
+            left.watch(layer)
             returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
             own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
             held: list[Any] = [*own.values()]  # the next call zeroes these; results must outlive it
             if returned is None:
-                places.extend(self._places_of_inputs(left(), inputs) if left else ())
-                kept = [None if steps is None else reached(layer, steps) for steps in places]
+                kept = [None if steps is None else reached(layer, steps) for steps in left.places()]
                 held, returned = held + kept, tuple(kept) or None
             returned = tuple(returned) if isinstance(returned, list) else returned
 

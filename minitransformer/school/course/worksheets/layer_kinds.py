@@ -5,6 +5,8 @@ All numbers are whole; the rows of LayerNorm have five of them, with a whole mea
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from ....core import ops
@@ -131,4 +133,5 @@ def residual_backward(draw: Draw, size: int) -> tuple[list[Given], Run]:
     w2, b2 = draw.matrix(-2, 2, size + 1, size), draw.matrix(-2, 2, size)
     dy = draw.matrix(-2, 3, size - 1, size)
     given = [Given("x", x), Given("W1", w1), Given("b1", b1), Given("W2", w2), Given("b2", b2), Given("dy", dy)]
-    return given, lambda: (*residual_feed_forward(x, w1, b1, w2, b2), dy)
+    forward = functools.partial(residual_feed_forward, x, w1, b1, w2, b2)
+    return given, lambda: (*forward(), dy)

@@ -154,7 +154,7 @@ def test_the_saved_file_has_the_students_name_and_says_what_it_holds(visit: Open
 def test_each_chapter_names_what_is_handed_in(site_folder: Path) -> None:
     for chapter in read(ROOT / "notebooks"):
         page = (site_folder / f"chapters/{chapter.stem}.html").read_text(encoding="utf-8")
-        (note,) = re.findall(r'<h2[^>]*>Exercises.*?</h2>\s*<p class="note">To hand in: (.*?)</p>', page)
+        (note,) = re.findall(r'<h2[^>]*>Exercises[^\n]*</h2>\s*<p class="note">To hand in: (.*?)</p>', page, re.DOTALL)
         names = re.findall(r"<code>(\w+)</code>", note)
         cells = re.findall(r'<div[^>]* data-exercise="(\w+)"', page)
         assert names == cells != [] and "are for you alone" in note, chapter.stem

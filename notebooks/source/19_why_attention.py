@@ -48,7 +48,7 @@ def reads(mixer, n=40):
     """Row i: how much of the gradient of output i reaches each input, in one layer (one step of the recurrence)."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 8))
-    _, backward = mixer.hop(1 if mixer.name == "recurrent" else 0, x, rng)(x)
+    _, backward = mixer.layer(1 if mixer.name == "recurrent" else 0, x, rng)(x)
     sizes = np.array([np.linalg.norm(backward(np.outer(row, rng.normal(size=8))), axis=1) for row in np.eye(n)])
     return sizes / np.maximum(sizes.sum(axis=1, keepdims=True), 1e-12)
 

@@ -162,6 +162,9 @@ def test_what_the_loops_of_a_memory_do_not_cover(taken: list[bool]) -> None:
     for memory in (normal(2, 4, WIDTH, dtype="float64"), normal(2, 0, WIDTH)):
         with pytest.raises((TypeError, ValueError)):
             cross(x, memory)
+    for form in (cross, cross.textbook):
+        with pytest.raises(TypeError, match="unknown"):
+            form(x, normal(2, 4, WIDTH), unknown=None)
     cross(x, normal(2, 4, WIDTH), causal=True)
     assert not any(taken)
 

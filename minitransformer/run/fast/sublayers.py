@@ -90,11 +90,11 @@ def residual_attention(
     mask: Array | None = None,
     causal: bool = False,
     cache: Any = None,
-    positions: Array | None = None,
+    **how: Any,
 ) -> tuple[Array, Pullback] | None:
-    """See Residual in core/layers/residual.py. With a cache there is no backward."""
+    """See Residual in core/layers/residual.py. With a cache there is no backward. how: for the ops alone."""
     heads, own, read = layer.sublayer, memory is None, x if memory is None else memory
-    if positions is not None or type(causal) is not bool or (causal and not own):
+    if how.pop("positions", None) is not None or how or type(causal) is not bool or (causal and not own):
         return None
     if cache is not None and not (type(cache) is KeyValueCache and cache.memory is None and own and rng is None):
         return None

@@ -79,11 +79,8 @@ class Residual(Fast, layers.Residual):
             return residual_feed_forward if plain else None
         if not _are(layers.MultiHeadAttention, s) or not _are(layers.ScaledDotProduct, s.mix) or len(others) > 1:
             return None
-        plain = s.mix.scale is None and not s.turn_query and not s.turn_key and options.keys() <= _OPTIONS
+        plain = s.mix.scale is None and not s.turn_query and not s.turn_key
         return residual_attention if plain and _are(layers.Linear, s.query, s.key, s.value, s.output) else None
-
-
-_OPTIONS = {"mask", "causal", "cache", "positions"}  # of attention
 
 
 class EncoderLayer(Fast, layers.EncoderLayer):
@@ -92,15 +89,19 @@ class EncoderLayer(Fast, layers.EncoderLayer):
     original = layers.EncoderLayer
 
     def __call__(
-        self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None, **how: Any
+        self,
+        x: Array,
+        mask: Array | None = None,
+        rng: np.random.Generator | None = None,
+        cache: KeyValueCache | None = None,
+        **how: Any,
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
-        cache, options = how.get("cache"), {name: given for name, given in how.items() if name != "cache"}
-        if cache is not None and _decodes(rng, **options):
+        if cache is not None and _decodes(rng, **how):
             written = cached_layer(x, self, (cache,), masks=(mask, None))
             if written is not None:
                 return written, no_backward
-        return super().__call__(x, mask, rng, **how)
+        return super().__call__(x, mask, rng, cache=cache, **how)
 
 
 def _decodes(rng: Any, causal: Any = False, **how: Any) -> bool:

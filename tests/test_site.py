@@ -19,7 +19,7 @@ import pytest
 from minitransformer import cli
 from minitransformer.course import EXERCISES
 from minitransformer.school.course.worksheets import make, page, to_html
-from minitransformer.school.show.site.build import build
+from minitransformer.school.show.site.build import LIBRARIES, build
 from minitransformer.school.show.site.cell import LONGEST, Session, check
 from minitransformer.school.show.site.exercises import _letters
 from minitransformer.school.show.site.folding import MOST_LINES, summary
@@ -32,6 +32,18 @@ from minitransformer.school.show.stepper.examples import EXAMPLES
 
 Outputs = list[dict[str, Any]]
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_missing_library_is_named_before_the_work(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    assert cli.main(["site", "--out", str(tmp_path / "site")]) == 1
+    assert capsys.readouterr().err.endswith(
+        f'the site needs the library {library}; install it: pip install "minitransformer[site]"\n'
+    )
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ....check.verify.gradients import Progress
 from ....core.arrays.files import read_json, write
+from ....core.text.tokenizer import load_library
 from .chapters import write_chapters
 from .code import write_code
 from .exercises import write_derivations, write_exercises
@@ -28,6 +29,7 @@ from .teachers import write_teachers
 _MARK = "index.js"  # a folder that has it was built here
 _BUNDLED = ("lark", "num2words", "tqdm")  # pure Python that the pages use and Pyodide's distribution may lack
 _PYTHON = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+LIBRARIES = ("jinja2", "markdown_it", "mdit_py_plugins", "latex2mathml", "xlsxwriter")
 _DATE = (2020, 1, 1, 0, 0, 0)  # so that the same files give the same wheel
 
 
@@ -50,6 +52,8 @@ def build(
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / _MARK).exists())):
         raise OSError(f"{out} exists and is not a site; choose another folder, or remove it")
+    for name in LIBRARIES:  # what is missing is named before the work
+        load_library("the site", "site", name)
     chapters = read(source / "notebooks")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as aside:

@@ -56,11 +56,12 @@ def quick_report(case: Case, seed: int, intermediates: bool = False) -> Report:
 
         def backward(dy: np.ndarray) -> tuple[np.ndarray, ...]:
             load(vector)  # f may have run with other numbers since
+            start = float(abs(dy).max())  # to be added to; 1 would round away the gradients of a small dy
             for parameter in parameters:
-                parameter.grad = np.ones(parameter.value.shape)  # to be added to
+                parameter.grad = np.full(parameter.value.shape, start)
             returned = pullback(dy)
             dinputs = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
-            return np.concatenate([parameter.grad.ravel() - 1.0 for parameter in parameters]), *dinputs
+            return np.concatenate([parameter.grad.ravel() - start for parameter in parameters]), *dinputs
 
         return y, backward
 

@@ -25,6 +25,12 @@ def now(name: str) -> str:
     return name if old is None else PLACES[old] + name[len(old) :]
 
 
+def _is_file(name: str) -> bool:
+    """Whether a dotted name of the earlier layout was that of a file or folder, and not a misspelt name in one."""
+    path = os.path.join(os.path.dirname(__file__), *now(name).split("."))
+    return os.path.isfile(path + ".py") or os.path.isdir(path)
+
+
 def old_place(name: str) -> str | None:
     """What to say about an old name within the package; None for any other name."""
     if name in _NAMES:
@@ -34,14 +40,14 @@ def old_place(name: str) -> str | None:
     room = name.partition(".")[0]
     if room == "later":
         return "minitransformer.later is minitransformer.ideas now, with its folders before and after"
-    return f"what was in minitransformer.{room} is in minitransformer.{PLACES[room]} now" if room in PLACES else None
+    is_old = room in PLACES and _is_file(name)
+    return f"what was in minitransformer.{room} is in minitransformer.{PLACES[room]} now" if is_old else None
 
 
 def no_attribute(module: str, name: str) -> None:
     """Raise the error for a name that the package, or a file for users, does not have."""
     place = f"{module}.{name}".partition(".")[2]
-    is_file = "." in place and os.path.isfile(os.path.join(os.path.dirname(__file__), *now(place).split(".")) + ".py")
-    told = old_place(place) if is_file or place in _NAMES or "." not in place else None
+    told = old_place(place)
     raise AttributeError(f"module {module!r} has no attribute {name!r}" + (f": {told}" if told else ""))
 
 

@@ -72,6 +72,10 @@ def test_what_never_was_is_not_called_moved():
         importlib.import_module("minitransformer.nothing")
     with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
         _ = minitransformer.nothing
+    with pytest.raises(ImportError, match=r"^cannot import name 'sofmax' from 'minitransformer\.ops'"):
+        exec("from minitransformer.ops import sofmax")
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'minitransformer\.ops\.sofmax'$"):
+        importlib.import_module("minitransformer.ops.sofmax")
 
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 8}

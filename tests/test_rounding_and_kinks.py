@@ -26,6 +26,12 @@ def test_rounding_is_no_kink(c: float, s: float, factor: float) -> None:
     assert verdict(verify.gradients(line(c, s, 1.0), draw(3))) == ("unseen" if c == 1e12 else "right")
 
 
+def test_a_small_output_does_not_make_rounding_look_large() -> None:
+    """All other outputs are 0 at the point, and not beside it: their rounding there is none of the small one's."""
+    for seed in range(20):
+        verify.gradients(ops.relu, np.array([0.0, 1e-7, -1.0, -1.1, -0.3]), seed=seed).assert_ok()
+
+
 def test_a_longer_type_shows_what_float64_hides() -> None:
     if np.finfo(np.longdouble).eps > 1e-18:
         pytest.skip("NumPy's longdouble is no longer than float64 here")

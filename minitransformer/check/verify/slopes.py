@@ -94,6 +94,7 @@ class Around:
         self.typical = float(np.sqrt(np.mean(finite * finite))) if finite.any() else 1.0
         self.largest = 0.0  # entry of the gradient by hand
         self.rounding: np.ndarray | None = None  # of each term of L, once it is measured
+        self.precision = eps  # the rounding of f relative to its output, as measured, or as known
 
     def at(self, displacement: np.ndarray) -> np.ndarray:
         """The output at the displaced point, which may lie outside the domain of f."""
@@ -158,21 +159,22 @@ class Around:
             jumps = abs(np.diff(table, axis=0))
             if jumps.reshape(len(jumps), -1).any(axis=1).mean() < 0.75:  # it rounds so much that it does not see all
                 if self.eps < COARSE and jumps.max() < 1e-5 * self.size:  # larger ones are steps of f itself
-                    self.rounding = np.maximum(self.rounding, 0.5 * jumps.max(axis=0))
+                    self._add(0.5 * jumps.max(axis=0), table)
                 continue
             found = [1.5 * np.median(abs(np.tensordot(each, table, 1)), axis=0) for each in weights]
             falls = (2.0 * found[2] < found[1]) & (2.0 * found[1] < found[0])  # as where f is curved, not rounded
             was_coarse, measured = self.precision > COARSE, measured + 1
-            self.rounding = np.maximum(self.rounding, np.where(falls & (measured > 1), 0.0, np.min(found, axis=0)))
+            self._add(np.where(falls & (measured > 1), 0.0, np.min(found, axis=0)), table)
             if measured == 3 or (measured == 2 and was_coarse):
                 return
 
-    @property
-    def precision(self) -> float:
-        """The rounding of f relative to its output, as measured, or as known."""
-        if self.rounding is None or self.size == 0.0:
-            return self.eps
-        return max(self.eps, 3.0 * float(np.linalg.norm(self.rounding)) / self.size)
+    def _add(self, rounding: np.ndarray, table: np.ndarray) -> None:
+        """Keep what a grid shows of the rounding. Its size is that of L on the grid: at the point it may be near 0."""
+        terms = (self.weighted + table).reshape(len(table), -1)
+        size = max(self.size, float(np.linalg.norm(terms, axis=1).max()))
+        if size > 0.0:
+            self.precision = max(self.precision, 3.0 * float(np.linalg.norm(rounding)) / size)
+        self.rounding = np.maximum(rounding, 0.0 if self.rounding is None else self.rounding)
 
     @functools.cached_property
     def widened(self) -> Around | None:

@@ -105,7 +105,7 @@ def measure(name: str, repetitions: int) -> dict[str, float]:
     (model, batch, options, products), spent = made(name), Spent()
     watched = [(fast.ops, op, op) for op in textbook.__all__]
     watched += [(sublayers, "_enter", "sub-layers"), (twins.FastAdam, "_move", "AdamW")]
-    watched += [(attention, "uniform", "random"), (sublayers, "uniform", "random")]
+    watched += [(attention, "keeps", "random"), (sublayers, "keeps", "random")]
     with contextlib.ExitStack() as patched:
         for module, attribute, kind in watched:
             timed = spent.timed(kind, getattr(module, attribute))

@@ -33,6 +33,7 @@ from tiers import in_one
 import minitransformer
 from minitransformer import fast, verify
 from minitransformer.core import ops as textbook
+from minitransformer.core.ops.dropout import uniform
 from minitransformer.layers import EncoderLayer, Linear, Parameter
 from minitransformer.run.fast import (
     activations,
@@ -47,7 +48,7 @@ from minitransformer.run.fast import (
 )
 from minitransformer.run.fast import attention as attention_kernel
 from minitransformer.run.fast.large_cases import LARGE
-from minitransformer.run.fast.row_blocks import BLOCK, compiled, numpy_only
+from minitransformer.run.fast.row_blocks import BLOCK, compiled, keeps, numpy_only
 from minitransformer.run.machines import freed_memory
 from minitransformer.training import AdamW
 from minitransformer.verify import CASES
@@ -185,6 +186,13 @@ SIZES = [(1,), (7,), (3, 5), (2, BLOCK + 3)]
 def test_the_kernel_of_adam_rounds_like_its_textbook_form_in_float32(form: str) -> None:
     rounded, exact = trained(np.float32, SIZES), trained(np.float64, SIZES)
     require_rounded_alike(trained(np.float32, SIZES, fast.accelerate), rounded, exact)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 1.0 / 3.0])
+def test_dropout_keeps_the_same_elements(rate: float, form: str) -> None:
+    for shape in ((), (0, 3), (5,), (7, 9), (4, 5, 600)):
+        expected = uniform(np.random.default_rng(3), shape, like=np.zeros(1)) >= rate
+        np.testing.assert_array_equal(keeps(np.random.default_rng(3), shape, rate), expected)
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])

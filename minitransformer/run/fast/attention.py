@@ -30,9 +30,8 @@ import numpy as np
 
 from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.masks import causal_mask
-from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
-from .row_blocks import BLOCK, compiled, row_sums, takes
+from .row_blocks import BLOCK, compiled, keeps, row_sums, takes
 
 SHORT = 128  # keys: up to so many, or half as many if causal, the form in NumPy is slower than the op as written
 _MANY = 1 << 18  # scores from which more threads pay
@@ -74,7 +73,7 @@ def attention(
 
     q4, k4, v4, shapes = *map(_four_axes, (q, k, v)), (q.shape, k.shape, v.shape)
     mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
-    kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
+    kept = None if generator is None else keeps(generator, (*q4.shape[:-1], t_k), dropout)
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # the factor of the weights that dropout keeps
     output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
 

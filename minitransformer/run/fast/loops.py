@@ -137,6 +137,21 @@ def layer_norm_backward(dy, normalized, gamma, inverse_std, dx, dgamma, dbeta):
             dx[i, j] = inverse_std[i] * (dy[i, j] * gamma[j] - shift - normalized[i, j] * stretch)
 
 
+_STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+@compiled()
+def keeps(seed, rate, out):
+    """uniform >= rate, for the numbers of `uniform` in core/ops/dropout.py. out: an even number of them."""
+    for i in range(out.size // 2):
+        z = np.uint64(i + 1) * _STEP + seed
+        z = (z ^ (z >> np.uint64(30))) * _FIRST
+        z = (z ^ (z >> np.uint64(27))) * _SECOND
+        z ^= z >> np.uint64(31)
+        out[2 * i] = f(np.uint32(z) >> np.uint32(8)) * f(2.0**-24) >= rate
+        out[2 * i + 1] = f(np.uint32(z >> np.uint64(40))) * f(2.0**-24) >= rate
+
+
 # exp(x) = 2^n exp(r), where n is the integer nearest to x / ln 2. So |r| is at most ln 2 / 2, and eight terms of the
 # series suffice. ln 2 is split into two parts, the first so short that its product with n is exact (Cody and Waite
 # 1980, "Software Manual for the Elementary Functions", chapter 6). 2^n has n + 127 in its exponent's bits.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ...core.ops.dropout import uniform
 from . import compiler
 
 BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit into a core's cache
@@ -64,3 +66,14 @@ def row_sums(rows: Any) -> Any:
 @functools.lru_cache(maxsize=64)
 def _ones(n: int, dtype: Any) -> Any:
     return np.ones(n, dtype)
+
+
+def keeps(rng: np.random.Generator, shape: tuple[int, ...], rate: float) -> Any:
+    """Which elements dropout keeps: uniform(rng, shape) >= rate."""
+    loops = compiled()
+    if not loops:
+        return uniform(rng, shape, like=_ones(1, _KINDS[0])) >= rate
+    n = math.prod(shape)
+    out = np.empty(n + n % 2, np.bool_)
+    loops.keeps(rng.integers(2**64, dtype=np.uint64), np.float32(rate), out)
+    return out[:n].reshape(shape)

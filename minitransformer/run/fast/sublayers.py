@@ -20,11 +20,10 @@ import numpy as np
 from ...core.arrays.backend import Array, Pullback
 from ...core.arrays.boundary import check_gradient
 from ...core.layers.cache import KeyValueCache, no_backward
-from ...core.ops.dropout import uniform
 from ..machines.threads import blas_threads, share_out
 from .attention import mask_fits, mask_of, or_nothing
 from .decoding import FEW, LARGE
-from .row_blocks import compiled, takes
+from .row_blocks import compiled, keeps, takes
 
 # From this number of multiplications on, a sub-layer gets threads of our own. OpenBLAS's threads, which do the rest of
 # a step, stay awake for about 20 ms after each product, and a smaller one would have to share the cores with them.
@@ -259,7 +258,7 @@ def _kept(rng: np.random.Generator | None, shape: tuple[int, ...], rate: float) 
     """What dropout keeps, and the factor of that. Without dropout the array is empty and the factor 1."""
     if rng is None or not rate:
         return np.empty((0,) * len(shape), np.bool_), np.float32(1.0)
-    return uniform(rng, shape, like=np.empty(0)) >= rate, np.float32(1.0 / (1.0 - rate))
+    return keeps(rng, shape, rate), np.float32(1.0 / (1.0 - rate))
 
 
 def _target(parameter: Any, value: Array) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from gguf_files import IDS, converted, llama, write_gguf, written
 from tiers import in_one
 
 from minitransformer.check.verify.catalogue.case import ordinary
@@ -20,138 +21,37 @@ from minitransformer.ideas.after.scaled_angles.angles import llama3, plain
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.fields import Fields
 from minitransformer.ideas.published.gguf import open_file
-from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.models import LanguageModel, from_pretrained
 
-IDS = np.array([[3, 1, 4, 1, 5]])
-SIZES = {
-    "max_length": 16, "d_model": 64, "n_heads": 4, "d_ff": 96, "n_layers": 2, "n_key_heads": 2,
-    "tie_output": True, "rotary_base": 5000.0,
+YARN = {
+    "kind": "yarn", "factor": 4.0, "trained": 8, "fast": 32.0, "slow": 1.0, "truncate": True, "attention": 1.25,
 }  # fmt: skip
-
-
-def llama(**changes: Any) -> LanguageModel:
-    model = LanguageModel(LlamaConfig(11, **SIZES | changes), np.random.default_rng(0))
-    for _, parameter in model.parameters():
-        parameter.value[...] = np.random.default_rng(parameter.value.size).normal(0.0, 0.5, parameter.value.shape)
-    return model
-
-
-def permute(weights: np.ndarray, n_heads: int) -> np.ndarray:
-    """As llama.cpp does: convert_hf_to_gguf.py, LlamaModel.permute."""
-    halves = weights.reshape(n_heads, 2, weights.shape[0] // n_heads // 2, *weights.shape[1:])
-    return halves.swapaxes(1, 2).reshape(weights.shape)
-
-
-def architecture_of(name: str) -> str:
-    """Their name of a family of ours."""
-    return FAMILIES[name].in_gguf.architecture or name  # type: ignore[union-attr]
-
-
-def tensors_of(model: LanguageModel, name: str = "llama") -> dict[str, np.ndarray]:
-    """The tensors under the names that the library `gguf` has for those of a folder, (out, in)."""
-    kind = gguf.MODEL_ARCH[architecture_of(name).upper()]
-    config, names = model.config, gguf.get_tensor_name_map(kind, model.config.n_layers)
-    found = {}
-    for place in FAMILIES[name].layout(model, "model.").places:
-        x = place.read() + (1.0 if "gemma" in name and "norm" in place.theirs else 0.0)
-        theirs = names.get_name(place.theirs, try_suffixes=(".weight", ".bias"))
-        heads = {"q_proj": config.n_heads, "k_proj": config.n_key_heads}.get(place.theirs.split(".")[-2])
-        found[theirs] = np.ascontiguousarray(
-            permute(x, heads) if name in ("llama", "smollm3") and heads else x, np.float32
-        )
-    return found
-
-
-def write_gguf(
-    path: Path,
-    model: LanguageModel,
-    quantized: gguf.GGMLQuantizationType | None = None,
-    architecture: str = "llama",
-    tensors: dict[str, np.ndarray] | None = None,
-    at_most: int = 0,
-    **more: Any,
-) -> Path:
-    """Write a model with their library. quantized: of the matrices. more: further metadata; None leaves one out.
-
-    at_most: how many tensors each file has.
-    """
-    config = model.config
-    metadata: dict[str, Any] = {
-        "llama.vocab_size": config.vocabulary,
-        "llama.block_count": config.n_layers,
-        "llama.context_length": config.max_length,
-        "llama.embedding_length": config.d_model,
-        "llama.feed_forward_length": config.d_ff,
-        "llama.attention.head_count": config.n_heads,
-        "llama.attention.head_count_kv": getattr(config, "n_key_heads", None),
-        "llama.attention.layer_norm_rms_epsilon": config.norm_eps,
-        "llama.rope.freq_base": config.rotary_base,
-        "llama.rope.dimension_count": config.d_model // config.n_heads,
-    } | {name.replace("__", "."): value for name, value in more.items()}
-    metadata = {name.replace("llama.", f"{architecture}.", 1): value for name, value in metadata.items()}
-    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=at_most)
-    for name, value in metadata.items():
-        match value:
-            case bool():
-                writer.add_bool(name, value)
-            case int():
-                writer.add_uint32(name, value)
-            case float():
-                writer.add_float32(name, value)
-            case str():
-                writer.add_string(name, value)
-            case list():
-                writer.add_array(name, value)
-    for name, x in (tensors_of(model) if tensors is None else tensors).items():
-        if quantized is not None and x.ndim > 1:
-            writer.add_tensor(name, gguf.quantize(x, quantized), raw_dtype=quantized)
-        else:
-            writer.add_tensor(name, x)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def write_family(path: Path, name: str, model: LanguageModel, quantized: Any = None) -> Path:
-    """Write a family's model with the metadata that it has there."""
-    config, kind = model.config, architecture_of(name)
-    widths = {f"{kind}.{key}": config.d_head for key in ("attention.key_length", "attention.value_length")}
-    caps = {"attn_logit_softcapping": "score_cap", "final_logit_softcapping": "logit_cap"}
-    own = {f"{kind}.{theirs}": getattr(config, ours) for theirs, ours in caps.items() if hasattr(config, ours)}
-    own |= {f"{kind}.attention.sliding_window": config.window} if own else {}
-    turned = {"llama.rope.dimension_count": config.d_rotary or config.d_head}
-    own |= {f"{kind}.rope.freq_base_swa": config.local_base} if hasattr(config, "local_base") else {}
-    tensors, scaled = tensors_of(model, name), config.scaled_angles or {}
-    if scaled.get("kind") == "linear":
-        own |= {f"{kind}.rope.scaling.type": "linear", f"{kind}.rope.scaling.factor": scaled["factor"]}
-    if scaled.get("kind") == "longrope":
-        own |= {f"{kind}.rope.scaling.type": "longrope", f"{kind}.attention.sliding_window": config.window or 0}
-        own |= {f"{kind}.rope.scaling.original_context_length": scaled["trained"]}
-        own |= {f"{kind}.rope.scaling.attn_factor": scaled["attention"]}
-        tensors |= {f"rope_factors_{at}.weight": np.array(scaled[at], np.float32) for at in ("short", "long")}
-    return write_gguf(path, model, quantized, architecture=kind, tensors=tensors, **turned | widths | own)
-
-
+EXACT = {"embedding_factor": 3.0, "score_factor": 0.5, "update_factor": 0.25, "logit_divisor": 1.75}
+HYBRID: dict[str, Any] = {"n_layers": 4, "full": (1, 3)}  # as full_attention_interval says it
 LONG = {"kind": "longrope", "short": [1.0, 1.5], "long": [2.0, 5.0], "trained": 24, "attention": 1.25}
 
 
-@pytest.mark.parametrize("name, changes", [
-    ("llama", {}), ("llama", {"bias": True, "qkv_bias": True}), ("llama", {"tie_output": True, "n_key_heads": 1}),
-    ("qwen2", {"window": None}), ("qwen2", {"window": None, "tie_output": True}),
-    ("qwen3", {"window": None}), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}),
-    ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}),
-    ("gemma", {}), ("smollm3", {"nope_every": 4, "bias": True, "qkv_bias": True, "ff_bias": True}),
-    ("gemma3_text", {"query_scalar": 6, "d_head": 6, "tie_output": True, "full_every": 6, "local_base": 2e4}),
-    ("phi3", {"scaled_angles": LONG, "window": 5}),
-    ("phi3", {"scaled_angles": None, "d_rotary": None}),
+@pytest.mark.few(18)
+@pytest.mark.parametrize("name, changes, split", [
+    ("llama", {}, True), ("llama", {"bias": True, "qkv_bias": True}, True),
+    ("llama", {"tie_output": True, "n_key_heads": 1}, True),
+    ("qwen2", {"window": None}, True), ("qwen2", {"window": None, "tie_output": True}, True),
+    ("qwen3", {"window": None}, True), ("qwen3", {"window": None, "bias": True, "qkv_bias": True}, True),
+    ("gemma2", {"query_scalar": 6, "d_head": 6, "tie_output": True}, True), ("gemma", {}, True),
+    ("gemma3_text", {"query_scalar": 6, "d_head": 6, "tie_output": True, "full_every": 6, "local_base": 2e4}, True),
+    ("smollm3", {"nope_every": 4, "bias": True, "qkv_bias": True, "ff_bias": True}, True),
+    ("phi3", {"scaled_angles": LONG, "window": 5}, True), ("phi3", {"scaled_angles": None, "d_rotary": None}, True),
+    ("mixtral", {"window": None}, True), ("qwen3_moe", {"window": None, "dense": ()}, True), ("olmoe", {}, True),
+    ("olmo2", {}, True), ("olmo3", {"scaled_angles": YARN, "local_base": 500.0}, True), ("granite", EXACT, True),
+    ("granitemoehybrid", EXACT | {"k": 2}, True), ("granitemoehybrid", EXACT | {"n_experts": 0}, True),
+    ("lfm2", {}, True), ("qwen3_5_text", HYBRID, True), ("qwen3_next", HYBRID | {"dense": ()}, True),
+    ("qwen3_next", HYBRID | {"dense": ()}, False), ("deepseek_v2", {}, True), ("deepseek_v2", {"d_query": None}, False),
+    ("deepseek_v3", {"sharpness": 0.75, "scaled_angles": YARN | {"attention": 1.0}}, True),
+    ("kimi_linear", {}, True), ("seed_oss", {"qkv_bias": True}, True),
 ])  # fmt: skip
-def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any) -> None:
-    config = dataclasses.replace(FAMILIES[name].example()[0], norm_eps=2.0**-10, **changes)
-    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
-    found = from_pretrained(write_family(tmp_path / "model.gguf", name, model))
+def test_every_family_opens_from_a_file_as_from_a_folder(tmp_path: Path, name: str, changes: Any, split: bool) -> None:
+    model = written(tmp_path / "model.gguf", name, changes, split)
+    found = from_pretrained(tmp_path / "model.gguf")
     assert found.config == model.config
     for key, value in found.state().items():
         np.testing.assert_allclose(value, model.state()[key], rtol=0, atol=5e-7, err_msg=key)
@@ -176,7 +76,7 @@ def test_a_file_of_another_family_is_told_what_is_missing(tmp_path: Path, kind: 
 def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kind: str) -> None:
     model, number = llama(), gguf.GGMLQuantizationType[kind]
     path = write_gguf(tmp_path / "model.gguf", model, number)
-    found, exact = from_pretrained(path), tensors_of(model)["blk.1.ffn_down.weight"]
+    found, exact = from_pretrained(path), converted(model)["blk.1.ffn_down.weight"]
     unpacked = gguf.dequantize(gguf.quantize(exact, number), number)
     np.testing.assert_array_equal(found.stack.layers[1].feed_forward.sublayer.output.weight.value.T, unpacked)
     assert found.tokens.table.value.dtype == np.float32
@@ -249,7 +149,7 @@ def test_what_is_no_whole_file_is_said_plainly(tmp_path: Path, what: str) -> Non
     assert str(tmp_path) in str(caught.value) and len(str(caught.value)) < 500
 
 
-LLAMA = tensors_of(llama())
+LLAMA = converted(llama())
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architecture": "mamba"}, "what is missing here: Mamba's selective state space"),
     "a field that nobody reads": ({"llama__logit_scale": 0.5}, r"not understood in the metadata: llama.logit_scale"),
@@ -358,7 +258,7 @@ def test_a_file_that_says_nothing_of_the_base_of_the_angles_has_that_of_the_pape
 def test_angles_scaled_by_1_are_not_scaled(tmp_path: Path) -> None:
     model = llama()
     ones = {"rope_freqs.weight": np.ones(8, np.float32)}
-    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | ones))
+    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=converted(model) | ones))
     np.testing.assert_array_equal(found(IDS)[0], model(IDS)[0])
 
 
@@ -366,7 +266,7 @@ def test_layers_that_predict_further_tokens_are_not_read(tmp_path: Path) -> None
     """LLM_TENSOR_NEXTN_EH_PROJ of llama.cpp: each such layer has it."""
     model, more = llama(), {"blk.2.nextn.eh_proj.weight": np.ones((64, 128), np.float32)}
     sizes: dict[str, Any] = {"llama__block_count": 3, "llama__nextn_predict_layers": 1}
-    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | more, **sizes))
+    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=converted(model) | more, **sizes))
     assert found.config.n_layers == 2
 
 
@@ -379,7 +279,7 @@ def test_a_llama_3_has_its_angles_in_factors(tmp_path: Path) -> None:
     factors = plain(base, width)[0] / llama3(base, width, factor=8.0, trained=64)[0]
     assert len(set(factors)) > 3
     stored = {"rope_freqs.weight": factors.astype(np.float32)}
-    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=tensors_of(model) | stored))
+    found = from_pretrained(write_gguf(tmp_path / "model.gguf", model, tensors=converted(model) | stored))
     assert type(found) is LanguageModel
     ids = np.array([[5, 6, 7, 8] * 7])
     np.testing.assert_allclose(found(ids)[0], model(ids)[0], rtol=0, atol=2e-4)

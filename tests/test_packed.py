@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
-from test_gguf import IDS, llama, write_family, write_gguf
+from gguf_files import IDS, llama, write_gguf, written
 from tiers import in_one
 
 from minitransformer import fast
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.cli import main
 from minitransformer.ideas.published import packing, pretrained
-from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.opening import opened_packed
 from minitransformer.ideas.published.packed import PackedEmbedding, PackedLinear, PackedWeight, pack, packed_product
 from minitransformer.layers import Embedding, Linear
@@ -129,9 +127,8 @@ def test_a_file_opens_packed_as_it_opens_unpacked(tmp_path: Path, kind: str) -> 
 
 
 def test_rows_of_three_maps_in_one_tensor_stay_packed(tmp_path: Path) -> None:
-    config = dataclasses.replace(FAMILIES["phi3"].example()[0], scaled_angles=None, d_rotary=None)
-    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
-    path = write_family(tmp_path / "model.gguf", "phi3", model, gguf.GGMLQuantizationType.BF16)
+    path, plain_turn = tmp_path / "model.gguf", {"scaled_angles": None, "d_rotary": None}
+    written(path, "phi3", plain_turn, quantized=gguf.GGMLQuantizationType.BF16)
     plain, packed = from_pretrained(path), pretrained.of_file(path, packed=True)
     attention = packed.stack.layers[0].self_attention.sublayer
     assert type(attention.key) is PackedLinear and (attention.query.d_out, attention.key.d_out) == (24, 8)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tokenizers
 from exported import TRANSLATORS, translator
-from test_gguf import llama, write_gguf
+from gguf_files import llama, write_gguf
 from tiers import in_one
 
 from minitransformer.commands import plot

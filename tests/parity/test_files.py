@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from gguf_files import written
 from safetensors.torch import load_file, save_file
-from test_gguf_families import written
 
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.ideas.published.families import EVERY

@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from test_gguf import write_gguf
+from gguf_files import write_gguf
 
 from minitransformer.cli import main
 from minitransformer.models import from_pretrained

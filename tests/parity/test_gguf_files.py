@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from test_gguf import write_family
+from gguf_files import written
 
-from minitransformer.check.verify.catalogue.case import ordinary
-from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.models import from_pretrained
 
 pytestmark = pytest.mark.parity
@@ -26,9 +23,8 @@ IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
     ("gemma2", {"query_scalar": 4, "tie_output": True, "score_cap": 50.0, "logit_cap": 30.0, "window": 4096}),
 ])  # fmt: skip
 def test_they_open_the_file_as_the_same_model(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
-    config = dataclasses.replace(FAMILIES[name].example()[0], **changes)
-    model = ordinary(config.build(), np.random.default_rng(0)).to(dtype="float32")
-    path = write_family(tmp_path / "model.gguf", name, model)
+    path = tmp_path / "model.gguf"
+    written(path, name, {"norm_eps": 1e-6} | changes)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name).eval()
     for layer in theirs.model.layers if name == "gemma2" else ():
         layer.self_attn.scaling = 0.5  # a .gguf file does not say it; they take that of another size

@@ -10,7 +10,7 @@ import pytest
 import regex
 import tokenizers
 import transformers
-from test_gguf import llama, write_gguf
+from gguf_files import llama, write_gguf
 
 from minitransformer.ideas.published.gguf_tokenizers import of_file
 

@@ -23,6 +23,7 @@ import numpy as np
 warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning, r"minitransformer\.")
 
 Array: TypeAlias = Any  # a numpy.ndarray or a cupy.ndarray
+Rng: TypeAlias = np.random.Generator  # draws first values, and what dropout drops
 Pullback: TypeAlias = Callable[..., Any]  # from the gradient of the output to the gradients of the inputs
 
 

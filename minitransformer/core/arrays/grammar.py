@@ -163,13 +163,13 @@ _KINDS: dict[
     "int": (int, (-math.inf, math.inf)),
     "float": (float, (-sys.float_info.max, sys.float_info.max)),
     "bool": (bool, (0, 1)),
-    "np.random.Generator": (np.random.Generator, ()),
+    "Rng": (np.random.Generator, ()),
     "Callable": (None, ()),
 }
 _CHECKS: dict[str, Callable[..., None]] = {
     "int": lambda where, name, x: check_integers(where, **{name: x}),
     "float": check_number,
     "bool": lambda where, name, x: check_flags(where, **{name: x}),
-    "np.random.Generator": lambda where, name, x: check_generator(where, x),
+    "Rng": lambda where, name, x: check_generator(where, x),
     "Callable": _function,
 }

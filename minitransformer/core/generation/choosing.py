@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .. import ops
-from ..arrays.backend import Array, array_module, device_of, to_device
+from ..arrays.backend import Array, Rng, array_module, device_of, to_device
 from ..arrays.boundary import check_positive, check_sizes
 
 # From logits (N, V), and the indices (N,) of their texts in the batch, to the next token of each text, (N,).
@@ -37,11 +37,7 @@ class Sampler:
     """
 
     def __init__(
-        self,
-        rngs: Sequence[np.random.Generator],
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float = 1.0,
+        self, rngs: Sequence[Rng], temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
     ) -> None:
         if not isinstance(rngs, Sequence) or not all(isinstance(rng, np.random.Generator) for rng in rngs):
             raise TypeError(

@@ -16,9 +16,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.boundary import check_index, lacks_heads
 from ..arrays.declared import declared
 from .cache import KeyValueCache, attend, check_layer_cache, no_backward
@@ -44,7 +42,7 @@ class MultiHeadAttention(Module):
         d_v: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         mix: Mix | None = None,
         turn: tuple[Turn | None, Turn | None] = (None, None),
     ) -> None:
@@ -81,7 +79,7 @@ class MultiHeadAttention(Module):
         mask: Array | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx, or (dx, dmemory) where a memory was given.

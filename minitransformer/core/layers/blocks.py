@@ -15,9 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.boundary import check_array
 from ..arrays.declared import declared
 from .attention import MultiHeadAttention
@@ -51,7 +49,7 @@ class _Layer(Module):
         activation: str | Activation = "relu",
         norm_order: str = "post",
         bias: bool = True,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> None:
         rng = generator(rng)
 
@@ -83,7 +81,7 @@ class EncoderLayer(_Layer):
     """Self-attention, then feed-forward. x, y: (..., T, D)."""
 
     def __call__(
-        self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None, **how: Any
+        self, x: Array, mask: Array | None = None, rng: Rng | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. how: causal, cache, positions, as of MultiHeadAttention."""
         attended, attention_backward = self.self_attention(x, mask=mask, rng=rng, **how)
@@ -109,7 +107,7 @@ class DecoderLayer(_Layer):
         mask: Array | None = None,
         memory_mask: Array | None = None,
         cache: tuple[KeyValueCache, KeyValueCache] | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns (dx, dmemory).
 
@@ -145,7 +143,7 @@ class _Stack(Module):
         *,
         final_norm: bool | None = None,
         recompute: bool = False,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         **options: Any,
     ) -> None:
         rng = generator(rng)
@@ -198,12 +196,7 @@ class Encoder(_Stack):
     layer_type = EncoderLayer
 
     def __call__(
-        self,
-        x: Array,
-        mask: Array | None = None,
-        rng: np.random.Generator | None = None,
-        cache: Cache | None = None,
-        **how: Any,
+        self, x: Array, mask: Array | None = None, rng: Rng | None = None, cache: Cache | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D). how: as of EncoderLayer."""
         if cache is not None:
@@ -236,7 +229,7 @@ class Decoder(_Stack):
         mask: Array | None = None,
         memory_mask: Array | None = None,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns (dx, dmemory). x, y: (..., T, D); memory: (..., T_k, D)."""
         if cache is not None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from .. import ops
-from ..arrays.backend import Array, Pullback, array_module, device_of
+from ..arrays.backend import Array, Pullback, Rng, array_module, device_of
 from ..arrays.boundary import (
     check_array,
     check_floats,
@@ -34,9 +34,7 @@ class Embedding(Module):
     """
 
     @declared("vocabulary, width > 0; std > 0")
-    def __init__(
-        self, vocabulary: int, width: int, std: float | None = None, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, vocabulary: int, width: int, std: float | None = None, rng: Rng | None = None) -> None:
         std = width**-0.5 if std is None else std
         self.table = Parameter(generator(rng).normal(0.0, std, (vocabulary, width)).astype(np.float32, copy=False))
 
@@ -118,7 +116,7 @@ class LearnedPositions(Module):
     """
 
     @declared("max_length, width > 0; std > 0")
-    def __init__(self, max_length: int, width: int, std: float = 0.02, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, max_length: int, width: int, std: float = 0.02, rng: Rng | None = None) -> None:
         self.table = Parameter(generator(rng).normal(0.0, std, (max_length, width)).astype(np.float32, copy=False))
 
     def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
@@ -192,7 +190,7 @@ class InputEmbedding(Module):
         self,
         ids: Array,
         start: int = 0,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
         types: Array | None = None,
     ) -> tuple[Array, Pullback]:

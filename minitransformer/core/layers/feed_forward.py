@@ -11,9 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import TypeAlias
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.boundary import check_shape
 from ..arrays.declared import declared
 from .linear import Linear
@@ -41,19 +39,14 @@ class FeedForward(Module):
 
     @declared(f"d_model, d_ff > 0; activation: {_NAMES} or an op")
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        activation: str | Activation = "relu",
-        bias: bool = True,
-        rng: np.random.Generator | None = None,
+        self, d_model: int, d_ff: int, activation: str | Activation = "relu", bias: bool = True, rng: Rng | None = None
     ) -> None:
         rng = generator(rng)
         self.inner = Linear(d_model, d_ff, bias, rng)
         self.output = Linear(d_ff, d_model, bias, rng)
         self.activation = activation
 
-    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
         activate = self._activation()
         hidden, inner_backward = self.inner(x)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.declared import declared
 from .module import Module, Parameter, generator
 from .part_cost import Cost
@@ -21,7 +21,7 @@ class Linear(Module):
     """
 
     @declared("d_in, d_out > 0")
-    def __init__(self, d_in: int, d_out: int, bias: bool = True, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, d_in: int, d_out: int, bias: bool = True, rng: Rng | None = None) -> None:
         limit = math.sqrt(6.0 / (d_in + d_out))
         self.weight = Parameter(generator(rng).uniform(-limit, limit, (d_in, d_out)).astype(np.float32, copy=False))
         self.bias = Parameter(np.zeros(d_out, np.float32)) if bias else None

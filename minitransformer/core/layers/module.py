@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import ops
-from ..arrays.backend import Array, array_module, device_of, to_device, to_numpy
+from ..arrays.backend import Array, Rng, array_module, device_of, to_device, to_numpy
 from ..arrays.boundary import (
     check_floats,
     check_generator,
@@ -205,7 +205,7 @@ def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, 
         target[...] = to_device(found[name].astype(target.dtype), device_of(target).name)
 
 
-def generator(rng: np.random.Generator | None) -> np.random.Generator:
+def generator(rng: Rng | None) -> np.random.Generator:
     """The generator for initial values: the one given, or a new one with a random seed."""
     check_generator("initial values", rng)
     return np.random.default_rng() if rng is None else rng

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.boundary import check_shape
 from ..arrays.declared import declared
 from .module import Module, Parameter
@@ -35,9 +35,7 @@ class Residual(Module):
         self.sublayer, self.norm = sublayer, norm
         self.order, self.dropout = order, dropout
 
-    def __call__(
-        self, x: Array, *others: Array, rng: np.random.Generator | None = None, **options: Any
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, *others: Array, rng: Rng | None = None, **options: Any) -> tuple[Array, Pullback]:
         """Return (y, backward). x, y: (..., D)."""
         apply = self._pre if self.order == "pre" else self._post
         return apply(x, others, rng, options)
@@ -48,7 +46,7 @@ class Residual(Module):
         return super().cost(batch, length) + Cost(kept=dropped)
 
     def _post(
-        self, x: Array, others: tuple[Array, ...], rng: np.random.Generator | None, options: dict[str, Any]
+        self, x: Array, others: tuple[Array, ...], rng: Rng | None, options: dict[str, Any]
     ) -> tuple[Array, Pullback]:
         update, sublayer_backward = self.sublayer(x, *others, rng=rng, **options)
         if update.shape != x.shape:
@@ -68,7 +66,7 @@ class Residual(Module):
         return y, backward
 
     def _pre(
-        self, x: Array, others: tuple[Array, ...], rng: np.random.Generator | None, options: dict[str, Any]
+        self, x: Array, others: tuple[Array, ...], rng: Rng | None, options: dict[str, Any]
     ) -> tuple[Array, Pullback]:
         normalized, norm_backward = self.norm(x)
         update, sublayer_backward = self.sublayer(normalized, *others, rng=rng, **options)

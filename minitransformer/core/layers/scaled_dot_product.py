@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.boundary import check_visible
 from ..arrays.declared import declared
 from .module import Module
@@ -24,13 +22,7 @@ class ScaledDotProduct(Module):
         self.scale, self.dropout = scale, dropout
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         if mask is not None or type(causal) is not bool:

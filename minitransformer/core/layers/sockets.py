@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from .part_cost import Cost
 
 
@@ -51,7 +49,7 @@ class Mix(Protocol):
         """Whether every head is mixed in the same way, so that processes may share the heads."""
 
     def __call__(
-        self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool, rng: np.random.Generator | None
+        self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool, rng: Rng | None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv).
 

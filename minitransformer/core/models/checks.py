@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays.backend import Array
+from ..arrays.backend import Array, Rng
 from ..arrays.boundary import check_array, check_flags, check_kind, check_shape, check_sizes
 from ..layers.module import generator
 
 P = TypeVar("P")
 
 
-def parts_of(where: str, config: Any, kind: type, parts_kind: type[P], rng: np.random.Generator | None) -> P:
+def parts_of(where: str, config: Any, kind: type, parts_kind: type[P], rng: Rng | None) -> P:
     """The parts that a config builds, which must be those of this kind of model. Errors as of `check_config`."""
     check_config(where, config, kind)
     parts = config.parts(generator(rng))

@@ -12,9 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..layers import Cost, Embedding, Encoder, EncoderLayer, InputEmbedding, LayerNorm, Linear, SinusoidalPositions
 from ..layers.part_cost import Costs
 from .checks import parts_of
@@ -44,11 +42,11 @@ class ClassifierConfig:
     norm_order: str = "pre"
     recompute: bool = False
 
-    def build(self, rng: np.random.Generator | None = None) -> Classifier:
+    def build(self, rng: Rng | None = None) -> Classifier:
         """The model of these sizes, untrained."""
         return Classifier(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> ClassifierParts:
+    def parts(self, rng: Rng) -> ClassifierParts:
         """The recipe: the paper's encoder, the mean over its vectors, and a linear head."""
         d = self.d_model
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
@@ -68,18 +66,14 @@ class Classifier(EncoderOnly):
 
     does = "has labels"
 
-    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: Rng | None = None) -> None:
         """config: a ClassifierConfig, or another whose `parts(rng)` are those of a classifier."""
         parts = parts_of("Classifier", config, ClassifierConfig, ClassifierParts, rng)
         super().__init__(config, parts)
         self.head = parts.head
 
     def __call__(
-        self,
-        ids: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None, because ids have no gradient."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)
@@ -108,7 +102,7 @@ class Classifier(EncoderOnly):
         mask: Array | None = None,
         types: Array | None = None,
         label_smoothing: float = 0.0,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the classes. labels: (B,) integers. backward(dloss=1.0) returns None."""
         logits, model_backward = self(ids, mask, types, rng)

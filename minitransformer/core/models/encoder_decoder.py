@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..layers import Cache, Module
 
 
@@ -25,9 +23,7 @@ class EncoderDecoder(Module):
     named_by = "target_tokens"
     does = "translates"  # what no other kind of model does
 
-    def encode(
-        self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def encode(self, source: Array, source_mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
         raise NotImplementedError
 
@@ -38,7 +34,7 @@ class EncoderDecoder(Module):
         source_mask: Array | None = None,
         target_mask: Array | None = None,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dmemory.
 
@@ -56,7 +52,7 @@ class EncoderDecoder(Module):
         target: Array,
         source_mask: Array | None = None,
         target_mask: Array | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient."""
         memory, encode_backward = self.encode(source, source_mask, rng)
@@ -77,7 +73,7 @@ class EncoderDecoder(Module):
         target_mask: Array | None = None,
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the next tokens. wanted: (B, T), the target shifted by one. backward() returns None."""
         logits, model_backward = self(source, target, source_mask, target_mask, rng)

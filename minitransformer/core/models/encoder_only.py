@@ -11,9 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..layers import Cost, Encoder, InputEmbedding, Module
 from ..layers.part_cost import Costs
 from .checks import check_batch, padding_keys
@@ -41,11 +39,7 @@ class EncoderOnly(Module):
         self.embed, self.encoder, self.pool = parts.embed, parts.encoder, parts.pool
 
     def hidden(
-        self,
-        ids: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
+        self, ids: Array, mask: Array | None = None, types: Array | None = None, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (hidden, backward); backward(dhidden) returns None, because ids have no gradient."""
         where = type(self).__name__
@@ -73,9 +67,7 @@ class EncoderOnly(Module):
 class MeanPool(Module):
     """The mean over the real tokens. It learns nothing."""
 
-    def __call__(
-        self, hidden: Array, mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, hidden: Array, mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (pooled, backward); backward(dpooled) returns dhidden."""
         return self.ops.mean_pool(hidden, mask)
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.boundary import check_flags
 from ..layers import (
     Cache,
@@ -63,11 +61,11 @@ class LanguageModelConfig:
     tie_output: bool = True  # the table of tokens also makes the logits
     recompute: bool = False
 
-    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+    def build(self, rng: Rng | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
         return LanguageModel(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The parts of GPT-2."""
         d = self.d_model
         tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
@@ -96,7 +94,7 @@ class LanguageModel(Module):
     named_by = "tokens"
     does = "continues a text"
 
-    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: Rng | None = None) -> None:
         """config: a LanguageModelConfig, or another whose `parts(rng)` are those of a decoder-only model."""
         parts = parts_of("LanguageModel", config, LanguageModelConfig, LanguageModelParts, rng)
         self.config = config
@@ -111,7 +109,7 @@ class LanguageModel(Module):
         self,
         ids: Array,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         last: bool = False,
         mask: Array | None = None,
         positions: Array | None = None,
@@ -142,7 +140,7 @@ class LanguageModel(Module):
         self,
         ids: Array,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         mask: Array | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
@@ -180,7 +178,7 @@ class LanguageModel(Module):
         wanted: Array,
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         mask: Array | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:

@@ -12,9 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
+from ..arrays.backend import Array, Pullback, Rng
 from ..arrays.boundary import check_array
 from ..layers import (
     Cache,
@@ -69,11 +67,11 @@ class TransformerConfig:
     tie_output: bool = True  # the target's table also makes the logits
     recompute: bool = False
 
-    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+    def build(self, rng: Rng | None = None) -> Transformer:
         """The model of these sizes, untrained."""
         return Transformer(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The parts of the paper's model."""
         d = self.d_model
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
@@ -117,7 +115,7 @@ class Transformer(EncoderDecoder):
     and (B, T), True where a token is real and not padding.
     """
 
-    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: Rng | None = None) -> None:
         """config: a TransformerConfig, or another whose `parts(rng)` are those of an encoder-decoder."""
         parts = parts_of("Transformer", config, TransformerConfig, TransformerParts, rng)
         check_shared("Transformer", config)
@@ -144,9 +142,7 @@ class Transformer(EncoderDecoder):
         yield "output", (batch, length, vocabulary), self.output.unembed_cost(batch, length)
         yield "loss", (), Cost(kept=2 * batch * length * vocabulary)
 
-    def encode(
-        self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def encode(self, source: Array, source_mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
         check_batch("Transformer", "source", source)
         embedded, embed_backward = self.embed_source(source, rng=rng)
@@ -167,7 +163,7 @@ class Transformer(EncoderDecoder):
         source_mask: Array | None = None,
         target_mask: Array | None = None,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dmemory.
 
@@ -190,7 +186,7 @@ class Transformer(EncoderDecoder):
         source_mask: Array | None = None,
         target_mask: Array | None = None,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest: see `decode`."""
         check_batch("Transformer", "target", target)

@@ -37,9 +37,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback, library
+from ..arrays.backend import Array, Pullback, Rng, library
 from ..arrays.declared import inside, op
 from ..arrays.float16 import in_float32
 from ..arrays.masks import kept_causal_mask as causal_mask
@@ -62,7 +60,7 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
     bias: Array | None = None,
 ) -> tuple[Array, Pullback]:
     """Each query takes a weighted mean of the values: softmax(q kᵀ · scale) v.

@@ -15,13 +15,13 @@ import math
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, library
+from ..arrays.backend import Array, Pullback, Rng, library
 from ..arrays.boundary import check_generator
 from ..arrays.declared import op
 
 
 @op("x, y: (...); 0 <= rate < 1")
-def dropout(x: Array, rate: float, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
+def dropout(x: Array, rate: float, rng: Rng | None) -> tuple[Array, Pullback]:
     """Zero each element with probability `rate` and scale up the rest. backward(dy) returns dx.
 
     rng=None means no dropout: y is x. The same generator state gives the same mask.
@@ -40,7 +40,7 @@ def dropout(x: Array, rate: float, rng: np.random.Generator | None) -> tuple[Arr
     return y, backward
 
 
-def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
+def uniform(rng: Rng, shape: tuple[int, ...], like: Array) -> Array:
     """Random float32 numbers in [0, 1) of the given shape, on the device of `like`, the same on every device.
 
     The generator always stays on the host, so that its state can be saved and copied like any other. It supplies one

@@ -13,9 +13,9 @@ import functools
 import re
 from dataclasses import dataclass
 
-import numpy as np
 from num2words import num2words
 
+from ..arrays.backend import Rng
 from ..arrays.boundary import check_integers, check_sizes
 from .vocabulary import Vocabulary
 
@@ -56,7 +56,7 @@ class NumberTask:
     target: Vocabulary
 
     @classmethod
-    def draw(cls, n_training: int, n_unseen: int, limit: int, rng: np.random.Generator) -> NumberTask:
+    def draw(cls, n_training: int, n_unseen: int, limit: int, rng: Rng) -> NumberTask:
         """Draw the numbers without repetition, so that none of `unseen` is in `training`."""
         check_sizes("NumberTask", n_training=n_training, n_unseen=n_unseen, limit=limit)
         if limit > 100_000:  # num2words 0.5 spells 101000 "einhunderteinstausend"; it is einhunderteintausend

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, to_device
+from ..arrays.backend import Array, Pullback, Rng, to_device
 from ..arrays.boundary import check_ids, check_sizes, ids_looked_at
 from ..layers import Module
 from ..models import Classifier, EncoderDecoder, LanguageModel
@@ -42,13 +42,13 @@ Ids: TypeAlias = Sequence[int] | np.ndarray | Stored
 class Corpus(Protocol):
     """What training needs of a corpus."""
 
-    def batches(self, rng: np.random.Generator | None) -> Sequence[np.ndarray]:
+    def batches(self, rng: Rng | None) -> Sequence[np.ndarray]:
         """The batches of one epoch."""
 
     def count(self, rows: np.ndarray) -> int:
         """The number of predictions that the loss averages."""
 
-    def loss(self, model: Any, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
+    def loss(self, model: Any, rows: np.ndarray, rng: Rng | None) -> tuple[Array, Pullback]:
         """The loss and its pullback."""
 
 
@@ -66,7 +66,7 @@ class PairCorpus:
         self.tokens, self.label_smoothing = tokens, label_smoothing
         self._widths = np.array([(max(len(s), len(t) + 1), len(t)) for s, t in zip(sources, targets, strict=True)])
 
-    def batches(self, rng: np.random.Generator | None) -> list[np.ndarray]:
+    def batches(self, rng: Rng | None) -> list[np.ndarray]:
         """Pairs of similar lengths together, in batches of at most `tokens`."""
         return bucketed(self._widths, self.tokens, rng)
 
@@ -74,7 +74,7 @@ class PairCorpus:
         """The number of target tokens, including the end of each sentence."""
         return sum(len(self.targets[row]) + 1 for row in rows)
 
-    def loss(self, model: EncoderDecoder, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
+    def loss(self, model: EncoderDecoder, rows: np.ndarray, rng: Rng | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of the target tokens. Labels are smoothed only in training, when rng is given."""
         n_source, n_target = model.config.source_vocabulary, model.config.target_vocabulary
         source = _on_device(model, padded([self.sources[row] for row in rows]), n_source, "source ids")
@@ -102,7 +102,7 @@ class TextCorpus:
             raise ValueError(f"the text must be longer than a window of {length} tokens, but has {len(self.ids)}")
         self.length, self.rows = length, rows
 
-    def batches(self, rng: np.random.Generator | None) -> Sequence[np.ndarray]:
+    def batches(self, rng: Rng | None) -> Sequence[np.ndarray]:
         """The starts of the windows of each batch."""
         if rng is None:
             return _Consecutive(len(self.ids) - 1, self.length, self.rows)
@@ -113,7 +113,7 @@ class TextCorpus:
         """The number of tokens in the windows that have a successor in the text."""
         return sum(min(self.length, len(self.ids) - 1 - int(start)) for start in rows)
 
-    def loss(self, model: LanguageModel, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
+    def loss(self, model: LanguageModel, rows: np.ndarray, rng: Rng | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of each next token."""
         windows = np.stack([self.ids[start : start + self.length + 1] for start in rows])
         ids, wanted = (_on_device(model, x, model.config.vocabulary) for x in (windows[:, :-1], windows[:, 1:]))
@@ -149,7 +149,7 @@ class LabelledCorpus:
         self.tokens, self.label_smoothing = tokens, label_smoothing
         self._widths = np.array([(len(text),) for text in texts])
 
-    def batches(self, rng: np.random.Generator | None) -> list[np.ndarray]:
+    def batches(self, rng: Rng | None) -> list[np.ndarray]:
         """Texts of similar lengths together, in batches of at most `tokens`."""
         return bucketed(self._widths, self.tokens, rng)
 
@@ -157,7 +157,7 @@ class LabelledCorpus:
         """One prediction for each text."""
         return len(rows)
 
-    def loss(self, model: Classifier, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
+    def loss(self, model: Classifier, rows: np.ndarray, rng: Rng | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of the labels. Labels are smoothed only in training, when rng is given."""
         ids = _on_device(model, padded([self.texts[row] for row in rows]), model.config.vocabulary)
         labels = _on_device(model, self.labels[rows], model.config.n_classes, "labels")
@@ -166,7 +166,7 @@ class LabelledCorpus:
             return model.loss(ids, labels, ids != PAD, label_smoothing=smoothing, rng=rng)
 
 
-def bucketed(widths: np.ndarray, tokens: int, rng: np.random.Generator | None) -> list[np.ndarray]:
+def bucketed(widths: np.ndarray, tokens: int, rng: Rng | None) -> list[np.ndarray]:
     """Rows in batches of similar width. Rows times the widest is at most `tokens`. An rng shuffles the batches.
 
     widths: (N, k) lengths. The first length is the width; the others order rows of equal width. Rows that are equal in

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from ...core.arrays.backend import Rng
 from ...core.layers import Decoder, Encoder
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ...core.models.transformer import TransformerConfig, TransformerParts
@@ -16,7 +15,7 @@ from .score_bias import Biased, LinearBias
 class AlibiLanguageModelConfig(LanguageModelConfig):
     """GPT-2 with linear biases in place of learned positions."""
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The recipe: GPT-2's parts, without positions, and with biased scores."""
         parts = super().parts(rng)
         parts.embed.positions = None
@@ -28,7 +27,7 @@ class AlibiLanguageModelConfig(LanguageModelConfig):
 class AlibiTransformerConfig(TransformerConfig):
     """The paper's model with linear biases in place of sines and cosines; the cross-attention has no positions."""
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The recipe: the paper's parts, without positions, and with biased scores."""
         parts = super().parts(rng)
         parts.embed_source.positions = parts.embed_target.positions = None

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
 from ...core.layers import Cost, Linear, Parameter
@@ -62,7 +62,7 @@ class ClampedExperts(MixtureOfExperts):
         k: int = 4,
         alpha: float = 1.702,
         limit: float = 7.0,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> None:
         if k > n_experts:
             raise ValueError(f"ClampedExperts: k must be at most n_experts, got {k} of {n_experts}")

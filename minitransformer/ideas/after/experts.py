@@ -44,9 +44,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.boundary import check_floats, check_last
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32, in_float32_with_result
@@ -158,7 +156,7 @@ class MixtureOfExperts(Module):
         activation: str | Activation = "silu",
         gated: bool = True,
         bias: bool = False,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         route: TopK | None = None,
     ) -> None:
         self.route = TopK(k) if route is None else route
@@ -169,7 +167,7 @@ class MixtureOfExperts(Module):
         kind = GatedFeedForward if gated else FeedForward
         self.experts = [kind(d_model, d_ff, activation, bias, rng) for _ in range(n_experts)]
 
-    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
         where = type(self).__name__
         check_floats(where, weight=self.router.weight.value, x=x)

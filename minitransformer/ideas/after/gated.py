@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.arrays.boundary import check_shape
 from ...core.arrays.declared import op
 from ...core.layers import Cost, FeedForward, Linear
@@ -43,18 +41,13 @@ class GatedFeedForward(FeedForward):
     """x, y: (..., d_model); between them d_ff units, and as many gates. activation: f, as in FeedForward."""
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        activation: str | Activation = "silu",
-        bias: bool = True,
-        rng: np.random.Generator | None = None,
+        self, d_model: int, d_ff: int, activation: str | Activation = "silu", bias: bool = True, rng: Rng | None = None
     ) -> None:
         rng = generator(rng)
         self.gate = Linear(d_model, d_ff, bias, rng)
         super().__init__(d_model, d_ff, activation, bias, rng)
 
-    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
         gate, gate_backward = self.gate(x)
         hidden, inner_backward = self.inner(x)

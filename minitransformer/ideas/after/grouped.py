@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
 from ...core.layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
@@ -46,13 +44,7 @@ class Grouped(Around):
         self.inner = inner
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         times = q.shape[-3] // k.shape[-3]
@@ -81,7 +73,7 @@ def grouped(
     d_head: int | None = None,
     bias: bool = True,
     output_bias: bool | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
     mix: Mix | None = None,
     turn: tuple[Turn | None, Turn | None] = (None, None),
     around_maps: Callable[[Linear], Any] | None = None,

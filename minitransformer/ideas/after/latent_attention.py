@@ -24,9 +24,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.boundary import check_index, lacks_heads
 from ...core.arrays.declared import declared
 from ...core.layers.cache import KeyValueCache, check_layer_cache, no_backward
@@ -47,9 +45,7 @@ class Compressed(Module):
     """
 
     @declared("d_in, d_latent, d_out > 0")
-    def __init__(
-        self, d_in: int, d_latent: int, d_out: int, bias: bool = False, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, d_in: int, d_latent: int, d_out: int, bias: bool = False, rng: Rng | None = None) -> None:
         rng = generator(rng)
         self.down, self.norm = Linear(d_in, d_latent, bias, rng), RMSNorm(d_latent)
         self.up = Linear(d_latent, d_out, False, rng)
@@ -111,7 +107,7 @@ class LatentAttention(Module):
         d_latent: int,
         d_rotary: int,
         rotary_base: float = 10000.0,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         d_value: int | None = None,
         d_query: int | None = None,
         bias: bool = False,
@@ -139,7 +135,7 @@ class LatentAttention(Module):
         mask: Array | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. mask: boolean, broadcasts to (..., T_q, T_k).

@@ -30,9 +30,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
 from ...core.layers.attention import MultiHeadAttention
@@ -110,9 +108,7 @@ class LinearAttention(Module):
     """H causal linear attentions side by side. x, y: (..., T, D)."""
 
     @declared("d_model, n_heads, block > 0")
-    def __init__(
-        self, d_model: int, n_heads: int, bias: bool = True, block: int = 64, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, d_model: int, n_heads: int, bias: bool = True, block: int = 64, rng: Rng | None = None) -> None:
         if d_model % n_heads:
             raise ValueError(f"LinearAttention: d_model {d_model} cannot be divided into {n_heads} equal heads")
         rng = generator(rng)

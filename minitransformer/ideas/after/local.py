@@ -17,9 +17,7 @@ over them. Windows are copies from the sequence, so each gradient is added at th
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module, device_of
+from ...core.arrays.backend import Array, Pullback, Rng, array_module, device_of
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32_on_host
 from ...core.arrays.masks import local_mask
@@ -42,7 +40,7 @@ def local_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
 ) -> tuple[Array, Pullback]:
     """Attention of each position to those at most `radius` away, equal to attention with local_mask(T, radius).
 
@@ -114,13 +112,7 @@ class Local(ScaledDotProduct):
         self.radius = radius
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         t_q, t_k = q.shape[-2], k.shape[-2]

@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, array_module, scatter_add
+from ...core.arrays.backend import Array, Pullback, Rng, array_module, scatter_add
 from ...core.arrays.declared import declared, op
 from ...core.layers import Module, Parameter
 from ...core.layers.module import generator
@@ -95,7 +95,7 @@ class RelativeBias(Module):
         max_distance: int = 128,
         both_ways: bool = True,
         std: float = 0.02,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> None:
         self.table = Parameter(generator(rng).normal(0.0, std, (buckets, n_heads)).astype(np.float32, copy=False))
         self.max_distance, self.both_ways = max_distance, both_ways

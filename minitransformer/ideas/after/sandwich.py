@@ -13,9 +13,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.declared import declared
 from ...core.layers import Cost, LayerNorm, Module, Residual, RMSNorm
 
@@ -120,7 +118,7 @@ class NormedUpdate(Residual):
         self.sublayer, self.norm, self.dropout = sublayer, norm, dropout
 
     def __call__(  # type: ignore[override]  # it reads no memory
-        self, x: Array, *, rng: np.random.Generator | None = None, **how: Any
+        self, x: Array, *, rng: Rng | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. x, y: (..., D)."""
         update, sublayer_backward = self.sublayer(x, rng=rng, **how)

@@ -7,9 +7,7 @@ relative_bias.py and alibi.py have the biases.
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.arrays.boundary import check_broadcasts, check_visible
 from ...core.layers import Cost, ScaledDotProduct
 from .alibi import LinearBias
@@ -26,13 +24,7 @@ class Biased(ScaledDotProduct):
         self.bias = bias
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         check_visible("Biased", mask, causal, q, k)

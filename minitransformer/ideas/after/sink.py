@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, array_module, device_of
+from ...core.arrays.backend import Array, Pullback, Rng, array_module, device_of
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
 from ...core.arrays.masks import causal_mask
@@ -89,13 +89,7 @@ class Sink(Module):
         self.scale = scale
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv). There is no dropout, so rng is not used."""
         heads, attention_backward = sink_attention(q, k, v, self.sink.value, mask, causal, self.scale)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module, device_of
+from ...core.arrays.backend import Array, Pullback, Rng, array_module, device_of
 from ...core.arrays.boundary import check_flags, check_shape
 from ...core.arrays.declared import declared
 from ...core.arrays.masks import local_mask
@@ -33,13 +31,7 @@ class Window(Around):
         self.inner = ScaledDotProduct() if inner is None else inner
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv). A window looks back, so it is causal."""
         check_flags("Window", causal=causal)

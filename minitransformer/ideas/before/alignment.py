@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.boundary import check_visible
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
@@ -85,7 +85,7 @@ class Alignment(Module):
     """
 
     @declared('d_model > 0; score: "additive" or "multiplicative"')
-    def __init__(self, d_model: int, score: str = "multiplicative", rng: np.random.Generator | None = None) -> None:
+    def __init__(self, d_model: int, score: str = "multiplicative", rng: Rng | None = None) -> None:
         rng = generator(rng)
         limit = d_model**-0.5
         additive = score == "additive"

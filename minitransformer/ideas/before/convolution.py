@@ -27,7 +27,7 @@ import math
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.boundary import check_mask
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32_on_host
@@ -97,9 +97,7 @@ class Convolution(Module):
     """
 
     @declared("d_in, d_out, kernel, dilation > 0")
-    def __init__(
-        self, d_in: int, d_out: int, kernel: int = 3, dilation: int = 1, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, d_in: int, d_out: int, kernel: int = 3, dilation: int = 1, rng: Rng | None = None) -> None:
         limit = math.sqrt(6.0 / (kernel * d_in + d_out))
         drawn = generator(rng).uniform(-limit, limit, (kernel, d_in, d_out))
         self.weight = Parameter(drawn.astype(np.float32, copy=False))
@@ -114,7 +112,7 @@ class Convolution(Module):
         mask: Array | None = None,
         causal: bool = False,
         cache: StateCache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx.

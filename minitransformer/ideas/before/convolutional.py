@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from ...core.arrays.backend import Rng
 from ...core.models.transformer import TransformerConfig, TransformerParts
 from .convolution import Convolution
 
@@ -19,7 +18,7 @@ class ConvolutionalConfig(TransformerConfig):
 
     kernel: int = 5
 
-    def parts(self, rng: np.random.Generator) -> TransformerParts:
+    def parts(self, rng: Rng) -> TransformerParts:
         """The recipe: the paper's parts, with convolutions that mix the positions."""
         parts = super().parts(rng)
         for layer in (*parts.encoder.plain_layers, *parts.decoder.plain_layers):

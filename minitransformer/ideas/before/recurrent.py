@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.boundary import check_array, check_mask, check_shape
 from ...core.arrays.declared import declared, op
 from ...core.arrays.float16 import in_float32
@@ -170,12 +170,7 @@ class Recurrent(Module):
 
     @declared('d_in, d_hidden > 0; cell: "rnn" or "lstm" or "gru"')
     def __init__(
-        self,
-        d_in: int,
-        d_hidden: int,
-        cell: str = "lstm",
-        reverse: bool = False,
-        rng: np.random.Generator | None = None,
+        self, d_in: int, d_hidden: int, cell: str = "lstm", reverse: bool = False, rng: Rng | None = None
     ) -> None:
         rng = generator(rng)
         _, n_sums, n_states = CELLS[cell]
@@ -258,7 +253,7 @@ class Bidirectional(Module):
     Schuster and Paliwal 1997, "Bidirectional Recurrent Neural Networks".
     """
 
-    def __init__(self, d_in: int, d_hidden: int, cell: str = "lstm", rng: np.random.Generator | None = None) -> None:
+    def __init__(self, d_in: int, d_hidden: int, cell: str = "lstm", rng: Rng | None = None) -> None:
         if d_hidden % 2:
             raise ValueError(f"Bidirectional: d_hidden must be even, for two directions; got {d_hidden}")
         rng = generator(rng)

@@ -16,9 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.boundary import check_array
 from ...core.layers import Cache, Cost, Embedding, InputEmbedding, Linear
 from ...core.layers.cache import check_cache, no_backward
@@ -52,7 +50,7 @@ class RecurrentTranslatorConfig:
                 f"{', '.join(map(repr, SCORES))} and 'none', got {self.attention!r}"
             )
 
-    def build(self, rng: np.random.Generator | None = None) -> RecurrentTranslator:
+    def build(self, rng: Rng | None = None) -> RecurrentTranslator:
         """The model of these sizes, untrained."""
         return RecurrentTranslator(self, rng)
 
@@ -60,7 +58,7 @@ class RecurrentTranslatorConfig:
 class RecurrentTranslator(EncoderDecoder):
     """From source and target ids to logits for the next target token. It is called like a Transformer."""
 
-    def __init__(self, config: RecurrentTranslatorConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: RecurrentTranslatorConfig, rng: Rng | None = None) -> None:
         check_config("RecurrentTranslator", config, RecurrentTranslatorConfig)
         check_shared("RecurrentTranslator", config)
         rng = generator(rng)
@@ -103,9 +101,7 @@ class RecurrentTranslator(EncoderDecoder):
         yield "output", (batch, length, vocabulary), self.target_tokens.unembed_cost(batch, length)
         yield "loss", (), Cost(kept=2 * batch * length * vocabulary)
 
-    def encode(
-        self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
-    ) -> tuple[Array, Pullback]:
+    def encode(self, source: Array, source_mask: Array | None = None, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
         check_batch("RecurrentTranslator", "source", source)
         padding_keys("RecurrentTranslator", "source_mask", source_mask, source.shape)
@@ -132,7 +128,7 @@ class RecurrentTranslator(EncoderDecoder):
         source_mask: Array | None = None,
         target_mask: Array | None = None,
         cache: Cache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dmemory. For the rest see Transformer.decode."""
         check_batch("RecurrentTranslator", "target", target)

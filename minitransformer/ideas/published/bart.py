@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...core import layers, ops
-from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.arrays.float16 import sum_over
 from ...core.models.transformer import Transformer, TransformerParts
 from . import twice_read
-from .decoder import Rng
 from .family import BODY, CLASSES, WORDS, Family, Found, Stored, classes
 from .fields import Fields
 from .heads import ANSWERS

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.arrays.backend import Rng
 from ...core.layers import LayerNorm
 from ...core.models.language_model import LanguageModelParts
 from ..after.alibi_models import AlibiLanguageModelConfig
-from .decoder import Rng
 from .family import READERS, WRITERS, Family, InGguf, classes
 from .fields import Fields, small
 from .heads import TOKENS

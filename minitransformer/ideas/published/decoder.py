@@ -14,18 +14,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from ...core import layers
+from ...core.arrays.backend import Rng
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.gated import GatedFeedForward
 from ..after.grouped import grouped
 from ..after.mixer_layer import MixerLayer
 from ..after.window import Window
-
-Rng: TypeAlias = np.random.Generator
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module, RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.experts import MixtureOfExperts
@@ -21,7 +22,7 @@ from ..after.routing import SharedExperts, SoftmaxRouting
 from ..after.scaled_angles import ScaledRotary
 from ..after.scaled_angles.angles import sharper
 from . import deepseek, llama
-from .decoder import DecoderSizes, Rng, decoder_of
+from .decoder import DecoderSizes, decoder_of
 from .family import WRITERS, Family, Found, classes
 from .fields import Fields
 

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Parameter
 from ...core.models.classifier import Classifier
 from ...core.models.language_model import LanguageModel
 from ...core.models.transformer import Transformer
-from .decoder import Rng
 from .fields import Fields, written
 from .heads import ANSWERS, HEADS, REPLACED, TOKENS, HeadConfig, Headed
 from .image_text import ImageTextModel

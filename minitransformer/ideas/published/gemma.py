@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ..after.sandwich import OffsetRMSNorm
 from . import llama
-from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Residual, ScaledDotProduct
 from ..after.sandwich import Normed, OffsetRMSNorm
 from ..after.softcap import CappedOutput, SoftCapped
 from . import gemma, llama
-from .decoder import Rng, within
+from .decoder import within
 from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
 from .heads import TOKENS

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import ScaledDotProduct
 from ..after.qk_norm import qk_norm
 from ..after.rotary import rotary_turn
 from ..after.sandwich import OffsetRMSNorm
 from . import gemma2, llama
-from .decoder import Rng, within
+from .decoder import within
 from .family import BODY, WORDS, Family, Found, InGguf, Whole
 from .fields import Fields
 from .layer_kinds import FULL, SLIDING, base_of, full_every, of_kind, written_kinds

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...core.arrays.backend import Rng
 from ...core.layers import EncoderLayer, FeedForward, LayerNorm, Module, ScaledDotProduct
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.grouped import grouped
 from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles
-from .decoder import Rng, decoder_of
+from .decoder import decoder_of
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small
 from .heads import TOKENS

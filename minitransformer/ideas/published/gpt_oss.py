@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ...core.arrays.backend import Rng
 from ..after.clamped_experts import ClampedExperts
 from ..after.sink import Sink
 from . import llama
-from .decoder import Rng, within
+from .decoder import within
 from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
 from .gguf import Changed, Packed

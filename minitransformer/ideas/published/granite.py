@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module, RMSNorm, ScaledDotProduct
 from ..after.factors import ScaledOutput, ScaledUpdate
 from . import llama
-from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, classes
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module
 from ..after.experts import MixtureOfExperts
 from ..after.gated import GatedFeedForward
 from ..after.routing import SharedExperts
 from . import granite, llama, mamba2
-from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import full_layers, kinds_in_gguf, two_kinds

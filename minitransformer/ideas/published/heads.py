@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.layers import Cost, Embedding, Encoder, InputEmbedding, Linear, Module
 from ...core.layers.feed_forward import FeedForward, kept_by
 from ...core.layers.part_cost import Costs
@@ -28,7 +28,6 @@ from ...core.models.classifier import Classifier, ClassifierParts
 from ...core.models.earlier import PACKAGE, recipe_of
 from ...core.models.encoder_only import EncoderOnly, EncoderOnlyParts
 from ...core.models.language_model import positions_of
-from .decoder import Rng
 
 TOKENS, ANSWERS, REPLACED = "tokens", "answers", "replaced"
 

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 
 from ...core import layers
-from ...core.arrays.backend import Array, Pullback, array_module, to_device, to_numpy
+from ...core.arrays.backend import Array, Pullback, Rng, array_module, to_device, to_numpy
 from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
 from ...core.models.checks import check_batch, check_config, padding_keys
 from ..after.contrastive import contrastive_loss, scaled_cosines
 from ..after.patches import PatchEmbedding
 from ..after.quick_gelu import quick_gelu
-from .decoder import Rng
 from .pre_norm import pre_norm
 
 _OPS: dict[str, Any] = {"quick_gelu": quick_gelu}  # by their names in a config; the others are the core's

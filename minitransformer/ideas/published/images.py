@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback, array_module, to_device
+from ...core.arrays.backend import Array, Pullback, Rng, array_module, to_device
 from ...core.layers import Cost, Encoder, EncoderLayer, LayerNorm, Linear, Module
 from ...core.layers.module import generator
 from ...core.layers.part_cost import Costs
 from ...core.models.checks import check_config
 from ..after.patches import PatchEmbedding
-from .decoder import Rng
 from .pre_norm import pre_norm
 from .text_encoder import FirstToken
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module
 from ..after.channel_delta import KimiDeltaAttention
 from ..after.latent_attention import Unturned
 from . import deepseek, deepseek_v3, llama
-from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 from .layer_kinds import full_layers, kinds_in_gguf, two_kinds

@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import ScaledDotProduct
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.scaled_angles import scaled_turn
 from ..after.scaled_angles.angles import follow_length
 from . import angles
-from .decoder import DecoderSizes, Rng, decoder, within
+from .decoder import DecoderSizes, decoder, within
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small, written
 from .heads import ANSWERS

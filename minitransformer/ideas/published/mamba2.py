@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module, RMSNorm
 from ...core.models.language_model import LanguageModel, LanguageModelParts
 from ..after.mamba2 import Mamba2
-from .decoder import Rng, decoder_of
+from .decoder import decoder_of
 from .family import WRITERS_ALONE, Family, Found, InGguf, Stored, classes
 from .fields import Fields
 

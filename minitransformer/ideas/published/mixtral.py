@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.arrays.backend import Rng
 from ..after.experts import MixtureOfExperts
 from . import llama
-from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 
 

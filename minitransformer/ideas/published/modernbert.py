@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import layers
+from ...core.arrays.backend import Rng
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ..after.both_sides.layer import near
 from ..after.gated import GatedFeedForward
 from ..after.norm_without_bias import LayerNormWithoutBias, NoNorm
 from ..after.rotary import rotary_turn
 from . import angles
-from .decoder import Rng
 from .family import BODY, CLASSES, ENCODERS, MASKED, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small, their_activation
 from .heads import ANSWERS, FirstOfAll, Pooled, Prediction

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.layers import FeedForward
 from ..after.plain_norm import PlainRMSNorm
 from ..after.qk_norm import qk_norm
@@ -17,7 +17,6 @@ from ..after.rotary import RotaryPositions, rotary
 from ..after.softcap import CappedOutput
 from ..after.squared_relu import squared_relu
 from . import llama
-from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, classes
 from .fields import Fields
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.arrays.backend import Rng
 from ...core.layers import RMSNorm
 from ..after.sandwich import Normed, NormedUpdate
 from . import llama
-from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module, RMSNorm, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
@@ -16,7 +17,7 @@ from ..after.gated_delta_net import GatedDeltaNet
 from ..after.grouped import grouped
 from ..after.sandwich import Normed, NormedUpdate
 from . import llama, olmo2, qwen3_5
-from .decoder import Rng, decoder_of
+from .decoder import decoder_of
 from .family import WRITERS_ALONE, Family, Found, classes
 from .fields import Fields
 from .layer_kinds import full_layers

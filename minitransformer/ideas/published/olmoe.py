@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.arrays.backend import Rng
 from ...core.layers import RMSNorm
 from ..after.sandwich import Normed
 from . import llama
-from .decoder import Rng
 from .family import WRITERS_ALONE, Family, Found, InGguf, classes
 from .qwen3_moe import ROUTED, experts
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Embedding, InputEmbedding
 from ...core.models.language_model import LanguageModelConfig, LanguageModelParts
 from ..after.narrow_table import ProjectedEmbedding, ThenProjected
 from .bart import SIDES
-from .decoder import Rng
 from .family import WRITERS, Family, Found, classes
 from .fields import GENERAL, Fields, small
 from .heads import ANSWERS

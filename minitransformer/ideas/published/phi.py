@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import FeedForward, Module, Residual
 from ...core.models.language_model import LanguageModelParts
 from ..after.grouped import grouped
@@ -15,7 +16,7 @@ from ..after.parallel_block import ParallelLayer
 from ..after.scaled_angles import scaled_turn
 from . import angles, gpt_neox, llama
 from .bart import BiasedOutput
-from .decoder import Rng, decoder_of
+from .decoder import decoder_of
 from .family import BODY, WRITERS, Family, Found, InGguf, classes
 from .fields import GENERAL, Fields, small
 from .heads import TOKENS

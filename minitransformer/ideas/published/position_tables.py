@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.declared import declared
 from ...core.layers import LearnedPositions, SinusoidalPositions
-from .decoder import Rng
 
 
 class OffsetPositions(LearnedPositions):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core import layers
-from .decoder import Rng
+from ...core.arrays.backend import Rng
 
 
 def pre_norm(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ..after.qk_norm import qk_norm
 from . import llama
-from .decoder import Rng
 from .family import READERS, WRITERS, Family, Found, InGguf, classes
 from .heads import ANSWERS
 

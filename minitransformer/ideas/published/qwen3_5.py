@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module, ScaledDotProduct
 from ...core.models.language_model import LanguageModelParts
 from ..after.gated import GatedFeedForward
@@ -20,7 +21,7 @@ from ..after.output_gate import gated_attention
 from ..after.qk_norm import qk_norm
 from ..after.sandwich import OffsetRMSNorm
 from . import gemma, llama
-from .decoder import Rng, decoder_of
+from .decoder import decoder_of
 from .family import BODY, WORDS, Change, Family, Found, InGguf, Stored, Whole
 from .fields import Fields
 from .layer_kinds import full_layers, two_kinds

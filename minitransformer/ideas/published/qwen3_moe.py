@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module
 from ..after.experts import MixtureOfExperts, TopK
 from ..after.gated import GatedFeedForward
 from ..after.routing import SoftmaxRouting
 from . import llama, qwen3
-from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
 

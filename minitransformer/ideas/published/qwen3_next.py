@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.arrays.backend import Rng
 from ...core.layers import Module
 from ..after.output_gate import OpenedFeedForward
 from ..after.routing import SharedExperts
 from . import qwen3_5, qwen3_moe
-from .decoder import Rng
 from .family import WRITERS, Family, InGguf, classes
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.arrays.backend import Array, Pullback, array_module, to_numpy
+from ...core.arrays.backend import Array, Pullback, Rng, array_module, to_numpy
 from ...core.layers import Cache
 from ...core.models import LanguageModel
 from ..after.scaled_angles.angles import stage
-from .decoder import Rng
 
 
 class RememberingCache(Cache):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.arrays.backend import Rng
 from . import llama
-from .decoder import Rng
 from .family import WRITERS, Family, Found, InGguf, classes
 from .fields import Fields
 

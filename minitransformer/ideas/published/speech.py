@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...core import layers
-from ...core.arrays.backend import Array, Pullback, to_device
+from ...core.arrays.backend import Array, Pullback, Rng, to_device
 from ...core.arrays.boundary import check_array
 from ...core.models.transformer import Transformer, TransformerParts
 from ..after.front_end import FrontEnd
-from .decoder import Rng
 from .position_tables import HalvesPositions
 from .pre_norm import pre_norm
 

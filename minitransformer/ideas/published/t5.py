@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core import layers
+from ...core.arrays.backend import Rng
 from ...core.models.encoder_only import EncoderOnlyParts, MeanPool
 from ...core.models.transformer import Transformer, TransformerParts
 from ..after.factors import ScaledOutput
@@ -19,7 +20,6 @@ from ..after.gated import GatedFeedForward
 from ..after.relative_bias import RelativeBias
 from ..after.score_bias import Biased
 from . import twice_read
-from .decoder import Rng
 from .family import BODY, CLASSES, ENCODER, WORDS, Family, Found, InGguf, Stored, classes
 from .fields import ACTIVATIONS, Fields, their_activation
 from .heads import ANSWERS, TOKENS

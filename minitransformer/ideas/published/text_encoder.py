@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core import layers
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.arrays.declared import declared
 from ...core.arrays.float16 import sum_over
 from ...core.layers.feed_forward import kept_by
@@ -27,7 +27,6 @@ from ...core.models.checks import parts_of
 from ...core.models.classifier import Classifier, ClassifierParts
 from ...core.models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ...core.models.language_model import positions_of
-from .decoder import Rng
 from .heads import REPLACED, Prediction
 from .position_tables import OffsetPositions
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...core import ops
-from ...core.arrays.backend import Array, Pullback, array_module
+from ...core.arrays.backend import Array, Pullback, Rng, array_module
 from ...core.layers import Cost, Decoder, Encoder, InputEmbedding, Linear, Module
 from ...core.layers.part_cost import Costs
 from ...core.models.classifier import Classifier
 from ...core.models.encoder_only import EncoderOnlyParts
 from ...core.models.transformer import TransformerParts
-from .decoder import Rng
 from .family import CLASSES
 from .heads import LastReal, Pooled, Prediction
 from .text_encoder import TextEncoder

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.arrays.masks import causal_mask
 from ..machines.threads import blas_threads, share_out
 from .row_blocks import BLOCK, compiled, keeps, row_sums, takes
@@ -47,7 +47,7 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
     bias: Array | None = None,
 ) -> tuple[Array, Pullback] | None:
     """See core/ops/attention.py; scores with a bias are left to it."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.arrays.boundary import check_gradient
 from ...core.layers.cache import KeyValueCache, no_backward
 from ..machines.threads import blas_threads, share_out
@@ -85,7 +85,7 @@ def residual_attention(
     x: Array,
     memory: Array | None = None,
     *,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
     mask: Array | None = None,
     causal: bool = False,
     cache: Any = None,
@@ -163,9 +163,7 @@ def _attended(
     return y.reshape(x_shape), backward
 
 
-def residual_feed_forward(
-    layer: Any, x: Array, *, rng: np.random.Generator | None = None
-) -> tuple[Array, Pullback] | None:
+def residual_feed_forward(layer: Any, x: Array, *, rng: Rng | None = None) -> tuple[Array, Pullback] | None:
     """See Residual in core/layers/residual.py."""
     maps = (layer.sublayer.inner, layer.sublayer.output)
     if x.ndim < 2 or maps[0].weight.value.ndim != 2:
@@ -254,7 +252,7 @@ def _can_grow(cache: Any, new: Array) -> bool:
     return all(b.shape[:2] + b.shape[3:] == shape and compiled(b, part="sublayers") and b.flags.carray for b in buffers)
 
 
-def _kept(rng: np.random.Generator | None, shape: tuple[int, ...], rate: float) -> tuple[Array, Any]:
+def _kept(rng: Rng | None, shape: tuple[int, ...], rate: float) -> tuple[Array, Any]:
     """What dropout keeps, and the factor of that. Without dropout the array is empty and the factor 1."""
     if rng is None or not rate:
         return np.empty((0,) * len(shape), np.bool_), np.float32(1.0)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...core import layers
-from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.layers.cache import Cache, KeyValueCache, no_backward
 from ...core.layers.module import Module, Parameter
 from ...core.models import LanguageModel, Transformer
@@ -61,9 +61,7 @@ class Residual(Fast, layers.Residual):
 
     original = layers.Residual
 
-    def __call__(
-        self, x: Array, *others: Array, rng: np.random.Generator | None = None, **options: Any
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, *others: Array, rng: Rng | None = None, **options: Any) -> tuple[Array, Pullback]:
         """See core/layers/residual.py."""
         form = self._form(others, options) if type(x) is np.ndarray else None
         fast = form(self, x, *others, rng=rng, **options) if form else None
@@ -92,7 +90,7 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         self,
         x: Array,
         mask: Array | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         cache: KeyValueCache | None = None,
         **how: Any,
     ) -> tuple[Array, Pullback]:
@@ -143,7 +141,7 @@ class DecoderLayer(Fast, layers.DecoderLayer):
         mask: Array | None = None,
         memory_mask: Array | None = None,
         cache: tuple[KeyValueCache, KeyValueCache] | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
         if cache is not None and rng is None and memory is not None:
@@ -210,12 +208,7 @@ class Encoder(Fast, layers.Encoder):
     original = layers.Encoder
 
     def __call__(
-        self,
-        x: Array,
-        mask: Array | None = None,
-        rng: np.random.Generator | None = None,
-        cache: Cache | None = None,
-        **how: Any,
+        self, x: Array, mask: Array | None = None, rng: Rng | None = None, cache: Cache | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
         if type(cache) is Cache and len(cache.self_attention) == len(self.layers) and _decodes(rng, **how):

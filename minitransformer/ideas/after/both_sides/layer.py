@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback, device_of
+from ....core.arrays.backend import Array, Pullback, Rng, device_of
 from ....core.arrays.declared import declared
 from ....core.arrays.masks import local_mask
 from ....core.layers import Module, ScaledDotProduct
@@ -29,13 +27,7 @@ class BothSides(Around):
         self.inner = ScaledDotProduct() if inner is None else inner
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         near = local_mask(q.shape[-2], self.radius, k.shape[-2], device_of(q).name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.layers import Cost, Linear, Module, Parameter
 from ....core.layers.module import generator
 from ..chunked_delta.op import chunk_cost
@@ -23,7 +23,7 @@ from .op import channel_chunk, channel_cost
 class NarrowMap(Module):
     """y = (x W_1) W_2, through d_narrow numbers: fewer parameters than one matrix. x: (..., d_in); y: (..., d_out)."""
 
-    def __init__(self, d_in: int, d_narrow: int, d_out: int, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, d_in: int, d_narrow: int, d_out: int, rng: Rng | None = None) -> None:
         rng = generator(rng)
         self.down, self.up = Linear(d_in, d_narrow, False, rng), Linear(d_narrow, d_out, False, rng)
 
@@ -61,7 +61,7 @@ class KimiDeltaAttention(GatedDeltaNet):
         eps: float = 1e-5,
         activation: str = "silu",
         chunk: int = 16,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> None:
         rng = generator(rng)
         super().__init__(d_model, n_heads, n_heads, d_head, d_head, kernel, eps, activation, chunk, rng)

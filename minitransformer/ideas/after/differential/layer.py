@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Module, Parameter, RMSNorm
 from ....core.layers.module import generator
@@ -24,7 +24,7 @@ class Differential(Module):
     alike = False  # heads share parameters
 
     @declared("d_head > 0; layer >= 0")
-    def __init__(self, d_head: int, layer: int = 0, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, d_head: int, layer: int = 0, rng: Rng | None = None) -> None:
         if d_head % 2:
             raise ValueError(f"Differential: d_head must be even, for two halves, got {d_head}")
         rng = generator(rng)
@@ -36,13 +36,7 @@ class Differential(Module):
         self.scale = (d_head // 2) ** -0.5
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv). There is no dropout, so rng is not used."""
         a, b, c, d = learned = self.a, self.b, self.c, self.d

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Embedding, LayerNorm, Module, Residual, RMSNorm
 
@@ -27,7 +25,7 @@ class ScaledUpdate(Residual):
         self.factor = float(factor)
 
     def __call__(  # type: ignore[override]  # it reads no memory
-        self, x: Array, *, rng: np.random.Generator | None = None, **how: Any
+        self, x: Array, *, rng: Rng | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
         normalized, norm_backward = self.norm(x)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Module, Parameter
 from ....core.layers.module import generator
@@ -21,9 +21,7 @@ class StridedConvolution(Module):
     """
 
     @declared("d_in, d_out, kernel, stride > 0")
-    def __init__(
-        self, d_in: int, d_out: int, kernel: int = 3, stride: int = 1, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, d_in: int, d_out: int, kernel: int = 3, stride: int = 1, rng: Rng | None = None) -> None:
         limit = math.sqrt(6.0 / (kernel * d_in + d_out))
         drawn = generator(rng).uniform(-limit, limit, (kernel, d_in, d_out))
         self.weight = Parameter(drawn.astype(np.float32, copy=False))
@@ -62,20 +60,14 @@ class FrontEnd(Module):
 
     @declared("d_in, d_model, most > 0; 0 <= dropout < 1")
     def __init__(
-        self,
-        d_in: int,
-        d_model: int,
-        most: int,
-        positions: Any,
-        dropout: float = 0.0,
-        rng: np.random.Generator | None = None,
+        self, d_in: int, d_model: int, most: int, positions: Any, dropout: float = 0.0, rng: Rng | None = None
     ) -> None:
         rng = generator(rng)
         self.first = StridedConvolution(d_in, d_model, rng=rng)
         self.second = StridedConvolution(d_model, d_model, stride=2, rng=rng)
         self.positions, self.dropout, self.most = positions, dropout, most
 
-    def __call__(self, features: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, features: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dfeatures."""
         if features.ndim < 2 or features.shape[-1] > self.most:
             wanted = f"(..., {self.first.weight.value.shape[1]}, T) with at most T = {self.most} frames"

@@ -17,9 +17,7 @@ vectors, and nothing else: K - 1 times D numbers for a text of any length.
 
 from __future__ import annotations
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.boundary import check_mask
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Linear, Module
@@ -37,9 +35,7 @@ class GatedConvolution(Module):
     """
 
     @declared("d_model, kernel > 0")
-    def __init__(
-        self, d_model: int, kernel: int = 3, bias: bool = False, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, d_model: int, kernel: int = 3, bias: bool = False, rng: Rng | None = None) -> None:
         rng = generator(rng)
         self.gate_in, self.gate_out, self.inner = (Linear(d_model, d_model, bias, rng) for _ in range(3))
         self.convolution = ShortConvolution(d_model, kernel, bias, rng=rng)
@@ -54,7 +50,7 @@ class GatedConvolution(Module):
         mask: Array | None = None,
         causal: bool = True,
         cache: StateCache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Linear, Module, Parameter, RMSNorm
 from ....core.layers.cache import no_backward
@@ -51,7 +51,7 @@ class SharedConvolution(ShortConvolution):
     """The short convolution of queries, keys and values side by side, with a weight for each. widths: theirs."""
 
     def __init__(
-        self, widths: tuple[int, int, int], kernel: int, activation: str | None, rng: np.random.Generator | None = None
+        self, widths: tuple[int, int, int], kernel: int, activation: str | None, rng: Rng | None = None
     ) -> None:
         super().__init__(sum(widths), kernel, False, activation, rng)
         parts = np.split(self.weight.value, np.cumsum(widths)[:-1], axis=-1)
@@ -97,7 +97,7 @@ class GatedDeltaNet(Module):
         eps: float = 1e-6,
         activation: str = "silu",
         chunk: int = 64,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         most: float = 1.0,
     ) -> None:
         if n_heads % n_key_heads:
@@ -127,7 +127,7 @@ class GatedDeltaNet(Module):
         mask: Array | None = None,
         causal: bool = True,
         cache: DeltaCache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx.

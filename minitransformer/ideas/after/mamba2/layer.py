@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Linear, Module, Parameter, RMSNorm
 from ....core.layers.cache import no_backward
@@ -82,7 +82,7 @@ class Mamba2(Module):
         bias: bool = False,
         conv_bias: bool = True,
         chunk: int = 64,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> None:
         if n_heads % n_groups:
             raise ValueError(f"Mamba2: {n_heads} heads cannot share {n_groups} groups equally")
@@ -106,7 +106,7 @@ class Mamba2(Module):
         mask: Array | None = None,
         causal: bool = True,
         cache: DeltaCache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx.

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.layers import EncoderLayer, Residual
 
 
@@ -30,7 +28,7 @@ class MixerLayer(EncoderLayer):
         return layer
 
     def __call__(
-        self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None, **how: Any
+        self, x: Array, mask: Array | None = None, rng: Rng | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. how: causal, cache, positions, as of MultiHeadAttention."""
         y, mixer_backward = self.self_attention(x, mask=mask, rng=rng, **how)

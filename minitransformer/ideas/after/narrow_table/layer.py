@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Embedding, Linear, Module
 from ....core.layers.module import generator
@@ -25,7 +23,7 @@ class ProjectedEmbedding(Embedding):
     """y = table[ids] P. ids: (...); y: (..., d_model). `unembed` uses the table alone, for x of its width."""
 
     @declared("vocabulary, width, d_model > 0")
-    def __init__(self, vocabulary: int, width: int, d_model: int, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, vocabulary: int, width: int, d_model: int, rng: Rng | None = None) -> None:
         rng = generator(rng)
         super().__init__(vocabulary, width, rng=rng)
         self.projection = Linear(width, d_model, bias=False, rng=rng)
@@ -50,7 +48,7 @@ class ThenProjected(Module):
     """y = norm(x) P, at the end of a stack. x: (..., d_model); y: (..., width). norm: None for no norm."""
 
     @declared("d_model, width > 0")
-    def __init__(self, norm: Any, d_model: int, width: int, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, norm: Any, d_model: int, width: int, rng: Rng | None = None) -> None:
         self.norm, self.projection = norm, Linear(d_model, width, bias=False, rng=rng)
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Linear, Module, MultiHeadAttention
 from ....core.layers.cache import no_backward
@@ -144,7 +142,7 @@ def gated_attention(
     n_key_heads: int,
     d_head: int,
     bias: bool = False,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
     mix: Mix | None = None,
     turn: tuple[Turn | None, Turn | None] = (None, None),
 ) -> GatedAttention:
@@ -167,14 +165,12 @@ class OpenedFeedForward(GatedFeedForward):
     Technical Report", section 2.2.2. Options as of GatedFeedForward; there are no biases.
     """
 
-    def __init__(
-        self, d_model: int, d_ff: int, activation: str = "silu", rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, d_model: int, d_ff: int, activation: str = "silu", rng: Rng | None = None) -> None:
         rng = generator(rng)
         super().__init__(d_model, d_ff, activation, False, rng)
         self.opening = Linear(d_model, 1, False, rng)
 
-    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
         asked, opening_backward = self.opening(x)
         share, sigmoid_backward = sigmoid(asked)

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.layers import EncoderLayer
 
 
@@ -31,7 +29,7 @@ class ParallelLayer(EncoderLayer):
     named_by = "self_attention"  # a norm that both share has its name
 
     def __call__(
-        self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None, **how: Any
+        self, x: Array, mask: Array | None = None, rng: Rng | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. how: causal, cache, positions, as of MultiHeadAttention."""
         attended, attention_backward = self.self_attention(x, mask=mask, rng=rng, **how)

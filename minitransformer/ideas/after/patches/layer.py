@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.boundary import check_array
 from ....core.arrays.declared import declared
 from ....core.arrays.float16 import sum_over
@@ -34,7 +34,7 @@ class PatchEmbedding(Module):
         bias: bool = True,
         dropout: float = 0.0,
         norm: Any = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
     ) -> None:
         rng = generator(rng)
         (p, q), self.image, self.dropout = patch, tuple(image), dropout
@@ -49,7 +49,7 @@ class PatchEmbedding(Module):
         self.positions = LearnedPositions(1 + self.n_patches, d_model, rng=rng)
         self.norm = norm
 
-    def __call__(self, pixels: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, pixels: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dpixels."""
         q, p, channels, d_model = shape = self.weight.value.shape
         check_array("PatchEmbedding", "pixels", pixels)

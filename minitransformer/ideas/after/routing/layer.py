@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, FeedForward, Module, Parameter
 from ....core.ops.activations import logistic
@@ -84,7 +84,7 @@ class SharedExperts(Module):
     def __init__(self, shared: FeedForward, routed: MixtureOfExperts) -> None:
         self.shared, self.routed = shared, routed
 
-    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, rng: Rng | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
         common, shared_backward = self.shared(x, rng)
         special, routed_backward = self.routed(x, rng)

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Module, Parameter
 from ....core.layers.cache import no_backward
@@ -25,12 +25,7 @@ class ShortConvolution(Module):
 
     @declared("width, kernel > 0")
     def __init__(
-        self,
-        width: int,
-        kernel: int = 4,
-        bias: bool = True,
-        activation: str | None = None,
-        rng: np.random.Generator | None = None,
+        self, width: int, kernel: int = 4, bias: bool = True, activation: str | None = None, rng: Rng | None = None
     ) -> None:
         if activation is not None and activation not in ACTIVATIONS:
             raise ValueError(f"ShortConvolution: activation must be None or one of {', '.join(ACTIVATIONS)}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Embedding, Module, ScaledDotProduct
 from .op import softcap, softcapped_attention
@@ -19,13 +17,7 @@ class SoftCapped(ScaledDotProduct):
         self.cap = float(cap)
 
     def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        rng: np.random.Generator | None = None,
+        self, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, rng: Rng | None = None
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         return softcapped_attention(q, k, v, self.cap, mask, causal, self.scale, self.dropout, rng)

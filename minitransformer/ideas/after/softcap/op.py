@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback, array_module, device_of
+from ....core.arrays.backend import Array, Pullback, Rng, array_module, device_of
 from ....core.arrays.declared import op
 from ....core.arrays.float16 import in_float32
 from ....core.arrays.masks import causal_mask
@@ -60,7 +58,7 @@ def softcapped_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
 ) -> tuple[Array, Pullback]:
     """Attention whose scores stay within (-cap, cap).
 

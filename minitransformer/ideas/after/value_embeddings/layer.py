@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ....core.arrays.boundary import check_array, check_shape, lacks_heads
 from ....core.arrays.declared import declared
 from ....core.layers import Cost, Embedding, KeyValueCache, Linear, Module, MultiHeadAttention, Parameter
@@ -45,9 +45,7 @@ class ValueEmbedding(Module):
     """
 
     @declared("n_heads, vocabulary, n_channels > 0")
-    def __init__(
-        self, projection: Map, n_heads: int, vocabulary: int, n_channels: int, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, projection: Map, n_heads: int, vocabulary: int, n_channels: int, rng: Rng | None = None) -> None:
         self.d_in, self.d_out = d_in, d_out = projection.d_in, projection.d_out
         if d_out % n_heads or n_channels > d_in:
             needs = f"{n_heads} equal heads, and {n_channels} channels for the gates"
@@ -121,7 +119,7 @@ class ValueAttention(MultiHeadAttention):
         mask: Array | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Rng | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. ids: integers (..., T); the rest as of MultiHeadAttention."""

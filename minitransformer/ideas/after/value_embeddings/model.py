@@ -7,9 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ....core.arrays.backend import Array, Pullback
+from ....core.arrays.backend import Array, Pullback, Rng
 from ....core.models.language_model import LanguageModel, LanguageModelConfig, LanguageModelParts
 from .layer import ValueAttention, ValueEmbedding
 
@@ -23,11 +21,11 @@ class ValueLanguageModelConfig(LanguageModelConfig):
 
     n_channels: int = 12
 
-    def build(self, rng: np.random.Generator | None = None) -> ValueLanguageModel:
+    def build(self, rng: Rng | None = None) -> ValueLanguageModel:
         """The model of these sizes, untrained."""
         return ValueLanguageModel(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+    def parts(self, rng: Rng) -> LanguageModelParts:
         """The recipe: GPT-2's parts with other values."""
         parts = super().parts(rng)
         sizes = self.n_heads, self.vocabulary, self.n_channels, rng

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.arrays.backend import Array, Pullback, array_module
+from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ..attention import mask_fits
 from .launching import NOTHING, ceil_div, contiguous, kernels_of, takes
 
@@ -23,7 +23,7 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
     bias: Array | None = None,
 ) -> tuple[Array, Pullback] | None:
     """See core/ops/attention.py. Up to four axes, and heads of up to 128 numbers.

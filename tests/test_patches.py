@@ -1,15 +1,14 @@
-"""Patches of an image: against a loop, their mistakes, and what teaches them."""
+"""Patches of an image: against a loop, their mistakes."""
 
 import numpy as np
 import pytest
 from value_checks import CLOSE
 
-from minitransformer import course, layers
+from minitransformer import layers
 from minitransformer.ideas.after.patches import PatchEmbedding, patches
 
 RNG = np.random.default_rng(3)
 PIXELS = RNG.normal(size=(2, 3, 5, 7))
-LESSON = course.exercise("patches_backward")
 
 
 def test_the_values_are_those_of_the_formula():
@@ -55,10 +54,3 @@ def test_a_norm_is_between_positions_and_dropout():
     embed = PatchEmbedding((4, 6), (2, 3), 3, 5, False, norm=layers.LayerNorm(5)).to(dtype="float64")
     found = embed(PIXELS[..., :4, :6])[0]
     np.testing.assert_allclose(found.mean(axis=-1), 0.0, atol=1e-12)
-
-
-def test_the_exercise_takes_what_the_op_does():
-    def by_the_op(pixels, p, q, dy):
-        return patches(pixels, p, q)[1](dy)
-
-    assert course.check(LESSON.name, by_the_op).right

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from value_checks import CLOSE, rejects
 
-from minitransformer import course
 from minitransformer.ideas.after.short_convolution import ShortConvolution, short_convolution
 
 RNG = np.random.default_rng(3)
 X, WEIGHT, BIAS, BEFORE = (RNG.normal(size=shape) for shape in ((2, 5, 3), (4, 3), (3,), (2, 3, 3)))
-LESSON = course.exercise("short_convolution_backward")
 
 
 def written_out(x, weight, bias, before):
@@ -52,10 +50,3 @@ def test_pieces_with_a_cache_are_the_whole(pieces):
     found = [layer(X[:, end - n : end], cache)[0] for n, end in zip(pieces, ends, strict=True)]
     np.testing.assert_allclose(np.concatenate(found, axis=1), layer(X)[0], rtol=1e-13)
     assert cache.state.shape == (2, 3, 3) and cache.length == 5
-
-
-def test_the_exercise_takes_what_the_op_does():
-    def by_the_op(x, weight, dy):
-        return short_convolution(x, weight)[1](dy)
-
-    assert course.check(LESSON.name, by_the_op).right

@@ -5,7 +5,6 @@ import pytest
 from tiers import in_one
 from value_checks import CLOSE, rejects
 
-from minitransformer import course
 from minitransformer.ideas.after.linear_attention import causal_sums
 from minitransformer.ideas.after.state_space import state_space, state_space_recurrent
 
@@ -13,7 +12,6 @@ RNG = np.random.default_rng(3)
 Q, K, V = (RNG.normal(size=(2, 3, 13, width)) for width in (3, 3, 4))
 DECAY, STATE = -RNG.exponential(0.3, (2, 3, 13)), RNG.normal(size=(2, 3, 3, 4))
 GIVEN = Q, K, V, DECAY, STATE
-LESSON = course.exercise("state_space_backward")
 
 
 @in_one("chunk", [1, 2, 5, 13, 64])
@@ -46,10 +44,3 @@ def test_without_decay_it_is_the_sum_of_linear_attention():
 def a_position_reads_what_it_writes():
     one = np.ones((1, 1))
     np.testing.assert_allclose(state_space_recurrent(one, one, 3.0 * one, np.zeros(1))[0], 3.0 * one, **CLOSE)
-
-
-def test_the_exercise_takes_what_the_op_does():
-    def by_the_op(q, k, v, decay, doutput):
-        return state_space(q, k, v, decay)[1](doutput)
-
-    assert course.check(LESSON.name, by_the_op).right

@@ -51,6 +51,8 @@ def test_what_does_not_fit_is_refused():
     layer = ValueEmbedding(layers.Linear(5, 6), 2, 7, 3)
     with pytest.raises(ValueError, match=r"ValueEmbedding: ids must have shape \(2, 5\)"):
         layer(np.ones((2, 5, 5), np.float32), IDS[0])
+    with pytest.raises(TypeError, match="ValueAttention: ids are missing; the model that its config builds hands them"):
+        models.LanguageModel(model_of().config)(IDS)
 
 
 def test_heads_add_up():

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import minitransformer
 from minitransformer import ops, verify
+from minitransformer.check.referee.other_forms import first_output
 from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_torch
 
@@ -666,6 +667,7 @@ def test_functions_of_several_outputs_are_checked_whole(monkeypatch: pytest.Monk
     detached = from_torch(lambda x: (lambda weights, log: (weights, log.detach()))(*WithLog.apply(x)))
     for f in (from_torch(WithLog), as_dict):
         assert verify.gradients(f, X).ok
+        assert first_output(f).made_by == f.made_by  # which decides what a softmax may hold
     verify.check_gradients(WithLog.apply, torch.tensor(X, dtype=torch.float32))
     monkeypatch.setattr(WithLog, "forgets", True)
     for f in (from_torch(WithLog), as_dict):

@@ -115,7 +115,7 @@ class ValueAttention(MultiHeadAttention):
     def __call__(  # type: ignore[override]  # it reads no memory
         self,
         x: Array,
-        ids: Array,
+        ids: Array | None = None,
         mask: Array | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
@@ -123,6 +123,8 @@ class ValueAttention(MultiHeadAttention):
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. ids: integers (..., T); the rest as of MultiHeadAttention."""
+        if ids is None:
+            raise TypeError("ValueAttention: ids are missing; the model that its config builds hands them on: .build()")
         self.takes_sequences(self.d_model, x=x)
         if mask is not None and lacks_heads("ValueAttention", mask, x):
             mask = mask[..., None, :, :]  # the same for every head

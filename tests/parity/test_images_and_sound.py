@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from minitransformer.ideas.published.families import EVERY
 from minitransformer.ideas.published.fields import _HARMLESS
 from minitransformer.models import from_pretrained, save_pretrained
 
+from . import test_pretrained as published
 from .test_config_fields import values
 from .test_pretrained import GRADIENT, OUTPUT, ROUNDING, Case, in_float64, our_gradients, t  # noqa: F401  # a fixture
 
@@ -60,18 +62,7 @@ def sines(length: int, width: int) -> Any:
     return t(np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
 
 
-def theirs_of(case: Case) -> Any:
-    config = transformers.CONFIG_MAPPING[case.model_type](**case.config)
-    model = getattr(transformers, case.architecture)(config).double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if not parameter.requires_grad:
-                parameter.copy_(sines(*parameter.shape))
-            elif parameter.ndim == 1 and name.endswith("weight"):
-                parameter.normal_(1.0, 0.3)
-            else:
-                parameter.normal_(0.0, 0.4)
-    return model
+theirs_of = functools.partial(published.theirs_of, table=sines)
 
 
 def inputs(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -256,8 +256,8 @@ CASES = [
 ]  # fmt: skip
 
 
-def theirs_of(case: Case) -> Any:
-    """A model of theirs with random weights of ordinary size, in float64."""
+def theirs_of(case: Case, table: Callable[[int, int], Any] | None = None) -> Any:
+    """A model of theirs with random weights of ordinary size, in float64. table: of its positions, if not `sinusoids`."""
     config = transformers.CONFIG_MAPPING[case.model_type](**case.config)
     model = getattr(transformers, case.architecture)(config).double().eval()
     model.config._experts_implementation = "eager"  # the others take no doubles
@@ -265,7 +265,7 @@ def theirs_of(case: Case) -> Any:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:  # sines and cosines, which they round to float32
-                parameter.copy_(sinusoids(*parameter.shape))
+                parameter.copy_((table or sinusoids)(*parameter.shape))
             elif parameter.ndim == 1 and name.endswith("weight"):
                 parameter.normal_(1.0, 0.3)
             else:

@@ -112,7 +112,7 @@ class ValueAttention(MultiHeadAttention):
         maps = a.query, a.key, value or a.value, a.output
         return cls.of(a.n_heads, *maps, mix=a.mix, turn=(a.turn_query, a.turn_key))
 
-    def __call__(  # type: ignore[override]  # it reads no memory
+    def __call__(
         self,
         x: Array,
         ids: Array | None = None,

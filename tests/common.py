@@ -1,5 +1,6 @@
-"""What many test files need: random arrays, weights of ordinary size, another Python, and code from a file."""
+"""What many test files need: random arrays, small models, weights of ordinary size, another Python, code of a file."""
 
+import dataclasses
 import importlib.util
 import os
 import subprocess
@@ -12,6 +13,17 @@ import numpy as np
 
 def draw(*shape: int, seed: int = 0, dtype: str = "float64") -> Any:
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 12, "max_length": 6, "n_layers": 2}
+SMALL |= {"n_encoder_layers": 1, "n_decoder_layers": 2}
+
+
+def small(config: Any, *sizes: int, seed: int = 0, dtype: str = "float64", **changes: Any) -> Any:
+    """The model of a config that is small where nothing else is said. sizes: of vocabularies, and how many classes."""
+    known = {field.name for field in dataclasses.fields(config)}
+    fields = {name: size for name, size in SMALL.items() if name in known} | changes
+    return config(*sizes, **fields).build(np.random.default_rng(seed)).to(dtype=dtype)
 
 
 def ordinary(module: Any, seed: int = 0) -> Any:

@@ -1,23 +1,21 @@
 """Corpora: batches that hold every row once and little padding, and losses that padding does not touch."""
 
+import functools
+
 import numpy as np
 import pytest
+from common import small
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus
-from minitransformer.models import (
-    Classifier,
-    ClassifierConfig,
-    LanguageModel,
-    LanguageModelConfig,
-    Transformer,
-    TransformerConfig,
-)
+from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from minitransformer.text import END, PAD, START
 
-SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12, "dropout": 0.0}
 V = 11
+transformer = functools.partial(small, TransformerConfig, V, V, dropout=0.0)
+language_model = functools.partial(small, LanguageModelConfig, V, max_length=5, dropout=0.0, attention_dropout=0.0)
+classifier = functools.partial(small, ClassifierConfig, V, 3, dropout=0.0)
 
 
 def sentences(n, longest, seed):
@@ -35,20 +33,6 @@ def pairs(n=9, longest=6, tokens=30, **options):
 
 def labelled(n=9, longest=6, tokens=30, **options):
     return LabelledCorpus(sentences(n, longest, 2), (np.arange(n) % 3).tolist(), tokens, **options)
-
-
-def transformer():
-    config = TransformerConfig(V, V, n_encoder_layers=1, n_decoder_layers=2, **SIZES)
-    return Transformer(config, np.random.default_rng(0)).to(dtype="float64")
-
-
-def language_model():
-    config = LanguageModelConfig(V, max_length=5, n_layers=2, **(SIZES | {"attention_dropout": 0.0}))
-    return LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
-
-
-def classifier():
-    return Classifier(ClassifierConfig(V, 3, n_layers=2, **SIZES), np.random.default_rng(0)).to(dtype="float64")
 
 
 def rngs(seed=0):

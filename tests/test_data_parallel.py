@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from common import small
 from safetensors.numpy import load_file
 
 from minitransformer.core.training.corpora import PairCorpus, TextCorpus
-from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.models import LanguageModelConfig, TransformerConfig
 from minitransformer.run.machines import buckets, checkpoint, run_folder
 from minitransformer.run.machines.parallel import in_threads
 from minitransformer.run.machines.parallel.group import ALONE, same_everywhere
@@ -26,9 +27,7 @@ def pairs():
 
 
 def transformer(dropout=0.0):
-    config = TransformerConfig(13, 13, d_model=8, n_heads=2, d_ff=12, n_encoder_layers=1, n_decoder_layers=1,
-                               share_embeddings=True, dropout=dropout, attention_dropout=dropout)  # fmt: skip
-    return Transformer(config, np.random.default_rng(0)).to(dtype="float64")
+    return small(TransformerConfig, 13, 13, n_decoder_layers=1, dropout=dropout, attention_dropout=dropout)
 
 
 def ten_steps(group, workers=1, accumulate=1, sharded=False, dropout=0.0, overlap=True):
@@ -128,14 +127,11 @@ def test_shares_are_equal_in_tokens_and_together_the_batch():
 
 
 def trainer(folder, group=ALONE, **changes):
-    config = LanguageModelConfig(
-        11, max_length=6, n_layers=1, d_model=8, n_heads=2, d_ff=12, dropout=0.0, attention_dropout=0.0
-    )
     training, validation = (
         TextCorpus(np.random.default_rng(seed).integers(0, 11, n), length=6, rows=5) for seed, n in ((1, 130), (3, 60))
     )
     values = {"steps": 12, "warmup": 2, "validate_every": 4, "save_every": 4} | changes
-    model = LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
+    model = small(LanguageModelConfig, 11, n_layers=1, dropout=0.0, attention_dropout=0.0)
     return Trainer(model, training, validation, TrainingSettings(**values), folder, group=group)
 
 

@@ -12,6 +12,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from common import small
 from safetensors.numpy import load_file, save_file
 from tiers import in_one
 
@@ -27,9 +28,7 @@ from minitransformer.ideas.published.llama import LlamaConfig
 from minitransformer.ideas.published.t5 import T5Config
 from minitransformer.layers import Linear
 from minitransformer.models import (
-    Classifier,
     ClassifierConfig,
-    LanguageModel,
     LanguageModelConfig,
     MaskedLanguageModel,
     TextEncoder,
@@ -43,13 +42,12 @@ SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 IDS = np.array([[3, 1, 4, 1]])
 
 
-def transformer(**changes):
-    options = {"n_encoder_layers": 2, "n_decoder_layers": 1, "share_embeddings": False, **SIZES, **changes}
-    return Transformer(TransformerConfig(7, 6, **options), np.random.default_rng(0))
-
-
-def language_model():
-    return LanguageModel(LanguageModelConfig(7, max_length=5, n_layers=2, **SIZES), np.random.default_rng(0))
+singles = functools.partial(small, dtype="float32")
+transformer = functools.partial(
+    singles, TransformerConfig, 7, 6, n_encoder_layers=2, n_decoder_layers=1, share_embeddings=False
+)
+language_model = functools.partial(singles, LanguageModelConfig, 7, max_length=5)
+classifier = functools.partial(singles, ClassifierConfig, 7, 3)
 
 
 def small_of(recipe):
@@ -60,10 +58,6 @@ def small_of(recipe):
 
 def encoder(kind):
     return kind(TextEncoderConfig(7, max_length=5, n_layers=2, **SIZES), np.random.default_rng(0))
-
-
-def classifier():
-    return Classifier(ClassifierConfig(7, 3, n_layers=2, **SIZES), np.random.default_rng(0))
 
 
 OURS = {"transformer": (transformer, 2), "language model": (language_model, 1), "classifier": (classifier, 1)}

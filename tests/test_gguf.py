@@ -31,7 +31,6 @@ HYBRID: dict[str, Any] = {"n_layers": 4, "full": (1, 3)}  # as full_attention_in
 LONG = {"kind": "longrope", "short": [1.0, 1.5], "long": [2.0, 5.0], "trained": 24, "attention": 1.25}
 
 
-@pytest.mark.few(18)
 @pytest.mark.parametrize("name, changes, split", [
     ("llama", {}, True), ("llama", {"bias": True, "qkv_bias": True}, True),
     ("llama", {"tie_output": True, "n_key_heads": 1}, True),

@@ -1,10 +1,13 @@
 """A model cut in parts, by heads and units or by layers, trains as the whole model does on one rank."""
 
+import functools
+
 import numpy as np
 import pytest
+from common import small
+from test_data_parallel import pairs as unequal
 
-from minitransformer.core.training.corpora import PairCorpus
-from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.models import LanguageModelConfig, TransformerConfig
 from minitransformer.run.machines.parallel import (
     cut,
     idle_share,
@@ -20,15 +23,10 @@ from minitransformer.training import AdamW, Workers
 STEPS = 10
 
 
-def transformer():
-    config = TransformerConfig(13, 13, d_model=12, n_heads=6, d_ff=18, n_encoder_layers=1, n_decoder_layers=1,
-                               share_embeddings=True, dropout=0.0)  # fmt: skip
-    return Transformer(config, np.random.default_rng(0)).to(dtype="float64")
-
-
-def language_model():
-    config = LanguageModelConfig(11, max_length=6, n_layers=4, d_model=8, n_heads=2, d_ff=12, tie_output=False)
-    return LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
+transformer = functools.partial(
+    small, TransformerConfig, 13, 13, d_model=12, n_heads=6, d_ff=18, n_decoder_layers=1, dropout=0.0
+)
+language_model = functools.partial(small, LanguageModelConfig, 11, n_layers=4, tie_output=False)
 
 
 def pairs(step):
@@ -94,11 +92,9 @@ def check_parts(found, whole, group):
 @pytest.mark.slow
 def test_ten_steps_of_two_by_two_ranks():
     """Data parallel between the ranks that hold the same part of the model; the batches are padded."""
-    rng = np.random.default_rng(3)
-    sides = [[rng.integers(4, 13, rng.integers(1, 9)).tolist() for _ in range(40)] for _ in range(2)]
-    corpus = PairCorpus(*sides, tokens=60, label_smoothing=0.1)
-    batches = corpus.batches(rng)
-    assert any(len({len(sides[0][row]) for row in rows}) > 1 for rows in batches[:STEPS])
+    corpus = unequal()
+    batches = corpus.batches(np.random.default_rng(3))
+    assert any(len({len(corpus.sources[row]) for row in rows}) > 1 for rows in batches[:STEPS])
 
     def work(group):
         tensor, data = group.split(group.rank // 2), group.split(group.rank % 2)

@@ -4,18 +4,18 @@ import threading
 
 import numpy as np
 import pytest
+from common import small
 from tiers import in_one
 
 from minitransformer import ops
 from minitransformer.core.arrays.backend import array_module, to_device
 from minitransformer.core.arrays.boundary import ids_looked_at
 from minitransformer.core.arrays.strict import round_trips
-from minitransformer.core.models.classifier import ClassifierConfig
 from minitransformer.core.training.corpora import LabelledCorpus, PairCorpus, TextCorpus
-from minitransformer.models import Classifier, LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from minitransformer.training import Trainer, TrainingSettings
 
-SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 16, "dropout": 0.1, "attention_dropout": 0.1}
+SIZES = {"d_ff": 16, "dropout": 0.1, "attention_dropout": 0.1, "dtype": "float32"}
 
 
 def strict(x):
@@ -28,17 +28,16 @@ def sentences():
 
 
 def language_model():
-    model = LanguageModel(LanguageModelConfig(11, max_length=8, n_layers=2, **SIZES), np.random.default_rng(0))
+    model = small(LanguageModelConfig, 11, max_length=8, **SIZES)
     return model, TextCorpus(np.random.default_rng(1).integers(0, 11, 200), length=8, rows=4)
 
 
 def translator():
-    config = TransformerConfig(11, 11, n_encoder_layers=1, n_decoder_layers=2, **SIZES)
-    return Transformer(config, np.random.default_rng(0)), PairCorpus(sentences(), sentences()[::-1], 40, 0.1)
+    return small(TransformerConfig, 11, 11, **SIZES), PairCorpus(sentences(), sentences()[::-1], 40, 0.1)
 
 
 def classifier():
-    model = Classifier(ClassifierConfig(11, 2, n_layers=1, **SIZES), np.random.default_rng(0))
+    model = small(ClassifierConfig, 11, 2, n_layers=1, **SIZES)
     return model, LabelledCorpus(sentences(), [0, 1] * 10, 40)
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import small
 
 from minitransformer.core.models import (
-    Classifier,
     ClassifierConfig,
-    LanguageModel,
     LanguageModelConfig,
     Transformer,
     TransformerConfig,
@@ -26,16 +25,13 @@ from minitransformer.school.show.stepper.command import step_text
 from minitransformer.text import END, START, NumberTask, WordTokenizer
 from minitransformer.verify import values_inside
 
-SIZES: dict[str, Any] = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 WORDS = "a cat sees the dog"
 
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Transformer, NumberTask]:
     task = NumberTask.draw(300, 1, 1000, np.random.default_rng(0))
-    layers = {"n_encoder_layers": 1, "n_decoder_layers": 2, "share_embeddings": False}
-    config = TransformerConfig(len(task.source), len(task.target), **SIZES, **layers)
-    model = Transformer(config, np.random.default_rng(0))
+    model = small(TransformerConfig, len(task.source), len(task.target), share_embeddings=False, dtype="float32")
     path = tmp_path_factory.mktemp("translator") / "model"
     folder.save(model, path, [WordTokenizer(task.source), WordTokenizer(task.target)])
     return path, model.to(dtype="float64"), task
@@ -45,8 +41,8 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Transfor
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("writer")
     tokenizer = WordTokenizer.train([WORDS])
-    config = LanguageModelConfig(len(tokenizer), max_length=9, n_layers=2, dropout=0.0, **SIZES)
-    folder.save(LanguageModel(config, np.random.default_rng(1)), path, tokenizer)
+    model = small(LanguageModelConfig, len(tokenizer), max_length=9, dropout=0.0, seed=1, dtype="float32")
+    folder.save(model, path, tokenizer)
     return path
 
 
@@ -104,8 +100,8 @@ def test_a_language_model_reads_all_but_the_last_token(writer: Path) -> None:
 
 def test_a_classifier_reads_the_whole_text(tmp_path: Path) -> None:
     tokenizer = WordTokenizer.train([WORDS])
-    config = ClassifierConfig(len(tokenizer), 2, n_layers=1, dropout=0.0, **SIZES)
-    folder.save(Classifier(config, np.random.default_rng(1)), tmp_path, tokenizer, ["no", "yes"])
+    model = small(ClassifierConfig, len(tokenizer), 2, n_layers=1, dropout=0.0, seed=1, dtype="float32")
+    folder.save(model, tmp_path, tokenizer, ["no", "yes"])
     assert step_text(tmp_path, "the dog").tokens == ["the", "dog"]
 
 

@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from common import small
 from safetensors.numpy import load_file
 from tiers import in_one
 
@@ -22,7 +23,7 @@ from minitransformer.core.training.corpora import PairCorpus, TextCorpus
 from minitransformer.core.training.loop import Worker, clip_gradients, train
 from minitransformer.core.training.optimizers import clipping
 from minitransformer.layers import Linear
-from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.models import LanguageModelConfig, TransformerConfig
 from minitransformer.run.machines import checkpoint
 from minitransformer.run.machines.finite import first_not_finite
 from minitransformer.run.machines.pieces import InPieces
@@ -31,12 +32,8 @@ from minitransformer.run.machines.settings import OPTIMIZERS
 from minitransformer.run.machines.workers import replica
 from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
 
-SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
-
-
-def language_model(**changes):
-    config = LanguageModelConfig(11, max_length=6, n_layers=2, **(SIZES | {"dropout": 0.2} | changes))
-    return LanguageModel(config, np.random.default_rng(0))
+language_model = functools.partial(small, LanguageModelConfig, 11, dtype="float32", dropout=0.2)
+transformer = functools.partial(small, TransformerConfig, 11, 11, n_decoder_layers=1)
 
 
 def text(n=200, seed=1):
@@ -47,11 +44,6 @@ def pairs(n=60):
     rng = np.random.default_rng(2)
     sides = [[rng.integers(3, 11, rng.integers(1, 7)).tolist() for _ in range(n)] for _ in range(2)]
     return PairCorpus(*sides, tokens=40, label_smoothing=0.1)
-
-
-def transformer():
-    config = TransformerConfig(11, 11, n_encoder_layers=1, n_decoder_layers=1, **SIZES)
-    return Transformer(config, np.random.default_rng(0)).to(dtype="float64")
 
 
 def trainer(folder, **changes):

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from common import small
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -26,14 +27,12 @@ SHORT = "--d-model 8 --n-heads 2 --d-ff 8 --n-layers 1 --steps 4 --warmup 1 --va
 
 
 def trainer(folder, **changes):
-    config = LanguageModelConfig(11, max_length=6, n_layers=1, d_model=8, n_heads=2, d_ff=12)
     training, validation = (
         TextCorpus(np.random.default_rng(seed).integers(0, 11, n), length=6, rows=4) for seed, n in ((1, 130), (3, 60))
     )
     values = {"steps": 12, "warmup": 2, "validate_every": 4, "save_every": 4} | changes
-    return Trainer(
-        LanguageModel(config, np.random.default_rng(0)), training, validation, TrainingSettings(**values), folder
-    )
+    model = small(LanguageModelConfig, 11, n_layers=1, dtype="float32")
+    return Trainer(model, training, validation, TrainingSettings(**values), folder)
 
 
 def not_json(token):
@@ -179,8 +178,7 @@ def test_the_gradients_of_a_batch_hold_nothing_of_those_before(tmp_path, n):
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_the_loss_of_a_corpus_is_the_mean_over_all_its_predictions_without_dropout(n):
-    config = LanguageModelConfig(11, max_length=6, n_layers=1, d_model=8, n_heads=2, d_ff=12, dropout=0.5)
-    model = LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
+    model = small(LanguageModelConfig, 11, n_layers=1, dropout=0.5)
     corpus = TextCorpus(np.random.default_rng(5).integers(0, 11, 60), length=6, rows=4)  # the last window: 5 tokens
     costs = []
     for start in range(0, 59, 6):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import small
 from tiers import in_one
 
 from minitransformer import fast, ops
@@ -28,8 +29,7 @@ from minitransformer.verify import CASES, Case
 
 
 def model() -> LanguageModel:
-    config = LanguageModelConfig(11, max_length=8, d_model=8, n_heads=2, d_ff=12, n_layers=2, dropout=0.0)
-    return LanguageModel(config, np.random.default_rng(0))
+    return small(LanguageModelConfig, 11, max_length=8, dropout=0.0, dtype="float32")  # type: ignore[no-any-return]
 
 
 IDS = np.random.default_rng(1).integers(11, size=(3, 5))

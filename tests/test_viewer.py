@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import gc
 import html
 import json
@@ -12,45 +13,25 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from common import small
+from test_step_a_text import translator  # noqa: F401  # a fixture
 from tiers import in_one
 
 from minitransformer import inspect
 from minitransformer.check.trace.recorder import Recorder
 from minitransformer.check.trace.tracing import Replacement
 from minitransformer.cli import main
-from minitransformer.core.models import (
-    Classifier,
-    ClassifierConfig,
-    LanguageModel,
-    LanguageModelConfig,
-    Transformer,
-    TransformerConfig,
-    folder,
-)
+from minitransformer.core.models import ClassifierConfig, LanguageModelConfig, TransformerConfig, folder
 from minitransformer.generation import greedy
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.school.show.viewer import view
-from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
+from minitransformer.text import END, START, CharacterTokenizer, Vocabulary, WordTokenizer
 from minitransformer.verify import values_inside
 
-SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 SOURCE, TARGET = [3, 1, 4, 2], [1, 5, 3]
-
-
-def transformer(**changes):
-    options = {"n_encoder_layers": 2, "n_decoder_layers": 2, "share_embeddings": False, **SIZES, **changes}
-    return Transformer(TransformerConfig(7, 6, **options), np.random.default_rng(1)).to(dtype="float64")
-
-
-def language_model(**changes):
-    options = {"max_length": 70, "n_layers": 2, **SIZES, **changes}
-    return LanguageModel(LanguageModelConfig(7, **options), np.random.default_rng(2)).to(dtype="float64")
-
-
-def classifier():
-    return Classifier(ClassifierConfig(7, 3, n_layers=2, **SIZES), np.random.default_rng(3)).to(dtype="float64")
-
-
+transformer = functools.partial(small, TransformerConfig, 7, 6, n_encoder_layers=2, share_embeddings=False, seed=1)
+language_model = functools.partial(small, LanguageModelConfig, 7, max_length=70, seed=2)
+classifier = functools.partial(small, ClassifierConfig, 7, 3, seed=3)
 MODELS = [(transformer, (SOURCE, TARGET)), (language_model, (SOURCE,)), (classifier, (SOURCE,))]
 
 
@@ -268,21 +249,7 @@ def test_a_notebook_shows_the_page_in_a_frame():
 # ---- The command. ----
 
 
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory):
-    task = NumberTask.draw(300, 1, 1000, np.random.default_rng(0))
-    model = Transformer(
-        TransformerConfig(
-            len(task.source), len(task.target), n_encoder_layers=1, n_decoder_layers=2, share_embeddings=False, **SIZES
-        ),
-        np.random.default_rng(0),
-    )
-    path = tmp_path_factory.mktemp("translator") / "model"
-    folder.save(model, path, [WordTokenizer(task.source), WordTokenizer(task.target)])
-    return path, model, task
-
-
-def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, monkeypatch, capsys):
+def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, monkeypatch, capsys):  # noqa: F811
     path, model, task = translator
     monkeypatch.chdir(tmp_path)
     assert main(["view", "--model", str(path), "  two hundred\tand one "]) == 0
@@ -305,7 +272,7 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, capsys):
+def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, capsys):  # noqa: F811
     path, model, task = translator
     page, other, mixed, unlabelled = (tmp_path / name for name in ("a.html", "other", "mixed", "unlabelled"))
     folder.save(classifier(), other)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
 
 import numpy as np
 import pytest
+from common import small
 from tiers import in_one
 
 import minitransformer
@@ -18,24 +20,16 @@ from minitransformer.ideas.before.recurrent_translator import RecurrentTranslato
 from minitransformer.layers import Linear
 from minitransformer.text import CharacterTokenizer
 
-SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 8}
 IDS = np.array([[1, 2, 3]])
 WRONG = [None, [], (), {}, "x", b"x", -1, 1e20, 10**30, math.nan, math.inf, object(), np.zeros(0)]
 
 
-def writer():
-    return models.LanguageModel(models.LanguageModelConfig(7, 4, n_layers=1, **SIZES), np.random.default_rng(0))
-
-
-def translator():
-    sizes = {"n_encoder_layers": 1, "n_decoder_layers": 1, **SIZES}
-    return models.Transformer(models.TransformerConfig(7, 7, **sizes), np.random.default_rng(0))
-
-
+writer = functools.partial(small, models.LanguageModelConfig, 7, max_length=4, n_layers=1, dtype="float32")
+TRANSLATOR = small(models.TransformerConfig, 7, 7, n_decoder_layers=1, dtype="float32")
 LAYER = Linear(2, 3, rng=np.random.default_rng(0))
 ADAM = training.Adam(LAYER.parameters(), 0.1)
 PAIRS = list(LAYER.parameters())
-SEARCH = {"model": translator(), "source": IDS, "source_mask": None, "start": 1, "end": 2, "max_length": 3}
+SEARCH = {"model": TRANSLATOR, "source": IDS, "source_mask": None, "start": 1, "end": 2, "max_length": 3}
 CALLS = {  # a function, and arguments that it takes
     "SGD": (training.SGD, {"parameters": PAIRS, "learning_rate": 0.1, "momentum": 0.1}),
     "Adam": (training.Adam, {"parameters": PAIRS, "learning_rate": 0.1, "betas": (0.9, 0.9), "eps": 1e-8}),

@@ -257,7 +257,7 @@ CASES = [
 
 
 def theirs_of(case: Case, table: Callable[[int, int], Any] | None = None) -> Any:
-    """A model of theirs with random weights of ordinary size, in float64. table: of its positions, if not `sinusoids`."""
+    """A model of theirs in float64, its weights random, of ordinary size. table: of positions, if not `sinusoids`."""
     config = transformers.CONFIG_MAPPING[case.model_type](**case.config)
     model = getattr(transformers, case.architecture)(config).double().eval()
     model.config._experts_implementation = "eager"  # the others take no doubles

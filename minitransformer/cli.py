@@ -3,8 +3,6 @@
 Errors are one line on stderr; exit status 2 for bad usage, 1 for a failed run, 130 after Ctrl-C.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

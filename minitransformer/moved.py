@@ -1,7 +1,5 @@
 """Where the folders and names of an earlier layout are now: an import at an old place fails, and names the new one."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -6,8 +6,6 @@
 See `verify.check_gradients`. The package is imported only when a test uses the fixture.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ It shares no code with what writes them. A form that it does not know is an erro
 is NaN, and an empty cell is zero.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """The table of the families' parts, drawn from their models: in docs/families.md, and on the site."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

@@ -3,8 +3,6 @@
 course_wrong_answers.txt has the answers, each with what is wrong in it.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections import Counter

@@ -1,7 +1,5 @@
 """Writing a model for Hugging Face with its tokenizer, and opening whatever is a model. tests/parity opens it there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Decoding on the cache, held against loops that run the whole prefix again for every token."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Names that users import at the top of the package, and what an import at a place of an earlier layout says."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Packed weights: blocks as their library unpacks them, models as with unpacked weights, and no gradient."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

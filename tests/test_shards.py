@@ -1,7 +1,5 @@
 """Texts prepared as shards: the same tokens and the same training as from the text, and resumed where it stopped."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """The site without a browser: how a cell runs, and what the command refuses. tests/browser has the rest."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

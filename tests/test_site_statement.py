@@ -1,7 +1,5 @@
 """The statements of exercises: formulas are mathematics, prose stays prose, and code stays code."""
 
-from __future__ import annotations
-
 import html
 import re
 

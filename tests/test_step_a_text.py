@@ -1,7 +1,5 @@
 """`step --model` of a model that this library trained: a translator, a language model, a classifier."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mistakes in the stepper: which numbers of the right and the wrong run are compared, and what is said of gradients."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

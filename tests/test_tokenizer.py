@@ -1,7 +1,5 @@
 """Tokenizers: what goes in comes out, ids are as promised, and files that hold no tokenizer are refused."""
 
-from __future__ import annotations
-
 import json
 import sys
 

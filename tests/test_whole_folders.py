@@ -1,7 +1,5 @@
 """Folders as they are published: numbers of 8 bits, parts of models that read images too, layers for training alone."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

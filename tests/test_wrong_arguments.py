@@ -1,7 +1,5 @@
 """Wrong arguments are refused with an explanation: no AttributeError, IndexError or OverflowError from inside."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -1,7 +1,5 @@
 """The cases of later ideas for `minitransformer check`: layers and models in which each part fills its socket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """At least one case for every op of this room, and one for every rank of its inputs and masks."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small built site, a server that shows it, and Pyodide for it."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import os

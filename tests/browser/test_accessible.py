@@ -1,7 +1,5 @@
 """axe-core finds nothing on any page of the site or the stepper, in both schemes: WCAG 2.2 A and AA, and its advice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

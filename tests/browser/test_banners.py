@@ -1,7 +1,5 @@
 """What the page says of a mistake: where it leads, what its banner claims, and what the right code and numbers were."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

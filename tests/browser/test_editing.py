@@ -1,7 +1,5 @@
 """The stepper's page in a real browser: edited inputs, by the terms of each line."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

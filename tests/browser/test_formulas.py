@@ -1,7 +1,5 @@
 """The view of formulas as papers write them, in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

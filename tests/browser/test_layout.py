@@ -1,7 +1,5 @@
 """What fits on a screen, what stays in sight, and where the focus is, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page
 

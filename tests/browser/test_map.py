@@ -1,7 +1,5 @@
 """The map of the calls, the tree of the steps, and stepping over and out, in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Motion: copies of the numbers fly to the number that they make; and inputs that are dragged."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from playwright.sync_api import Page

@@ -1,7 +1,5 @@
 """What every step of every example says: no marks of code in a heading, a sentence, a formula or the call path."""
 
-from __future__ import annotations
-
 import pytest
 
 from minitransformer.school.show.stepper.examples import EXAMPLES

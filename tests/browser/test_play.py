@@ -1,7 +1,5 @@
 """Play steps automatically, with time to read, and stops at questions; edits of the inputs are in the address."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the stepper's page asks for a prediction, what it accepts, and what it never asks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

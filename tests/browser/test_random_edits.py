@@ -1,7 +1,5 @@
 """Edited inputs: the page computes what Python computes from the same inputs, or says why it does not."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

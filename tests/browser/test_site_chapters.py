@@ -1,7 +1,5 @@
 """Chapters of the site without Python: whose output is shown, what is covered, how predictions are compared."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page, expect
 

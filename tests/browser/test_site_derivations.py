@@ -1,7 +1,5 @@
 """An exercise on paper, on the site: each line is set as mathematics and marked by Python in the page."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page, expect
 

@@ -1,7 +1,5 @@
 """The exercises of the site, without Python: what is kept, undone, handed in and shown of a student's work."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

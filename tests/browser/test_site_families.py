@@ -1,7 +1,5 @@
 """Two families side by side: chosen with the keyboard, told in words, and readable on a telephone."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What a lecturer needs by tomorrow: where to begin, what to print, and names that say what one finds."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

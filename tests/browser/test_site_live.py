@@ -1,7 +1,5 @@
 """The start page's translator: its numbers are Python's, and it shows them without Python."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The search finds what the chapters say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How long a reader of the site waits. Run these alone, on a quiet machine: they measure time."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

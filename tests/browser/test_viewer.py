@@ -1,7 +1,5 @@
 """The attention viewer's page in a real browser: maps, the enlarged one, keys, gradients, strange tokens, speed."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 The page walks by its own buttons inside one call to the browser, because asking it anew for each step takes far longer.
 """
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page
 

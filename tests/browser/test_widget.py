@@ -1,7 +1,5 @@
 """The stepper's page in a notebook's widget: what the frame shows, and that its state goes to the model and back."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import numpy as np

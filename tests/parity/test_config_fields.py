@@ -4,8 +4,6 @@ For each family and head, their random model of the changed config is saved and 
 refuses it.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import re

@@ -1,7 +1,5 @@
 """An answer to an exercise that is written with PyTorch: what a student is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

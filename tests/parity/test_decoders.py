@@ -4,8 +4,6 @@ What is tested stands in test_pretrained.py; the configs are drawn here: unequal
 shorter than the text, other orders of layers, scaled angles, tied and untied tables, biases, with a head and without.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parity with Hugging Face of what we export: with every kind of tokenizer, a text in gives the same text out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

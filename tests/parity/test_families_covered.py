@@ -1,7 +1,5 @@
 """What the parity lane compares of each family, read from the random models of its cases: no family lacks a shape."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Files as they are published: Hugging Face opens them as we do, or computes the same from the unpacked numbers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

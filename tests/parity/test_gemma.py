@@ -4,8 +4,6 @@ Its packages hold the file in four parts; the first also has its checksum. The w
 (https://ai.google.dev/gemma/terms), so nothing of them is here.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 The rules are those of llama.cpp, convert_hf_to_gguf.py: what set_gguf_parameters writes, and what modify_tensors does.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

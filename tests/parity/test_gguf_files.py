@@ -1,7 +1,5 @@
 """GGUF files of small models: Hugging Face opens each file as we do, and computes the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokenizers in .gguf files: patterns beside the library `regex`, words and pieces beside Hugging Face's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

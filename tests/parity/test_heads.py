@@ -3,8 +3,6 @@
 Each architecture of each family that is found, in the family's small model.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 The models read in chunks that do not divide the text, in sizes that all differ, with padding on either side and holes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

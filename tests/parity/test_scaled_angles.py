@@ -3,8 +3,6 @@
 The tests are those of test_pretrained.py, with other cases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -11,8 +11,6 @@ and backward receives, or the object whose methods they are. A function with the
 link, whichever file of the user its code is in.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import inspect

@@ -3,8 +3,6 @@
 Each message names the op, what was expected, what came, and how to fix the call.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import numbers

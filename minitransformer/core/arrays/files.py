@@ -3,8 +3,6 @@
 safetensors is imported where it is used: in a browser it is missing, and everything but saved models works there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -8,8 +8,6 @@ If T_q differs from T_k, the queries are the *last* T_q of the T_k positions, as
 query i is at position i + T_k - T_q. A query that may attend to nothing gives a zero output and zero gradients.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

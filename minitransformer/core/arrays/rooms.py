@@ -14,8 +14,6 @@ A room is a folder beside this one. It may have
 So everything that belongs to one idea can be in one folder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path

@@ -7,8 +7,6 @@ combine two independent parts. A prefix is the text that a model has read: `Tran
 next token (`most_probable`, `Sampler`), and `beam_search`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ leaves the fewest most probable tokens that together reach the probability p (Ho
 Neural Text Degeneration", section 3.1). If the model is sure, that is one token; if it is not, there are many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 

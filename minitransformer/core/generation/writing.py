@@ -1,7 +1,5 @@
 """Writing token by token: one text as it comes, or a batch in lock-step, every step reading one token of each text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np

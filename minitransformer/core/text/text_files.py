@@ -1,7 +1,5 @@
 """Text files: lines, pairs of lines, labelled lines; plain or compressed by gzip (.gz), in UTF-8."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import zlib

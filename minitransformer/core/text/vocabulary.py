@@ -1,7 +1,5 @@
 """A vocabulary: from tokens to ids and back, and from sentences to padded batches."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 

@@ -8,8 +8,6 @@
 what a long run needs: a folder, validation, resuming, float16, and batches that threads and ranks share.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A part around another part that mixes: it changes the inner part's inputs, and passes its gradients back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...core.layers import Cost, KeyValueCache, Module

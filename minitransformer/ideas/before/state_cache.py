@@ -1,7 +1,5 @@
 """What a layer carries from token to token, where its size is constant: a recurrent state, sums, or the last inputs."""
 
-from __future__ import annotations
-
 from ...core.arrays.backend import Array
 from ...core.arrays.boundary import check_ids
 

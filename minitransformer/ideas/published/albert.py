@@ -3,8 +3,6 @@
 Section 3.1: one layer is used many times. The embedding tables are narrow; a projection maps them to its width.
 """
 
-from __future__ import annotations
-
 from . import bert
 from .family import ENCODERS, Family, Found, Stored, classes
 from .fields import Fields

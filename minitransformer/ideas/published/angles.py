@@ -5,8 +5,6 @@ object with `type` or `rope_type`; those of today have one object, `rope_paramet
 one such object for each kind of layer (layer_kinds.py). What is read has our names, those of ideas/after/scaled_angles.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

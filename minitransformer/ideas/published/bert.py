@@ -3,8 +3,6 @@
 Section 3: the encoder of 2017 alone, which looks both ways, with GELU, learned positions, token types, and a pooler.
 """
 
-from __future__ import annotations
-
 from .family import ENCODERS, MASKED, Family, Found, InGguf, Stored, classes
 from .fields import GENERAL, Fields, small
 from .names import in_gguf

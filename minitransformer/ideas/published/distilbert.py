@@ -1,7 +1,5 @@
 """DistilBERT: Sanh et al. 2019, "DistilBERT, a distilled version of BERT", section 3. Half of BERT, without types."""
 
-from __future__ import annotations
-
 import math
 
 from .family import ENCODERS, Family, Found, InGguf, Stored, classes

@@ -4,8 +4,6 @@ A small masked-language model, the generator, replaces some tokens; the discrimi
 replaced (section 2). Both are BERTs, here with a token table that may be narrower than the layers (section 3.2).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from . import bert

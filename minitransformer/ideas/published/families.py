@@ -4,8 +4,6 @@ FAMILIES has those that read texts alone, as training and most commands do; EVER
 as well.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib import import_module

@@ -4,8 +4,6 @@ tokenizer.ggml.model   what makes tokens of the pieces of a text: one of _MODELS
 tokenizer.ggml.pre     where a text is split before that, if it is byte-pair encoding: the name of some patterns
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

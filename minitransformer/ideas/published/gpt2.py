@@ -3,8 +3,6 @@
 A causal stack alone; norms before the sub-layers, and one more after the last; learned positions, GELU.
 """
 
-from __future__ import annotations
-
 from ...core.models.language_model import LanguageModelConfig
 from .family import BODY, CLASSES, READERS, WORDS, Family, InGguf, classes
 from .fields import small

@@ -6,8 +6,6 @@
 Older files have rope_theta and rope_scaling for the full layers, and Gemma's rope_local_base_freq for the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container
 from typing import Any
 

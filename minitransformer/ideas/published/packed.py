@@ -7,8 +7,6 @@ It is in place of a `Linear`'s weight or an `Embedding`'s table, and the rest of
 read: it has no gradient. `fast.accelerate` unpacks in the processor's registers (run/fast/decoding.py).
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar

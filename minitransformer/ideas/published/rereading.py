@@ -7,8 +7,6 @@ change: once with `longrope`, as the text grows longer than those of training; w
 token.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...core.arrays.backend import Array, Pullback, Rng, array_module, to_numpy

@@ -7,8 +7,6 @@
 What serves training alone, such as layers that predict a second token, is left out likewise.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 import warnings

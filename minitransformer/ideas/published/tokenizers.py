@@ -7,8 +7,6 @@ tokenizer_config.json    the names of special tokens; the chat template, unless 
 generation_config.json   the tokens that end a text; if it is missing, config.json names them
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -4,8 +4,6 @@ A line is not read any more once a file here is the family's. Of a family withou
 may say something.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ The encoder of a Transformer whose words are patches of a picture (section 3.1):
 class token before them, learned positions, pre-norm order. A field image_size of two numbers is (height, width).
 """
 
-from __future__ import annotations
-
 from .family import BODY, CLASSES, Family, Found, Stored
 from .fields import Fields
 from .images import ImageEncoderConfig, pair

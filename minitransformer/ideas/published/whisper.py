@@ -4,8 +4,6 @@ The paper's encoder-decoder in pre-norm order. It reads sound through two convol
 positions are sines and cosines, the decoder's are learned. The maps to keys have no bias.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core.arrays.backend import Array

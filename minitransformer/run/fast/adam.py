@@ -1,7 +1,5 @@
 """Adam's step as one loop that Numba compiles; see loops.py. Without Numba it runs as written."""
 
-from __future__ import annotations
-
 from ...core.arrays.backend import Array
 from .row_blocks import compiled, takes
 

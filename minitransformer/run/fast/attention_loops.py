@@ -8,8 +8,6 @@ tile. So when a larger score appears, the sums so far are scaled down (Milakov a
 "Online normalizer calculation for softmax").
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 

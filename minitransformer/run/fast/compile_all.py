@@ -1,7 +1,5 @@
 """Compile all loops into Numba's cache. compiler.py starts this beside a run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

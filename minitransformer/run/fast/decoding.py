@@ -12,8 +12,6 @@ tree, such as a norm or a turn, into numbers for it, and plan.py keeps these for
 (ideas/published/packed.py): then its numbers are unpacked into registers, and multiplied there.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from typing import Any

@@ -1,8 +1,6 @@
 # mypy: disable-error-code="no-untyped-def"
 """The compiled loops of decoding.py, which several threads enter at the same time: see phases.py."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -12,8 +12,6 @@ of packing.py. Only the order of a sum is the loop's own: 32 sums at a time, whi
 several rows of x a row of weights is unpacked once: the first one multiplies it on the way, and leaves it in the cache.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ A part is known by its exact class, because methods of other classes may do more
 in the loop, or that its arrays do not fit there: then the layer runs op by op, and an error comes from the op.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -9,8 +9,6 @@ part.
 A waiting thread keeps asking instead of sleeping, because a phase may take only 100 µs, and waking up takes 40.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

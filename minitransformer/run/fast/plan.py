@@ -5,8 +5,6 @@ read again when an attribute in it has become another object, when its cache nee
 scores have a bias or its cache forgets. The loop itself reads what the arrays contain, which may change.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from typing import Any

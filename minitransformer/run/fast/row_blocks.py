@@ -1,7 +1,5 @@
 """Shared by the kernels: which calls they accept, and how rows are cut into blocks."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

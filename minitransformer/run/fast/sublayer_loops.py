@@ -16,8 +16,6 @@ before γ and β; kept: what dropout keeps of the update, raised: its factor; to
 array means absent.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 

@@ -1,7 +1,5 @@
 """A weight as the loops of decoding take it, packed or not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training curves: the plot of a training log."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A sum over all gradients, or a step of the optimiser, then takes a few operation
 short ones. The matrices come before the vectors, because AdamW applies weight decay only to the matrices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

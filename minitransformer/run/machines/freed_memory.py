@@ -1,7 +1,5 @@
 """How the C library hands out memory during a long run."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 

@@ -6,8 +6,6 @@ one call. A piece is a `Parameter` that is a view of a stretch of these buffers,
 other, and to the same bits.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias

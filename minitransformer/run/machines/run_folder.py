@@ -1,7 +1,5 @@
 """What a run writes into its folder: the log and its picture, checkpoints, and the model."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence

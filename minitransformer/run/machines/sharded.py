@@ -13,8 +13,6 @@ gradients. m and v take 1/n of the memory. The optimisers that it accepts move e
 is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np

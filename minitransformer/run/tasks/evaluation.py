@@ -1,7 +1,5 @@
 """How good a trained model is on a text that it was not trained on: BLEU, perplexity or accuracy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 An exponent is the slope of a straight line through (log size, log cost), by least squares.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -11,8 +11,6 @@ course.derivation("derive_softmax")              # the statement; .hint(line) an
 course.check_derivation("derive_softmax", text)  # a verdict for each line, and what is still to find
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 from typing import Any

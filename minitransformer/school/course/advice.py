@@ -1,7 +1,5 @@
 """What to do about an error of a student's code, from the message that Python or NumPy gives: the table advice.txt."""
 
-from __future__ import annotations
-
 import functools
 import re
 from importlib import resources

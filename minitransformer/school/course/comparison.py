@@ -1,7 +1,5 @@
 """A student's answers beside the right ones, and when two numbers count as equal."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

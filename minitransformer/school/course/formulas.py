@@ -3,8 +3,6 @@
 What is said must give the student's numbers in every trial, or in all but the last.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

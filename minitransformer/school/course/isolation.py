@@ -5,8 +5,6 @@ read-only, and a small /tmp that is gone when it ends. Nothing else exists there
 or other hand-ins lie. Memory that would lie in none of its processes is refused, since nobody could count it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

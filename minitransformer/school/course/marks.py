@@ -4,8 +4,6 @@ A student's name is the file name without its ending. If two files have the same
 by the file's if there are two in the folder. So files that are named after the students need no further list.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io

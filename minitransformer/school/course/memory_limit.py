@@ -4,8 +4,6 @@ The system's limit (RLIMIT_AS) holds for each process separately: 32 processes m
 adds up what they use, several times a second, and ends them if that is too much. Between two looks they may use more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@ the right output in every trial: each row sums to 1, no entry is negative, its r
 is told if the answer breaks it. Then it is said where the answer is right, if that is a pattern.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ A label is a hash of the mistake's name, so students cannot read a table of labe
 to the teacher; `label("innocent")` is the label of the right code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import hashlib

@@ -4,8 +4,6 @@ Only data passes: arrays as bytes with their dtype and shape, numbers, texts, an
 comes back is not trusted, so `decode` refuses everything else.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import re

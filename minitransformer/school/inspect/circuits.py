@@ -6,8 +6,6 @@
 Both are matrices of rank d_k and d_v at most. A head adds weights · x · OV to the residual path; heads add up.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core.arrays.backend import to_device, to_numpy

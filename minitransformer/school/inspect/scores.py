@@ -9,8 +9,6 @@ continues a pattern. It needs a previous-token head in a lower layer, which tell
 et al. 2022, "In-context Learning and Induction Heads".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

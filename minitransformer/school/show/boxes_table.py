@@ -1,7 +1,5 @@
 """The table of docs/families.md, below families.txt: the parts of each family, box by box."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from .boxes import BOXES, Entry, Part, alike, families, home

@@ -7,8 +7,6 @@ SIL Open Font License (formulas.OFL.txt). fontTools made it, from the font that 
         --no-bidi-closure --name-IDs=0,1,2,3,4,5,6,7,13,14 --unicodes=CHARACTERS
 """
 
-from __future__ import annotations
-
 import base64
 from importlib import resources
 

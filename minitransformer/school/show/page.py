@@ -5,8 +5,6 @@ files of the same names for its own parts: the HTML, in three parts, the style s
 markup: the scripts write every text as text, and the JSON contains no "<".
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

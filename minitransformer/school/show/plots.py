@@ -3,8 +3,6 @@
 Each function returns a matplotlib Figure, which a notebook shows as a picture; `write_figure` saves it to a file.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import textwrap

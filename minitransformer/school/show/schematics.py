@@ -1,7 +1,5 @@
 """Schematics: what reads what, drawn from the arrays of a computation. Each function returns a matplotlib Figure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

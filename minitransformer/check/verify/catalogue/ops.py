@@ -1,7 +1,5 @@
 """At least one case for every op."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.arrays.backend import Array

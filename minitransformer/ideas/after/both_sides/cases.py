@@ -1,7 +1,5 @@
 """The cases of a window on both sides for `minitransformer check`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

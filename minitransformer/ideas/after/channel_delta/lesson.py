@@ -1,7 +1,5 @@
 """The exercise on the delta rule with a decay for each channel."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.arrays.backend import Array

@@ -1,7 +1,5 @@
 """The cases of a contrastive loss for `minitransformer check`."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ....check.verify.catalogue import case

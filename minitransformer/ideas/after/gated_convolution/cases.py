@@ -1,7 +1,5 @@
 """The cases of the gated convolution for `minitransformer check`."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cases of a layer without a feed-forward network for `minitransformer check`."""
 
-from __future__ import annotations
-
 from ....check.verify.catalogue.caches import X, read_in_pieces
 from ....check.verify.catalogue.case import layer, some_mask
 from ....check.verify.catalogue.ranks_of_arrays import layer_of_every_rank

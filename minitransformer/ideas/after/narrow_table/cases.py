@@ -1,7 +1,5 @@
 """The cases of a narrow table of tokens for `minitransformer check`."""
 
-from __future__ import annotations
-
 from ....check.verify.catalogue.case import Random, Setup, call, case, ids, layer, ordinary
 from ....check.verify.catalogue.ranks_of_arrays import layer_of_every_rank
 from ....core.layers import LayerNorm

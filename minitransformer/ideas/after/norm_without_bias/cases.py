@@ -1,7 +1,5 @@
 """The cases of norms with less in them for `minitransformer check`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ....check.verify.catalogue.case import layer

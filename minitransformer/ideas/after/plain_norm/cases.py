@@ -1,7 +1,5 @@
 """The cases of RMSNorm without a gain for `minitransformer check`."""
 
-from __future__ import annotations
-
 from ....check.verify.catalogue.case import layer
 from ....check.verify.catalogue.ranks_of_arrays import layer_of_every_rank
 from ....core import layers

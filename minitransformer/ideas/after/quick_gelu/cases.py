@@ -1,7 +1,5 @@
 """The cases of the quick GELU for `minitransformer check`."""
 
-from __future__ import annotations
-
 from ....check.verify.catalogue import case
 from ....check.verify.catalogue.case import layer
 from ....core import layers

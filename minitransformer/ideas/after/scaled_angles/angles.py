@@ -19,8 +19,6 @@ turned query and a turned key m times as long, so their score is m² times as la
 has a gradient.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

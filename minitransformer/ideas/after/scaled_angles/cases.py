@@ -1,7 +1,5 @@
 """The cases of scaled rotary positions for `minitransformer check`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....check.verify.catalogue.case import layer

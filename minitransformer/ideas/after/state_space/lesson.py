@@ -1,7 +1,5 @@
 """The exercise on state space duality: the form of attention."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.arrays.backend import Array

@@ -1,7 +1,5 @@
 """The cases of value embeddings for `minitransformer check`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ....check.verify.catalogue import case

@@ -1,7 +1,5 @@
 """Adam's step, and AdamW's, on the GPU; see adam.cu."""
 
-from __future__ import annotations
-
 from ....core.arrays.backend import Array
 from .launching import ceil_div, kernels_of, takes
 

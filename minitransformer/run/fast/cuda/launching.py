@@ -7,8 +7,6 @@ under a hash of the text, so it compiles again after a change of either file.
 Nothing here fetches a number from an array: the host would have to wait for the GPU.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable

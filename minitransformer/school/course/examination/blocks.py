@@ -1,7 +1,5 @@
 """Weeks 7 to 9: normalization, residual connections, embeddings, the optimiser, the cache, the cost."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An examination paper as Markdown, which a terminal shows as well, and as a page that prints."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable, Sequence

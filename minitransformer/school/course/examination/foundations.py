@@ -1,7 +1,5 @@
 """Weeks 1 to 3: finite differences, vector-Jacobian products, softmax, cross-entropy."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

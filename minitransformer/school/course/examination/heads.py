@@ -1,7 +1,5 @@
 """Weeks 4 to 6: attention forward and backward, masks, dropout, heads."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..worksheets.numbers import Draw, queries_and_keys, score_rows

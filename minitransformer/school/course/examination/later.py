@@ -1,7 +1,5 @@
 """Weeks 10 to 12: mistakes, what heads do, what came before and after."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scaled dot-product attention: forward, backward, and backward under a mask."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

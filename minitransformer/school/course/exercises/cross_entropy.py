@@ -1,7 +1,5 @@
 """Cross-entropy: forward, and backward fused with softmax, unfused, and with label smoothing."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

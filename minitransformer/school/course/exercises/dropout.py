@@ -1,7 +1,5 @@
 """Dropout, forward and backward."""
 
-from __future__ import annotations
-
 from ..exercise import Arguments, Array, Draw, exercise
 
 

@@ -1,7 +1,5 @@
 """A mixture of experts: the gates of the chosen ones, and what flows back through them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

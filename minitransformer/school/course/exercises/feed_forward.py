@@ -1,7 +1,5 @@
 """Activations and the feed-forward network."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

@@ -1,7 +1,5 @@
 """Inside a model: scores and circuits of a head, the logit lens, ablation, patching, gradient × activation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

@@ -1,7 +1,5 @@
 """Linear layers, and a linear map of low rank."""
 
-from __future__ import annotations
-
 from ..exercise import Array, exercise
 
 

@@ -1,7 +1,5 @@
 """Masks, and softmax under a mask."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

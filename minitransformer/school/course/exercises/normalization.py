@@ -1,7 +1,5 @@
 """LayerNorm forward and backward, RMSNorm backward."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

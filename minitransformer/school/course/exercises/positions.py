@@ -1,7 +1,5 @@
 """What later models changed: positions by rotation, heads that share keys and values, a bias for each distance."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

@@ -1,7 +1,5 @@
 """Several ranks: collectives and their transposes, on the arrays of all ranks in one."""
 
-from __future__ import annotations
-
 from ..exercise import Arguments, Array, Draw, exercise
 
 

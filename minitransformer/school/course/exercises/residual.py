@@ -1,7 +1,5 @@
 """Residual connections: plain, pre-norm and post-norm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..exercise import Arguments, Array, Draw, exercise

@@ -1,7 +1,5 @@
 """Softmax: forward, its Jacobian, backward."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

@@ -1,7 +1,5 @@
 """Embeddings, tied and not, and sinusoidal positions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

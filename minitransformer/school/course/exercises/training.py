@@ -1,7 +1,5 @@
 """Training: one step of Adam, a round of Newton-Schulz for Muon, and the warm-up schedule."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exercise import Arguments, Array, Draw, exercise

@@ -1,7 +1,5 @@
 """A class: its list of names, and a folder with a sheet and a form for each student, and one key for the teacher."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path

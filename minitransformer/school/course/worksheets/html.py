@@ -1,7 +1,5 @@
 """Worksheets as one HTML page that needs no other files. Printed, each sheet is one A4 page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 from importlib import resources

@@ -5,8 +5,6 @@ Every backward step is the derivative of L = sum(upstream ⊙ output) along some
 `dname` displaces each entry of `name`; the others (row sums, means) use the displacement that the step names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numbers for a worksheet: drawn from a seed, equal on every machine, small, and chosen so that sums stay simple."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Sequence

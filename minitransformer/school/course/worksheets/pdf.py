@@ -1,7 +1,5 @@
 """Worksheets as PDF, one page each, drawn by matplotlib."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable
 from functools import cache

@@ -1,7 +1,5 @@
 """An exercise to derive on paper as a sheet: the start, ruled lines, the finish. Its key is the model derivation."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable
 from html import escape

@@ -1,7 +1,5 @@
 """A worksheet as Markdown, which is also readable on a terminal."""
 
-from __future__ import annotations
-
 from .layout import texts
 from .sheet import Given, Sheet, Step
 

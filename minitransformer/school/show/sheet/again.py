@@ -1,7 +1,5 @@
 """Record a call once more, with other numbers."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

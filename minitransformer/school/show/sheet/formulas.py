@@ -6,8 +6,6 @@ A sum of products of two rows, or of two columns, is a SUMPRODUCT, a sum of neig
 written out: a row times a column would need an array formula.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 An output is a dictionary as in an .ipynb, so the page shows stored and fresh outputs alike.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import builtins

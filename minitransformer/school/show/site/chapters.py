@@ -1,7 +1,5 @@
 """The notebooks as chapters: text, cells with their outputs, and a box for each prediction."""
 
-from __future__ import annotations
-
 import base64
 import html
 import re

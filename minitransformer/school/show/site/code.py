@@ -6,8 +6,6 @@ Beside each statement is its formula. Pointing at `scores` lights up `dscores` a
 recording of the stepper's examples gives the shapes and the links to the steps.
 """
 
-from __future__ import annotations
-
 import ast
 import html
 import io

@@ -3,8 +3,6 @@
 For one on paper, the start, a field that marks each line, and a hint for each line.
 """
 
-from __future__ import annotations
-
 import ast
 import html
 import json

@@ -1,7 +1,5 @@
 """The page of the families: which parts each puts into the boxes of figure 1, and two families side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ....ideas.published.families import EVERY

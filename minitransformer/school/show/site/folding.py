@@ -1,7 +1,5 @@
 """Long code and imports are folded in a chapter; a line says what they do."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 

@@ -3,8 +3,6 @@
 The page needs no Python: transformer.js is the forward pass of the model, live.js shows what it computes.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The backend that matplotlib uses in the browser: `plt.show()` displays every open figure and closes it."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The modules of the code that have a page, and where it is."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

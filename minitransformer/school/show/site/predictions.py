@@ -8,8 +8,6 @@ What it should be is "name: answer; name: answer", from the lines "#:" of a note
     yes, no     a choice, as is any answer with "|": central | one-sided, the first of them right
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Five questions for each chapter, with their key: to ask a class, which raises letters, to answer alone, to print."""
 
-from __future__ import annotations
-
 from ...course.examination import LETTERS, of_chapter
 from ...course.worksheets.numbers import Draw
 from .frame import Site, template

@@ -1,7 +1,5 @@
 """The public names of each room with their signatures and docstrings."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from importlib import import_module

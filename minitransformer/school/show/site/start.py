@@ -1,7 +1,5 @@
 """The start page: the translator at work, three ways in, the path through the course, and the chapters as cards."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

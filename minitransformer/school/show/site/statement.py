@@ -5,8 +5,6 @@ weights v, with given weights". Names of one letter and gradients are set alone,
 what is derived on paper can be typed. A list of names before a colon stays code.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Collection

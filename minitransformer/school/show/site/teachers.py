@@ -1,7 +1,5 @@
 """For teachers: the guide with its plans, worksheets, slides for each chapter, and the notebooks to download."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ A helper belongs to its caller's box, unless that calls it several times; an op 
 a pullback, with all that it calls, to the box of the call that made it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from ....check.trace.calls import Binding, Call

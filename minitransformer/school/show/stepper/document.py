@@ -18,8 +18,6 @@ it belongs to, else null. check: for a gradient, its row in the report of finite
 `minitransformer check --json` gives it for one case.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The elements of a formula: MathML Core, as the W3C's "MathML Core" has it, section 3."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 

@@ -9,8 +9,6 @@ to a gradient is a product with the transposed Jacobian: `dx = softmax_backward(
 formula of its own is shown as it is written. The elements are those of MathML Core: the W3C's "MathML Core", section 3.
 """
 
-from __future__ import annotations
-
 import ast
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence

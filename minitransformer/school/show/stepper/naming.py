@@ -1,7 +1,5 @@
 """What is called, in the words of papers: Multi-Head Attention for MultiHeadAttention._heads."""
 
-from __future__ import annotations
-
 import re
 
 _PAPERS = {

@@ -1,7 +1,5 @@
 """The page of a recording, with the mistakes that can be switched on in it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -4,8 +4,6 @@ The page offers the known mistakes in every function that the recording shows. I
 that differ.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import operator

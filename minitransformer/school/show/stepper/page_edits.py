@@ -5,8 +5,6 @@ where a number has no term, it would give a wrong number for other inputs. So th
 random, and the terms that are written out then have to be those of the page, for every number.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Mapping

@@ -30,8 +30,6 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
 A line that only gives an array another name has no formula.
 """
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 from xml.etree.ElementTree import Element

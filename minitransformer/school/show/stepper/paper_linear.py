@@ -3,8 +3,6 @@
 So, too, the gradient of a cross-entropy: probability minus target.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 from typing import Any

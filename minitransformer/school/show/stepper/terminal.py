@@ -4,8 +4,6 @@ The viewer uses the terminal's alternate screen and reads keys one by one (cbrea
 however it ends. Without such a terminal, `drawing.plain` shows everything at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -5,8 +5,6 @@
 There are brackets only where the order of operations needs them.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

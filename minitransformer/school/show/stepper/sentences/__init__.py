@@ -15,8 +15,6 @@ before one without a condition. {d_k} in a sentence is the number that this expr
 Every other line gets a sentence for its kind: a call, a pullback, a head, a check. So do the lines of your own code.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -11,7 +11,6 @@ from minitransformer.school.show.stepper.examples import EXAMPLES
 from .conftest import Example, Open
 from .reading import stops
 
-pytestmark = pytest.mark.browser
 CHAPTER = "chapters/04_softmax_backward.html"
 SITE = [
     "index.html", "search.html?q=softmax", "chapters/index.html", CHAPTER, "chapters/06_attention_by_hand.html",

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from minitransformer import layers
 from minitransformer.school.show.stepper import step
@@ -13,8 +12,6 @@ from minitransformer.school.show.stepper.terms import readable
 
 from .conftest import Files, Open, Recordings
 from .reading import at, current, offered, switch
-
-pytestmark = pytest.mark.browser
 
 
 def test_a_parameters_gradient_in_a_layer_has_its_finite_differences(open_page: Open, tmp_path: Path) -> None:

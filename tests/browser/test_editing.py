@@ -23,8 +23,6 @@ from .conftest import Files, Open, Recordings
 from .reading import FIGURES, at, chosen, go, numbers, shown_steps, switch
 from .test_random_edits import REFUSED, _inputs
 
-pytestmark = pytest.mark.browser
-
 
 def test_edited_inputs_are_recomputed_as_python_computes_them(
     open_page: Open, recordings: Recordings, files: Files

@@ -9,8 +9,6 @@ from minitransformer.school.show.stepper import Recording
 from .conftest import Example, Open
 from .reading import arrives, at
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture(scope="module")
 def multi_head(example: Example) -> tuple[Recording, Path]:

@@ -6,8 +6,6 @@ from playwright.sync_api import Page
 from .conftest import Example, Files, Open, Recordings
 from .reading import at, go, until
 
-pytestmark = pytest.mark.browser
-
 LAPTOP = {"width": 1366, "height": 768}
 
 

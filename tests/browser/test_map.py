@@ -11,8 +11,6 @@ from minitransformer.school.show.stepper.steps import Step
 from .conftest import Example, Open
 from .reading import arrives, at, current, go, stops, switch
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture(scope="module")
 def decoder_layer(example: Example) -> tuple[Recording, Path]:

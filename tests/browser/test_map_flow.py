@@ -27,8 +27,6 @@ from minitransformer.school.show.stepper.steps import Step
 from .conftest import Example, Open
 from .reading import current, go
 
-pytestmark = pytest.mark.browser
-
 ASSIGNMENT = re.compile(r"[\w, *()]+ = ")
 Edges = set[tuple[str, str]]
 

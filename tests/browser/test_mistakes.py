@@ -22,8 +22,6 @@ from minitransformer.school.show.stepper.pairing import partners
 from .conftest import Open
 from .reading import FIGURES, at, current, set_in_type, shown_steps
 
-pytestmark = pytest.mark.browser
-
 # Of the quick test. A mistake that one example has shown, it leaves out of the next.
 CHEAP = ["attention", "embedding", "channel-chunk", "routing"]
 

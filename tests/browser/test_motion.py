@@ -1,15 +1,12 @@
 """Motion: copies of the numbers fly to the number that they make; and inputs that are dragged."""
 
 import numpy as np
-import pytest
 from playwright.sync_api import Page
 
 from minitransformer.school.show.stepper import Recording
 
 from .conftest import Files, Open, Recordings
 from .reading import at, go, numbers, until
-
-pytestmark = pytest.mark.browser
 
 # Animations that stand still, so that a slow machine does not miss them.
 PAUSED = """

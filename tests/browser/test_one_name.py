@@ -13,8 +13,6 @@ from minitransformer.school.show.stepper.examples import EXAMPLES
 from .conftest import Example, Open
 from .reading import go, numbers
 
-pytestmark = pytest.mark.browser
-
 # At every step, with all lines: the question, what is said of a wrong answer, the finite differences, and the sum of a
 # number of every matrix; each with the name of its value in the code and its symbol, as they are in the data.
 TOLD = """

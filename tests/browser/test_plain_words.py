@@ -7,8 +7,6 @@ from minitransformer.school.show.stepper.examples import EXAMPLES
 from .conftest import Example, Files, Open
 from .reading import stops, switch
 
-pytestmark = pytest.mark.browser
-
 # Of every step, with all lines: what stands in the given places, but for code that is shown as code.
 TEXTS = """
 (places) => {

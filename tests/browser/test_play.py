@@ -1,14 +1,12 @@
 """Play steps automatically, with time to read, and stops at questions; edits of the inputs are in the address."""
 
 import numpy as np
-import pytest
 
 from minitransformer import ops
 
 from .conftest import Files, Open, Recordings
 from .reading import at, current, numbers, stops
 
-pytestmark = pytest.mark.browser
 READ = 12_000  # milliseconds: the longest time that play leaves for a step
 
 

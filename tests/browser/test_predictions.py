@@ -12,8 +12,6 @@ from minitransformer.school.show.stepper.page import to_html
 from .conftest import Files, Open, Recordings
 from .reading import at, current, go
 
-pytestmark = pytest.mark.browser
-
 
 def doubled(x: np.ndarray):
     product = x @ x.T

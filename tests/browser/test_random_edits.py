@@ -20,8 +20,6 @@ from minitransformer.school.show.stepper.page import to_html
 
 from .conftest import Open
 
-pytestmark = pytest.mark.browser
-
 EDITS = [60, pytest.param(500, marks=pytest.mark.sweep)]
 EQUAL = 1e-10  # relative to 1 + |Python's number|
 

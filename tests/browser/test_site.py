@@ -22,7 +22,6 @@ from .conftest import Open
 from .site_server import ROOT
 from .test_accessible import SITE
 
-pytestmark = pytest.mark.browser
 CHAPTER = "chapters/04_softmax_backward.html"
 
 

@@ -5,7 +5,6 @@ from playwright.sync_api import Page, expect
 
 from .conftest import Open
 
-pytestmark = pytest.mark.browser
 CHAPTER = "chapters/04_softmax_backward.html"
 BACKWARD = "chapters/07_attention_backward.html"
 # Python that says which cell it was given, and whether that was right.

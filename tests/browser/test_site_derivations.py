@@ -1,11 +1,9 @@
 """An exercise on paper, on the site: each line is set as mathematics and marked by Python in the page."""
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from .conftest import Open
 
-pytestmark = pytest.mark.browser
 CODE = "exercises/softmax_backward.html"
 SOFTMAX = "exercises/derive_softmax.html"
 WRONG = f"dx_j = sum_i dy_i ∂y_i/∂x_j{' + 0 y_j' * 20}\n     = sum_i dy_i y_i (δ_ij + y_j)"

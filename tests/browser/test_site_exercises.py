@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from minitransformer.course import EXERCISES
@@ -14,7 +13,6 @@ from minitransformer.school.show.site.notebook import read
 from .conftest import Open
 from .site_server import ROOT
 
-pytestmark = pytest.mark.browser
 ATTENTION = "exercises/attention_backward.html"
 ATTENTION_KEPT = "minitransformer:exercise:attention_backward"
 # Every check gives this verdict, at once.

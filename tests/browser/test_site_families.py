@@ -2,12 +2,9 @@
 
 import re
 
-import pytest
 from playwright.sync_api import expect
 
 from .conftest import Open
-
-pytestmark = pytest.mark.browser
 
 
 def test_the_page_is_found_and_says_which_boxes_differ(visit: Open) -> None:

@@ -8,7 +8,6 @@ from playwright.sync_api import Page, expect
 from .conftest import Open
 from .test_accessible import complaints
 
-pytestmark = pytest.mark.browser
 PRINTED = [
     "index.html", "chapters/06_attention_by_hand.html", "exercises/attention_backward.html", "exercises/index.html",
     "steppers/index.html", "steppers/softmax.html", "steppers/attention-of-a-model.html", "teachers/index.html",

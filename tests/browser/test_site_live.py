@@ -18,7 +18,6 @@ from minitransformer.text import english, german
 from .conftest import Open
 from .site_server import untrained
 
-pytestmark = pytest.mark.browser
 LONGEST = 24  # parts of a translation
 KINDS = ("encoder", "decoder", "cross")
 MODELS: dict[int, dict[str, int]] = {  # by seed, the sizes

@@ -24,7 +24,6 @@ from .site_server import PYODIDE, ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 from test_packaging import COMPILED, FILES
 
-pytestmark = pytest.mark.browser
 NOTEBOOKS = ROOT / "notebooks"
 MINUTES = 60_000.0  # milliseconds
 

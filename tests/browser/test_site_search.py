@@ -3,12 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from .conftest import Open
-
-pytestmark = pytest.mark.browser
 
 # Ten words in a row from the middle of a chapter's paragraphs and lists without formulas, as they are read.
 WORDS = """

@@ -9,7 +9,7 @@ from .conftest import Open
 from .reading import KEYS
 from .test_site_python import MINUTES
 
-pytestmark = [pytest.mark.browser, pytest.mark.sweep]
+pytestmark = pytest.mark.sweep
 DONE = "(i) => ['done', 'failed'].includes(document.querySelectorAll('.cell')[i].dataset.state)"
 # A recording and its page, each the quickest of three.
 RECORD = """

@@ -20,8 +20,6 @@ from minitransformer.school.show.stepper.pairing import partners
 
 from .conftest import Open
 
-pytestmark = pytest.mark.browser
-
 ASKED = """
 (answers) => {
   const recording = new Recording(data);

@@ -29,8 +29,6 @@ from .reading import (
     until,
 )
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.mark.parametrize("name", ["worked", pytest.param("encoder", marks=pytest.mark.sweep)])
 def test_keys_lead_to_the_end_and_back_and_every_number_is_the_recorded_one(

@@ -17,7 +17,6 @@ from minitransformer.school.show.stepper.sentences import sections
 from .conftest import Files, Open, Recordings
 from .reading import FIGURES, KEYS, answers_in_time, at, current, go, stops, until
 
-pytestmark = pytest.mark.browser
 GLOSSARY = sections()["glossary"]
 
 

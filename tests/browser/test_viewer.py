@@ -24,8 +24,6 @@ from minitransformer.text import CharacterTokenizer
 from .conftest import Open
 from .reading import KEYS, answers_in_time, until
 
-pytestmark = pytest.mark.browser
-
 EVIL = "</script><img src=x onerror=\"document.title='got in'\">"
 SOURCE, TARGET = ["<pad>", "<b>one</b>", "two", EVIL, "three"], ["<start>", "eins", "zwei", "&amp;", "drei"]
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}

@@ -12,8 +12,6 @@ from minitransformer.school.show.stepper.examples import EXAMPLES
 from .conftest import Example, Open
 from .reading import stops, until
 
-pytestmark = pytest.mark.browser
-
 WIDTHS = (390, 1366, 1920)
 LOOKS = ("plain", "large", "dark")
 OFTEN = ("worked-example", "gru")  # the others in the sweep

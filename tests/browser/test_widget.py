@@ -10,8 +10,6 @@ from minitransformer.school.show.stepper import Recording
 
 from .reading import FIGURES, at, switch, until
 
-pytestmark = pytest.mark.browser
-
 # What a notebook does: import the module, and give it a model and an element. `models` keeps one model for all cells.
 HOST = """
 async ([code, page]) => {

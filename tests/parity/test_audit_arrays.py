@@ -13,8 +13,6 @@ from torch.nn import functional as F
 from minitransformer import ops
 from minitransformer.check.audit import audit, jax_arrays, tensors
 
-pytestmark = pytest.mark.parity
-
 # What both suites share: the student's file, and how its function becomes ours.
 WORK = """
 def softmax(x):

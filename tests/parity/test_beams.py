@@ -13,8 +13,6 @@ from minitransformer.generation import Continuation, Translation, beam_search
 from minitransformer.ideas.published.bart import BartConfig
 from minitransformer.models import LanguageModel, LanguageModelConfig, save_pretrained
 
-pytestmark = pytest.mark.parity
-
 START, END = 1, 2
 SIZES = {"d_model": 12, "n_heads": 3, "d_ff": 20}
 

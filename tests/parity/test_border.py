@@ -15,8 +15,6 @@ from common import draw
 from minitransformer import verify
 from minitransformer.run.published_models import check_model
 
-pytestmark = pytest.mark.parity
-
 
 class Attention(torch.autograd.Function):
     """causal is an argument without a gradient; dq is twice too large."""

@@ -24,8 +24,6 @@ from minitransformer.models import from_pretrained
 from . import test_pretrained as published
 from .test_pretrained import in_float64  # noqa: F401  # a fixture
 
-pytestmark = pytest.mark.parity
-
 AGREES = 1e-9
 HEADS = [  # those of heads.py have the same configs as the bodies that they stand on
     (name, head)

@@ -7,7 +7,6 @@ shorter than the text, other orders of layers, scaled angles, tied and untied ta
 from typing import Any
 
 import numpy as np
-import pytest
 
 from .test_pretrained import (  # noqa: F401  # the tests, and a fixture
     Case,
@@ -17,8 +16,6 @@ from .test_pretrained import (  # noqa: F401  # the tests, and a fixture
     test_what_we_save_opens_there_and_here_as_the_same_model,
     theirs_of,
 )
-
-pytestmark = pytest.mark.parity
 
 STEMS = {"gemma": "Gemma", "gemma3_text": "Gemma3", "olmo3": "Olmo3", "smollm3": "SmolLM3", "nanochat": "NanoChat"}
 KINDS = ("sliding_attention", "full_attention")

@@ -31,8 +31,6 @@ from minitransformer.text import load as load_tokenizer
 
 from .counterparts import all_in_float64
 
-pytestmark = pytest.mark.parity
-
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet() -> Iterator[None]:

@@ -16,7 +16,6 @@ from minitransformer.ideas.published.fields import Fields
 
 from . import test_decoders, test_experts, test_hybrids, test_pretrained
 
-pytestmark = pytest.mark.parity
 SIZES = "vocabulary d_model d_ff d_expert n_heads n_layers d_head d_value".split()
 LENGTH = 7  # of most texts that are compared
 RANDOM = [

@@ -18,7 +18,6 @@ from minitransformer.ideas.published.fp8 import _NUMBERS
 from minitransformer.ideas.published.text_part import LeftOut
 from minitransformer.models import from_pretrained, save_pretrained
 
-pytestmark = pytest.mark.parity
 IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
 
 

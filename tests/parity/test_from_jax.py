@@ -18,9 +18,6 @@ from minitransformer import verify
 from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_jax
 
-pytestmark = pytest.mark.parity
-
-
 X = draw(3, 4)
 
 

@@ -21,9 +21,6 @@ from minitransformer.check.referee.other_forms import first_output
 from minitransformer.check.verify.mistakes import Mistake
 from minitransformer.verify import from_torch
 
-pytestmark = pytest.mark.parity
-
-
 X = draw(3, 4)
 
 

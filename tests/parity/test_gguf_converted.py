@@ -19,7 +19,6 @@ from minitransformer.models import from_pretrained
 
 from . import test_pretrained as pretrained
 
-pytestmark = pytest.mark.parity
 in_float64 = pretrained.in_float64
 Arrays = dict[str, np.ndarray]
 IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])

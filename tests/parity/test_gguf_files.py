@@ -11,7 +11,6 @@ from gguf_files import written
 
 from minitransformer.models import from_pretrained
 
-pytestmark = pytest.mark.parity
 IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 3]])
 
 

@@ -12,7 +12,6 @@ from gguf_files import llama, write_gguf
 
 from minitransformer.ideas.published.gguf_tokenizers import of_file
 
-pytestmark = pytest.mark.parity
 TEXT = (
     "Hello, WORLD!\r\n it's 12345 don'T  naïve été…  x_y == (a[1]);\n\n\tdef f(x):\n  return 3.14 ,.Foo 東京 "
     "は日本の首都 한국어 Привет МИР ქართული ΟΔΟΣ १२ \U0001d54f-ray é "

@@ -22,8 +22,6 @@ from minitransformer.run.published_models import sentence_vectors
 from . import test_pretrained as published
 from .test_pretrained import Case, in_float64, t, theirs_of  # noqa: F401  # a fixture, and what pairs are made with
 
-pytestmark = pytest.mark.parity
-
 N = 3  # classes
 BY_END, END = ("t5", "mt5", "bart", "mbart"), 9  # theirs decide by the last of these; ours, but mBART's, by the last
 _MEAN = {"classifier_pooling": "mean", "classifier_bias": True, "norm_bias": True}

@@ -18,7 +18,6 @@ from minitransformer.models import from_pretrained
 
 from . import test_pretrained as pretrained
 
-pytestmark = pytest.mark.parity
 in_float64 = pretrained.in_float64
 CLOSE: dict[str, Any] = {"rtol": 0.0, "atol": 1e-10}
 

@@ -27,8 +27,6 @@ from . import test_pretrained as published
 from .test_config_fields import values
 from .test_pretrained import GRADIENT, OUTPUT, ROUNDING, Case, in_float64, our_gradients, t  # noqa: F401  # a fixture
 
-pytestmark = pytest.mark.parity
-
 _VIT, _CLIP, _WHISPER = (dict(EVERY[name].small) for name in ("vit", "clip", "whisper"))
 _TEXT, _VISION = _CLIP["text_config"], _CLIP["vision_config"]
 _OTHER_TEXT = {"hidden_size": 10, "num_attention_heads": 5, "num_hidden_layers": 3, "hidden_act": "gelu"}

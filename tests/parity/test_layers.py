@@ -40,8 +40,6 @@ from .counterparts import (
     t,
 )
 
-pytestmark = pytest.mark.parity
-
 Agree = Callable[..., None]
 Compare = Callable[..., list[Any]]
 

@@ -22,7 +22,6 @@ from minitransformer.verify import gradients
 
 from .composed import OutOfScope, after, axis_moved, chain, final_memory, reshaped, same, scale_of, unrolled, with_each
 
-pytestmark = pytest.mark.parity
 PAGE = Path(__file__).parents[2] / "docs" / "referee.md"
 Inputs = dict[str, Any]
 

@@ -24,7 +24,6 @@ from minitransformer import ideas, layers, ops
 from .composed import OutOfScope, axis_moved, same, with_each
 from .counterparts import share_weights
 
-pytestmark = pytest.mark.parity
 VERSION = torch.__version__.partition("+")[0]
 PAGE = Path(__file__).parents[2] / "docs" / "referee.md"
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}

@@ -16,8 +16,6 @@ from all_ops import CALLS, OPS, TABLED, arguments_of, floats, in_dtype, results
 
 from minitransformer import fast, ops
 
-pytestmark = pytest.mark.parity
-
 # ------------------------------------------------------------------------------------------------- rows, activations
 
 

@@ -23,8 +23,6 @@ from minitransformer.training import (
 
 from .counterparts import t
 
-pytestmark = pytest.mark.parity
-
 SHAPES = {"weight": (3, 4), "bias": (4,), "table": (5, 2, 3), "gain": (2,)}
 STEPS = 50
 Agree = Callable[..., None]

@@ -17,7 +17,6 @@ from minitransformer.models import LanguageModel, load
 from .test_gemma import file as gemma_file  # noqa: F401  # a fixture
 from .test_published import PROMPTS, folder_of, note  # noqa: F401  # a fixture
 
-pytestmark = pytest.mark.parity
 PAGES = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
 
 

@@ -7,8 +7,6 @@ import transformers
 from minitransformer.ideas.published.families import FAMILIES
 from minitransformer.ideas.published.presets import PRESETS
 
-pytestmark = pytest.mark.parity
-
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_as_many_parameters_as_theirs(name: str) -> None:

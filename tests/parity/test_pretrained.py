@@ -35,8 +35,6 @@ from minitransformer.models import (
 
 from .counterparts import all_in_float64
 
-pytestmark = pytest.mark.parity
-
 OUTPUT, GRADIENT = 1e-10, 1e-10
 ROUNDING = 1e-11  # relative: of a gradient of hundreds float64 has no more digits than that
 PAD = 1  # in ids, where RoBERTa and BART have it

@@ -31,8 +31,6 @@ from minitransformer.text import load as load_tokenizer
 
 from .counterparts import all_in_float64
 
-pytestmark = pytest.mark.parity
-
 TEXTS = [
     "A man is eating food.",
     "Someone has a meal.",

@@ -36,8 +36,6 @@ from .test_pretrained import (  # fixtures, and tests that run here with the cas
     theirs_of,
 )
 
-pytestmark = pytest.mark.parity
-
 LINEAR = {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 300.0, "factor": 3.0}
 YARN = {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 8}

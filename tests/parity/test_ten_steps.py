@@ -20,8 +20,6 @@ from minitransformer.training import SGD, Adam, AdamW, clip_gradient_norm, inver
 
 from .counterparts import TorchLanguageModel, TorchTransformer, blocked, copy_weights, t
 
-pytestmark = pytest.mark.parity
-
 Agree = Callable[..., None]
 
 PAD, START, VOCABULARY = 0, 1, 13

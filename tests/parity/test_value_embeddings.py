@@ -12,8 +12,6 @@ from minitransformer.ideas import grouped
 from minitransformer.ideas.after.value_embeddings import ValueAttention, ValueEmbedding
 from minitransformer.ideas.after.value_embeddings.model import ValueLanguageModelConfig
 
-pytestmark = pytest.mark.parity
-
 RNG = np.random.default_rng(5)
 IDS = np.array([[1, 5, 5, 2, 0], [4, 4, 4, 1, 6], [3, 3, 2, 5, 3]])  # tokens that occur twice, or in several texts
 REAL = np.array([[True] * 5, [False, True, True, True, True], [False, False, True, True, True]])

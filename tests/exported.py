@@ -1,7 +1,5 @@
 """Models with each kind of tokenizer, and the texts that their copies for Hugging Face must read alike."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

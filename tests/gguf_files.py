@@ -3,8 +3,6 @@
 Names come from that library; what else changes is written out as llama.cpp's conversion/*.py does it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

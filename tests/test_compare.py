@@ -1,7 +1,5 @@
 """`minitransformer compare`: what is counted equals the formulas, and path lengths are those of the theory."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

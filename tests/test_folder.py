@@ -1,7 +1,5 @@
 """Models as files: what is saved comes back, and what cannot be read is said plainly."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """GGUF files, written by the library `gguf`: they open as the folder of the same model, or are refused in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import struct

@@ -1,7 +1,5 @@
 """The commands from text files to a measured model: train, translate, generate, evaluate, plot and view."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import gzip

@@ -1,7 +1,5 @@
 """The attention viewer without a browser: its numbers, its page as a text, and the command."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import functools

@@ -26,8 +26,6 @@ each token, are left out. This is the memory in use between forward and backward
 the arrays it works on. The counts hold for the ops as written in ops/.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Uses of published models: continuing a text, comparing texts, filling in masked tokens."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

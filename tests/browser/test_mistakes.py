@@ -1,7 +1,5 @@
 """Every mistake that the pages offer: the red numbers are exactly those in which Python's run with it differs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter

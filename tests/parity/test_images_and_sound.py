@@ -3,8 +3,6 @@
 Gradients are compared under the names of the file: their model is saved once more with its gradients as parameters.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import functools

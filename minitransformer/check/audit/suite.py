@@ -30,8 +30,6 @@ to import from, both inside the suite's folder. A function without ops and tests
 need another function of the student's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`check_gradients(f, *inputs)`: for tests of functions in any form. A failure says what is wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

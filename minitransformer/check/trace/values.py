@@ -3,8 +3,6 @@
 Of an array that is too large, its range, mean and first corner are kept.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass

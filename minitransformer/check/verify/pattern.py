@@ -4,8 +4,6 @@ The place often names the mistake: only the last rows are wrong where the last t
 diagonal where a mask is forgotten, all entries by one factor where a scale is missing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -6,8 +6,6 @@ found. The environment variable MINITRANSFORMER_DEVICE names the device on which
 "numpy". This is the only file that imports CuPy.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os

@@ -14,8 +14,6 @@ The entries of a declaration are separated by `;`:
     reduction: "mean" or "sum"              one of these words; `or an op` allows a function as well
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

@@ -21,8 +21,6 @@ better score need not mean a better translation (Stahlberg and Byrne 2019, "On N
 Got Your Tongue?"). It is the default of the library transformers, which has both rules under the same name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

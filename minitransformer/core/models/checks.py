@@ -4,8 +4,6 @@ A model's mask is of another kind than attention's: (B, T), True where a token i
 makes the mask of the attention from it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Recipes by their names in saved folders, and what earlier versions saved: fields that another recipe has now."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields, is_dataclass

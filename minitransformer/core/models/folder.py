@@ -7,8 +7,6 @@ tokenizer.json     its tokenizer; or source_tokenizer.json and target_tokenizer.
 labels.json        of a classifier: the names of its classes
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ A form is a way in which a model lies on a disk, and says which paths are its ow
 one form. A room around the core enters others in a file opening.py.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ none is infinite. The scales of `weight` are a second tensor, `weight_scale_inv`
 by tensor: there is no matrix product of 8 bits here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

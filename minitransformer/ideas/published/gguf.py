@@ -7,8 +7,6 @@ the library `gguf` unpacks them. We read the header ourselves: that library trus
 takes seconds for a vocabulary. Nothing in a file is code.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

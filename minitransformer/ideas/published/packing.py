@@ -12,8 +12,6 @@ What each byte means: https://github.com/ggml-org/ggml/blob/master/src/ggml-comm
 Optimizers via Block-wise Quantization", has the idea of a scale for each block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

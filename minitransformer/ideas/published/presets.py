@@ -3,8 +3,6 @@
 Nothing is allocated: a model is built from zeros that take no memory, and the sizes of its arrays are counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ It is BERT (section 2.2) with other data and heads. Positions count only the rea
 id + 1 of the position table. CamemBERT (Martin et al. 2020) and XLM-R (Conneau et al. 2020) are of other languages.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from . import bert

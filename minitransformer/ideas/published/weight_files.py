@@ -6,8 +6,6 @@ header is whole and that the places fill the file exactly, so what it claims nev
 is cut into several files, and model.safetensors.index.json says which tensor is in which.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

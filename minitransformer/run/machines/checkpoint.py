@@ -9,8 +9,6 @@ A checkpoint is written under a temporary name, flushed to the disk and then ren
 is always complete. No generator's state is saved: the seed and the step determine every generator.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

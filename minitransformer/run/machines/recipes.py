@@ -3,8 +3,6 @@
 A recipe is a config that builds a model. It suits a task if it needs just the sizes that the task's data determine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any

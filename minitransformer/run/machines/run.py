@@ -1,7 +1,5 @@
 """A run: the settings of data, model and training, saved in the folder as run.json, and how they become a trainer."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -11,8 +11,6 @@ A layer of width D with H heads of width d = D / H must keep these numbers after
     linear        H·d·(d + 1)      the sums S and z                  Katharopoulos et al. 2020
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

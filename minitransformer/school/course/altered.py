@@ -8,8 +8,6 @@ So to try one of them costs no more than a run of the solution. Solutions of oth
 as well.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import functools

@@ -5,8 +5,6 @@ sentence about it: another axis, a missing factor, a term with the wrong sign, a
 is named here. `altered.py` tries all of them.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import itertools

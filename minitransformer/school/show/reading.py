@@ -1,7 +1,5 @@
 """A trained model and a text that it reads, for the stepper and the viewer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ An op declares where its arrays have leading axes. So its first case becomes one
 mask.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """The cases of Kimi Delta Attention for `minitransformer check`. The truth of the op is the recurrence."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 

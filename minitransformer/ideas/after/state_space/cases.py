@@ -1,7 +1,5 @@
 """The cases of state space duality for `minitransformer check`. The truth of one form is the other."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 

@@ -4,8 +4,6 @@ Twenty of them are the test of the whole course. Given before it and after it, w
 shows which ideas have changed. The questions are in concepts.gift.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -12,8 +12,6 @@
 The student replaces each _ by a number: 3, -0.25, 1/3. A remaining _ is an unanswered question.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

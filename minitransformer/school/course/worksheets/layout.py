@@ -2,8 +2,6 @@
 fill exactly one page.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass

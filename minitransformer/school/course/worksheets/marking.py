@@ -5,8 +5,6 @@ key or with this result. So a student who continues consistently after a slip lo
 number replaces an earlier blank.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

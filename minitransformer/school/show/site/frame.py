@@ -1,7 +1,5 @@
 """What all pages share: the frame around their content, the files that they load, the index that the search reads."""
 
-from __future__ import annotations
-
 import functools
 import html
 import json

@@ -6,8 +6,6 @@ output is full. What a question asks about stands with it: an output that is giv
 A class raises letters: those of the choices or, where there are none, of what the lecturer types.
 """
 
-from __future__ import annotations
-
 import html
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The pages of the stepper's examples, and where in them each line of the code runs."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The page that makes worksheets, and what its Python makes: one document for a class, with a page for each student."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

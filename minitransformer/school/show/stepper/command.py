@@ -1,7 +1,5 @@
 """Step through one layer of a trained model while it reads a text: the command `minitransformer step --model`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

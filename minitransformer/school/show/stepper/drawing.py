@@ -3,8 +3,6 @@
 The steps are those of the page, and have its numbers; so do all lines, if these are asked for.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ and a column, for a sum the cells along an axis. For a node that only moves numb
 it is the cell that was moved here. To find it, the same move is made with an array that holds each cell's own place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

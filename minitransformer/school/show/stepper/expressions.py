@@ -7,8 +7,6 @@ The same tree writes out one cell. Then its leaves are numbers, which know where
     (2·3 + 2·1)·0.7071    is  Operation("*", (Operation("+", (2·3, 2·1)), Number(0.7071)))
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import types

@@ -7,8 +7,6 @@ box to something else makes a place of its own, a sum. So a residual connection 
 whose one operation on two arrays is a matrix product makes a place, too: in attention, where q meets k, and v comes in.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

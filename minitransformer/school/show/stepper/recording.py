@@ -7,8 +7,6 @@ that it bound.
 The ops know nothing of it; trace/ watches them from outside.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@
 A pullback is a closure, so the arrays that it needs are in its cells, and in those of the pullbacks that it will call.
 """
 
-from __future__ import annotations
-
 import functools
 import html
 import inspect

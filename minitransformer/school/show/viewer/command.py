@@ -1,7 +1,5 @@
 """Show where a saved model looks in a text: the commands `minitransformer view` and `plot attention`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -115,11 +115,7 @@ def _pages(about: dict[str, Any], results: list[Result], failed: list[str], grow
 
 
 def _write(
-    options: argparse.Namespace,
-    about: dict[str, Any],
-    results: list[Result],
-    failed: list[str],
-    grown: Grown | None,
+    options: argparse.Namespace, about: dict[str, Any], results: list[Result], failed: list[str], grown: Grown | None
 ) -> None:
     name = "benchmarks" if results or failed else GROWTH
     if options.json:

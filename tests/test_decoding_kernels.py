@@ -222,10 +222,7 @@ def test_the_feed_forward_network_of_few_rows(activation: str, n_threads: int) -
 def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = encoder_layer(), np.ones((1, 12), np.float32)
     cache, weight = begun(layer), np.ones((12, 30), np.float32)
-    for name, call in {
-        "layer": lambda: layer(tokens(), cache=cache),
-        "product": lambda: ops.linear(x, weight),
-    }.items():
+    for name, call in {"layer": lambda: layer(tokens(), cache=cache), "product": lambda: ops.linear(x, weight)}.items():
         used = entered(monkeypatch, decoding_loops, name, n_threads)
         call()
         assert len(used) == n_threads and threading.get_ident() in used

@@ -475,10 +475,7 @@ def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
     encoder = TextEncoderConfig(11, 9, 6, 2, 8, 2, pooler=None)
     refused = [
         (gpt2(norm_order="post"), "no family has norm_order='post'; the nearest is gpt2, with norm_order='pre'"),
-        (
-            AlibiLanguageModelConfig(11, 8, 6, 2, 24, 2).build(),
-            "BLOOM, which has ALiBi, norms its embedding",
-        ),
+        (AlibiLanguageModelConfig(11, 8, 6, 2, 24, 2).build(), "BLOOM, which has ALiBi, norms its embedding"),
         (AlibiTransformerConfig(11, 11, **both).build(), "no family has ALiBi in an encoder and a decoder"),
         (
             MaskedLanguageModel(dataclasses.replace(encoder, width=4, types=0)),

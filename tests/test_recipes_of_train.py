@@ -107,10 +107,7 @@ def test_help_shows_the_options_of_the_recipe() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            "lm --recipe lama",
-            f"no recipe of lm is called 'lama'; choose one of {', '.join(recipes(TASKS['lm']))}",
-        ),
+        ("lm --recipe lama", f"no recipe of lm is called 'lama'; choose one of {', '.join(recipes(TASKS['lm']))}"),
         ("lm --recipe t5", "no recipe of lm is called 't5'; choose one of gpt2, "),
         ("translate --recipe llama", "no recipe of translate is called 'llama'; choose one of transformer, bart"),
         ("classify --recipe gpt2", "no recipe of classify is called 'gpt2'; choose one of classifier"),

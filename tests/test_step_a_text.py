@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 from common import small
 
-from minitransformer.core.models import (
-    ClassifierConfig,
-    LanguageModelConfig,
-    Transformer,
-    TransformerConfig,
-    folder,
-)
+from minitransformer.core.models import ClassifierConfig, LanguageModelConfig, Transformer, TransformerConfig, folder
 from minitransformer.generation import greedy
 from minitransformer.ideas.before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from minitransformer.school.show.stepper import page_bugs
@@ -105,10 +99,7 @@ def test_a_classifier_reads_the_whole_text(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_labels_rows_and_columns(
-    translator: tuple[Path, Transformer, NumberTask],
-    tmp_path: Path,
-    run: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    translator: tuple[Path, Transformer, NumberTask], tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_bugs, "NUMBERS", 0)  # the mistakes of a page are not tested here, and take their time
     path, page = translator[0], tmp_path / "page.html"
@@ -120,10 +111,7 @@ def test_the_command_labels_rows_and_columns(
 
 @pytest.mark.slow
 def test_the_command_says_what_it_cannot_read(
-    translator: tuple[Path, Transformer, NumberTask],
-    writer: Path,
-    tmp_path: Path,
-    run: Any,
+    translator: tuple[Path, Transformer, NumberTask], writer: Path, tmp_path: Path, run: Any
 ) -> None:
     path = translator[0]
     config = RecurrentTranslatorConfig(5, 5, d_model=8, n_encoder_layers=2, n_decoder_layers=2, share_embeddings=False)

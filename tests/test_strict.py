@@ -10,13 +10,7 @@ from tiers import in_one
 
 from minitransformer import masks, ops
 from minitransformer.check.verify.catalogue import Setup
-from minitransformer.core.arrays.backend import (
-    array_module,
-    device_of,
-    scatter_add,
-    to_device,
-    to_numpy,
-)
+from minitransformer.core.arrays.backend import array_module, device_of, scatter_add, to_device, to_numpy
 from minitransformer.core.arrays.strict import StrictArray, xp
 from minitransformer.core.ops.dropout import uniform
 

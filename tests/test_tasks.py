@@ -28,15 +28,7 @@ from minitransformer.run.tasks import TASKS, translation
 from minitransformer.run.tasks.evaluation import classified
 from minitransformer.run.tasks.translation import TranslationData, written
 from minitransformer.school.show.viewer.command import view_text
-from minitransformer.text import (
-    END,
-    START,
-    BytePairTokenizer,
-    CharacterTokenizer,
-    WordTokenizer,
-    english,
-    german,
-)
+from minitransformer.text import END, START, BytePairTokenizer, CharacterTokenizer, WordTokenizer, english, german
 from minitransformer.text import load as load_tokenizer
 from minitransformer.training import TrainingSettings
 
@@ -294,13 +286,7 @@ def test_numbers_are_the_text_of_a_language_model_without_one():
 
 # ---- Every setting has a flag, and every preset makes a model. ----
 
-OTHER = {
-    "d_model": 48,
-    "n_heads": 3,
-    "optimizer": "sgd",
-    "schedule": "constant",
-    "tokenizer": "words",
-}
+OTHER = {"d_model": 48, "n_heads": 3, "optimizer": "sgd", "schedule": "constant", "tokenizer": "words"}
 OTHER |= {"activation": "silu", "norm_order": "mid", "precision": "float16", "norm": "rms_norm", "positions": "learned"}
 
 

@@ -10,15 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.cli import main
-from minitransformer.text import (
-    END,
-    PAD,
-    START,
-    BytePairTokenizer,
-    CharacterTokenizer,
-    WordTokenizer,
-    encode_lines,
-)
+from minitransformer.text import END, PAD, START, BytePairTokenizer, CharacterTokenizer, WordTokenizer, encode_lines
 from minitransformer.text import load as load_tokenizer
 
 TEXTS = [

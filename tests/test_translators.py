@@ -26,12 +26,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm": ("recurrent", {"attention": "none"}),
     "lstm-attention": ("recurrent", {}),
 }
-CLASSES = [
-    models.Transformer,
-    models.Transformer,
-    RecurrentTranslator,
-    RecurrentTranslator,
-]
+CLASSES = [models.Transformer, models.Transformer, RecurrentTranslator, RecurrentTranslator]
 
 
 def made(kind: str) -> Any:

@@ -12,16 +12,7 @@ from tiers import in_one
 from minitransformer import fast, ops
 from minitransformer.core.arrays.backend import Array, Pullback
 from minitransformer.core.ops import trusting
-from minitransformer.layers import (
-    Cache,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    LayerNorm,
-    Linear,
-    Module,
-    Residual,
-)
+from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, LayerNorm, Linear, Module, Residual
 from minitransformer.models import LanguageModel, LanguageModelConfig, TransformerConfig
 from minitransformer.run.machines.settings import OPTIMIZERS
 from minitransformer.training import AdamW, Workers

@@ -263,10 +263,7 @@ def test_the_worst_of_several_wrong_entries_is_named() -> None:
     assert report["w"].ok
 
 
-@pytest.mark.parametrize(
-    ("dx", "accepted"),
-    [(1.0 + 0.9e-6, True), (1.0 + 3e-6, False), (1.0 - 3e-6, False)],
-)
+@pytest.mark.parametrize(("dx", "accepted"), [(1.0 + 0.9e-6, True), (1.0 + 3e-6, False), (1.0 - 3e-6, False)])
 def test_a_relative_error_counts_from_about_a_millionth(dx: float, accepted: bool) -> None:
     report = verify.gradients(
         lambda x: (x * 100.0, lambda dy: dy * 100.0 * dx), np.array([0.3]), upstream=np.array([1.0])
@@ -324,12 +321,7 @@ def test_a_gradient_of_the_wrong_form_is_rejected(change: Callable[..., Any], pr
 
 @in_one(
     "change, n",
-    [
-        (lambda dx, dw: None, 0),
-        (lambda dx, dw: dx, 1),
-        (lambda dx, dw: (dx,), 1),
-        (lambda dx, dw: (dx, dw, dw), 3),
-    ],
+    [(lambda dx, dw: None, 0), (lambda dx, dw: dx, 1), (lambda dx, dw: (dx,), 1), (lambda dx, dw: (dx, dw, dw), 3)],
     ids="none one one-in-a-tuple three".split(),
 )
 def test_missing_and_extra_gradients_are_rejected(change: Callable[..., Any], n: int) -> None:

@@ -75,10 +75,7 @@ def test_wrong_arguments_are_refused_in_words(call, name):
 @in_one(
     "call, message",
     [
-        (
-            lambda: training.Adam(PAIRS, 0.1, betas=[]),
-            r"Adam: betas must be two numbers, such as \(0\.9, 0\.999\)",
-        ),
+        (lambda: training.Adam(PAIRS, 0.1, betas=[]), r"Adam: betas must be two numbers, such as \(0\.9, 0\.999\)"),
         (lambda: LAYER.load_state(5), "Linear: a state must map names to arrays, like the result of state"),
         (lambda: ADAM.load_state(5), "Adam: a state must map names to arrays"),
         (lambda: viewer.view(writer(), [1, 2], title=None), "view: title must be a text, got NoneType"),
@@ -135,10 +132,7 @@ UNCLEAR = [
     (lambda: ops.softmax(X, axis=True), "softmax: axis must be an integer, got True"),
     (lambda: ops.softmax(X[0].view(np.matrix)), "softmax: x is a matrix, .* convert it with numpy.asarray"),
     (lambda: ops.softmax(np.ma.masked_array(X)), "softmax: x is a MaskedArray, .* convert it with x.filled"),
-    (
-        lambda: ideas.rotary(X, positions=np.arange(5)),
-        r"rotary: positions of shape \(5,\) does not broadcast",
-    ),
+    (lambda: ideas.rotary(X, positions=np.arange(5)), r"rotary: positions of shape \(5,\) does not broadcast"),
     (lambda: ideas.rotary(X, positions=np.arange(4.0)), "rotary: positions must hold integers, got float64"),
     (lambda: HEADS(X, positions=[[0, 1, 2, 3]] * 2), "RotaryPositions: positions must be a NumPy .* got list"),
     (
@@ -161,10 +155,7 @@ UNCLEAR = [
         lambda: generation.write(generation.Continuation(writer()), [[1]], 3, choose="greedy"),
         "write: choose must be a Callable, got 'greedy'; give most_probable or a Sampler",
     ),
-    (
-        lambda: LAYER(X[..., :3]),
-        r"convert one of them: x.astype\('float32'\), or a module: .to\(dtype='float64'\)",
-    ),
+    (lambda: LAYER(X[..., :3]), r"convert one of them: x.astype\('float32'\), or a module: .to\(dtype='float64'\)"),
     (lambda: models.LanguageModel("gpt2"), "config must be a LanguageModelConfig, got 'gpt2'; .* with models.load"),
     (lambda: models.Transformer("base"), "config must be a TransformerConfig, got 'base'"),
     (lambda: models.TextEncoder("bert"), "config must be a TextEncoderConfig, got 'bert'"),

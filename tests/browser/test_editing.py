@@ -274,10 +274,7 @@ def test_a_number_that_python_refuses_is_refused_with_its_reason(
     page = open_page(files["softmax"], f"#step={at(recordings['softmax'], 'softmax.y')}")
     page.click("#edit")
     before = numbers(page)["y"]
-    cases = (
-        ("temperature", "τ", "0", "greater than 0, got 0."),
-        ("x", "X[0, 0]", "two", "a number, got “two”."),
-    )
+    cases = (("temperature", "τ", "0", "greater than 0, got 0."), ("x", "X[0, 0]", "two", "a number, got “two”."))
     for name, cell, typed, reason in cases:
         page.fill(f"#inputs [data-name='{name}'] [data-flat='0']", typed)
         page.keyboard.press("Tab")

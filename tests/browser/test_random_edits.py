@@ -56,14 +56,7 @@ EDIT = """
 
 
 # Where an input decides which way a line goes, or a number has no sum: refused.
-REFUSED = {
-    "lstm",
-    "gru",
-    "flash-attention",
-    "linear-attention",
-    "experts",
-    "attention-float32",
-}
+REFUSED = {"lstm", "gru", "flash-attention", "linear-attention", "experts", "attention-float32"}
 
 
 def _others() -> dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]:

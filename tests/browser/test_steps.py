@@ -14,20 +14,7 @@ from minitransformer.school.show.stepper.stops import stops_of
 from minitransformer.school.show.stepper.terms import pretty, readable
 
 from .conftest import Example, Files, Open, Recordings
-from .reading import (
-    arrives,
-    at,
-    chosen,
-    current,
-    go,
-    numbers,
-    offered,
-    set_in_type,
-    shown_steps,
-    stops,
-    switch,
-    until,
-)
+from .reading import arrives, at, chosen, current, go, numbers, offered, set_in_type, shown_steps, stops, switch, until
 
 
 @pytest.mark.parametrize("name", ["worked", pytest.param("encoder", marks=pytest.mark.sweep)])

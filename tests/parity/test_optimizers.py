@@ -67,19 +67,13 @@ def rates_of(make: Callable[[Any], Any], peak: float, steps: int = STEPS) -> Ite
 
 OPTIMIZERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "SGD": (lambda p: SGD(p, 0.02), lambda p: torch.optim.SGD(p, lr=0.02)),
-    "SGD, momentum 0.9": (
-        lambda p: SGD(p, 0.02, momentum=0.9),
-        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9),
-    ),
+    "SGD, momentum 0.9": (lambda p: SGD(p, 0.02, momentum=0.9), lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9)),
     "Adam": (lambda p: Adam(p, 0.02), lambda p: torch.optim.Adam(p, lr=0.02)),
     "Adam, other options": (
         lambda p: Adam(p, 0.02, betas=(0.7, 0.98), eps=1e-4),
         lambda p: torch.optim.Adam(p, lr=0.02, betas=(0.7, 0.98), eps=1e-4),
     ),
-    "AdamW": (
-        lambda p: AdamW(p, 0.02, decay_vectors=True),
-        lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.01),
-    ),
+    "AdamW": (lambda p: AdamW(p, 0.02, decay_vectors=True), lambda p: torch.optim.AdamW(p, lr=0.02, weight_decay=0.01)),
     "AdamW, other options": (
         lambda p: AdamW(p, 0.02, betas=(0.7, 0.98), eps=1e-4, weight_decay=0.3, decay_vectors=True),
         lambda p: torch.optim.AdamW(p, lr=0.02, betas=(0.7, 0.98), eps=1e-4, weight_decay=0.3),

@@ -40,11 +40,7 @@ def torch_adamw(tensors: Iterable[Any]) -> Any:
 
 OPTIMIZERS: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
     "SGD": (lambda p: SGD(p, 1.0, momentum=0.9), lambda p: torch.optim.SGD(p, lr=1.0, momentum=0.9), 0.2),
-    "Adam": (
-        lambda p: Adam(p, 1.0, betas=(0.9, 0.98)),
-        lambda p: torch.optim.Adam(p, lr=1.0, betas=(0.9, 0.98)),
-        0.02,
-    ),
+    "Adam": (lambda p: Adam(p, 1.0, betas=(0.9, 0.98)), lambda p: torch.optim.Adam(p, lr=1.0, betas=(0.9, 0.98)), 0.02),
     "AdamW": (
         lambda p: AdamW(p, 1.0, decay_vectors=True),
         lambda p: torch.optim.AdamW(p, lr=1.0, weight_decay=0.01),

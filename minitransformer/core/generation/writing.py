@@ -11,11 +11,7 @@ from .prefix import Prefix, check_end, laid_out
 
 
 def write(
-    prefix: Prefix,
-    prompts: Sequence[Sequence[int]],
-    n_new: int,
-    choose: Choose = most_probable,
-    end: int | None = None,
+    prefix: Prefix, prompts: Sequence[Sequence[int]], n_new: int, choose: Choose = most_probable, end: int | None = None
 ) -> list[list[int]]:
     """Continue each prompt by up to n_new tokens. Returns the new tokens, including the `end` that stopped a text.
 

@@ -12,13 +12,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, Pullback, Rng, array_module, device_of
-from ..arrays.boundary import (
-    check_array,
-    check_floats,
-    check_integers,
-    check_last,
-    check_shape,
-)
+from ..arrays.boundary import check_array, check_floats, check_integers, check_last, check_shape
 from ..arrays.declared import declared
 from .linear import Linear
 from .module import Module, Parameter, generator

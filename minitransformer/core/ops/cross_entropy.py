@@ -33,11 +33,7 @@ from ..arrays.float16 import in_float32_with_result
 )
 @in_float32_with_result
 def cross_entropy(
-    logits: Array,
-    targets: Array,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    logits: Array, targets: Array, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> tuple[Array, Pullback]:
     """How surprised the model is, in nats: without smoothing, -log p of the wanted token.
 

@@ -23,11 +23,7 @@ from ..arrays.declared import declared
 
 @declared("length > 0; width > 0; base > 0")
 def sinusoidal_positions(
-    length: int,
-    width: int,
-    base: float = 10000.0,
-    dtype: str = "float64",
-    device: str | None = None,
+    length: int, width: int, base: float = 10000.0, dtype: str = "float64", device: str | None = None
 ) -> Array:
     """The table PE of shape (length, width). Raises ValueError for an odd width: sine and cosine come in pairs.
 

@@ -4,17 +4,7 @@ What a long run needs around the loop stands in run/machines/; `minitransformer.
 """
 
 from .loop import Accelerate, Worker, as_written, train
-from .optimizers import (
-    SGD,
-    Adam,
-    AdamW,
-    Optimizer,
-    clip_gradient_norm,
-    constant,
-    cosine,
-    inverse_sqrt,
-    warmup_schedule,
-)
+from .optimizers import SGD, Adam, AdamW, Optimizer, clip_gradient_norm, constant, cosine, inverse_sqrt, warmup_schedule
 
 __all__ = [
     "SGD",

@@ -110,8 +110,7 @@ EXAMPLES: dict[str, Example] = {
         "Cross-entropy of 2 positions over 4 tokens", op(ops.cross_entropy, (2, 4), np.array([2, 0]))
     ),
     "embedding": Example(
-        "Looking up 4 ids, one of them twice, in a table of 5 rows",
-        op(ops.embedding, np.array([1, 4, 1, 2]), (5, 3)),
+        "Looking up 4 ids, one of them twice, in a table of 5 rows", op(ops.embedding, np.array([1, 4, 1, 2]), (5, 3))
     ),
     "rnn": Example(
         "A plain recurrent cell: one step of 2 sequences, 3 units", op(ideas.rnn_cell, (2, 3), (2, 3), (3, 3))

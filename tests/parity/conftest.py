@@ -1,5 +1,6 @@
 """Parity with PyTorch: one way to compare, and a summary of the worst difference of each subject after the run."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from minitransformer.fast import accelerate
 from minitransformer.models import from_pretrained
 
 TOLERANCE = 1e-9
+os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # read when it is imported
 torch.set_num_threads(1)  # as many processes run the tests as there are cores; more threads would wait for each other
 
 

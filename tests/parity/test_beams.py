@@ -1,6 +1,5 @@
 """Parity with Hugging Face's beam search: both rules of stopping, every text of a beam and its score."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,6 @@ from minitransformer.models import LanguageModel, LanguageModelConfig, save_pret
 
 START, END = 1, 2
 SIZES = {"d_model": 12, "n_heads": 3, "d_ff": 20}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    yield
 
 
 def lively(model: Any, seed: int, size: float = 0.4) -> Any:

@@ -33,9 +33,7 @@ from .counterparts import all_in_float64
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+def in_float64() -> Iterator[None]:
     with all_in_float64():
         yield
 

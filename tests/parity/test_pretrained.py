@@ -42,8 +42,6 @@ PAD = 1  # in ids, where RoBERTa and BART have it
 
 @pytest.fixture(autouse=True, scope="module")
 def in_float64() -> Iterator[None]:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
     with all_in_float64(), torch.random.fork_rng():
         torch.manual_seed(0)
         yield

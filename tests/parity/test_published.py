@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +55,6 @@ def folder_of(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.origin is not None, f"{package} is missing; `make parity` installs it"
     return Path(spec.origin).parent
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    yield
 
 
 @pytest.fixture

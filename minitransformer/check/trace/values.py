@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import Array, device_of
+from ...core.arrays.boundary import is_array as is_array
 
 CORNER = 8  # rows and columns that are kept of an array that is only summarised
 
@@ -62,15 +63,6 @@ def pytree_of(x: Any, leaves: Iterable[Any]) -> Any:
 def like(array: Any, x: Any) -> Any:
     """The array as a tensor of the kind of x, if x is one."""
     return array if as_numpy(x) is x else x.new_tensor(array)
-
-
-def is_array(x: Any) -> bool:
-    """Whether x is an array (or NumPy scalar) of a known library. Only its type is read: x may be half built."""
-    try:
-        device_of(x)
-    except TypeError:
-        return False
-    return True
 
 
 def is_float_array(x: Any) -> bool:

@@ -21,7 +21,7 @@ def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp
     """Require a gradient that fits an output: an array of the library xp with this shape and dtype."""
     if shape == () and type(dy) in (int, float):
         return
-    if not _is_array(dy) or array_module(dy) is not xp:
+    if not is_array(dy) or array_module(dy) is not xp:
         raise TypeError(
             f"backward of {where}: the gradient must be a {xp.__name__} array of shape {shape}, got {_kind(dy)}"
         )
@@ -34,7 +34,8 @@ def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp
         )
 
 
-def _is_array(x: Any) -> bool:
+def is_array(x: Any) -> bool:
+    """Whether x is an array (or NumPy scalar) of a known library. Only its type is read: x may be half built."""
     if type(x) is np.ndarray:
         return True
     try:
@@ -45,12 +46,12 @@ def _is_array(x: Any) -> bool:
 
 
 def _kind(x: Any) -> str:
-    return f"an array of {x.dtype} on {device_of(x).name}" if _is_array(x) else type(x).__name__
+    return f"an array of {x.dtype} on {device_of(x).name}" if is_array(x) else type(x).__name__
 
 
 def check_array(where: str, name: str, x: Any) -> None:
     """Require a non-empty array of a known library."""
-    if not _is_array(x):
+    if not is_array(x):
         raise TypeError(
             f"{where}: {name} must be a NumPy or CuPy array, got {type(x).__name__}; convert it with numpy.asarray"
         )

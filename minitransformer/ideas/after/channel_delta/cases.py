@@ -7,9 +7,9 @@ import numpy as np
 
 from ....check.verify.catalogue import case
 from ....check.verify.catalogue.caches import X, read_in_pieces
-from ....check.verify.catalogue.case import Draw, Random, Setup, call, layer
+from ....check.verify.catalogue.case import Random, Setup, call, layer
 from ....check.verify.catalogue.ranks_of_arrays import layer_of_every_rank
-from ..chunked_delta.cases import after_by_recurrence
+from ..chunked_delta.cases import after_by_recurrence, decay, rates
 from ..gated_delta_net import DeltaCache
 from . import op as own
 from .layer import KimiDeltaAttention, NarrowMap
@@ -17,15 +17,7 @@ from .layer import KimiDeltaAttention, NarrowMap
 op = partial(case.op, room=own)
 
 
-def _decay(*shape: int) -> Draw:
-    return lambda r: -r.exponential(0.3, shape)
-
-
-def _rates(*shape: int) -> Draw:
-    return lambda r: r.uniform(0.2, 0.9, shape)
-
-
-_CHUNK = (4, 3), (4, 3), (4, 2), _decay(3, 4), _rates(4), (3, 2)
+_CHUNK = (4, 3), (4, 3), (4, 2), decay(3, 4), rates(4), (3, 2)
 op("channel_chunk", *_CHUNK)
 
 

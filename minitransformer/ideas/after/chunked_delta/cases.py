@@ -17,16 +17,18 @@ from . import op as own
 op = partial(case.op, room=own)
 
 
-def _decay(*shape: int) -> Draw:
+def decay(*shape: int) -> Draw:
+    """Logarithms of what is kept."""
     return lambda r: -r.exponential(0.3, shape)
 
 
-def _rates(*shape: int) -> Draw:
+def rates(*shape: int) -> Draw:
+    """Of writing."""
     return lambda r: r.uniform(0.2, 0.9, shape)
 
 
-_CHUNK = (4, 3), (4, 3), (4, 2), _decay(4), _rates(4), (3, 2)
-_TEXT = (2, 5, 3), (2, 5, 3), (2, 5, 4), _decay(2, 5), _rates(2, 5)
+_CHUNK = (4, 3), (4, 3), (4, 2), decay(4), rates(4), (3, 2)
+_TEXT = (2, 5, 3), (2, 5, 3), (2, 5, 4), decay(2, 5), rates(2, 5)
 op("delta_chunk", *_CHUNK)
 op("chunked_delta", *_TEXT, (2, 3, 4), chunk=3, along_directions=True)
 op("chunked_delta of an empty memory, scaled", *_TEXT, scale=0.7, chunk=5, along_directions=True)

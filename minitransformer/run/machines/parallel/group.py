@@ -100,7 +100,6 @@ class ThreadGroup(Group):
         self.rank, self.size, self._meeting = rank, len(meeting.brought), meeting
 
     def broadcast(self, x: Array, root: int) -> Array:
-        """See Group."""
         return self._meeting.all(self.rank, x, lambda xs: xs[root].copy())
 
     def sum(self, x: Array) -> Array:
@@ -108,11 +107,9 @@ class ThreadGroup(Group):
         return self._meeting.all(self.rank, x, _sum)
 
     def gather(self, x: Array, lengths: Sequence[int]) -> Array:
-        """See Group."""
         return self._meeting.all(self.rank, x, lambda xs: array_module(x).concatenate(xs))
 
     def scatter_sum(self, x: Array, lengths: Sequence[int]) -> Array:
-        """See Group."""
         start = sum(lengths[: self.rank])
         own = slice(start, start + lengths[self.rank])
         return self._meeting.all(self.rank, x, lambda xs: _sum([each[own] for each in xs]))
@@ -122,14 +119,12 @@ class ThreadGroup(Group):
         self._meeting.mail[self.rank, to].put(x.copy())
 
     def receive(self, like: Array, source: int) -> Array:
-        """See Group."""
         x = self._meeting.mail[source, self.rank].get()
         if x is None:
             raise threading.BrokenBarrierError
         return x
 
     def split(self, part: int) -> ThreadGroup:
-        """See Group."""
         parts = self.gather(np.array([part]), [1] * self.size).tolist()
         ranks = [rank for rank in range(self.size) if parts[rank] == part]
         meeting = self._meeting.all(self.rank, _Meeting(len(ranks)), lambda brought: brought[ranks[0]])

@@ -44,13 +44,11 @@ class MPIGroup:
         self._sums: list[Any] = []  # those that have begun
 
     def broadcast(self, x: np.ndarray, root: int) -> np.ndarray:
-        """See Group."""
         y = np.array(x, order="C")
         self.communicator.Bcast(y, root)
         return y
 
     def sum(self, x: np.ndarray) -> np.ndarray:
-        """See Group."""
         x = np.asarray(x, order="C")
         y = np.empty_like(x)
         self.communicator.Allreduce(x, y)
@@ -66,13 +64,11 @@ class MPIGroup:
         return request.Wait
 
     def gather(self, x: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-        """See Group."""
         y = np.empty((sum(lengths), *x.shape[1:]), x.dtype)
         self.communicator.Allgatherv(np.asarray(x, order="C"), [y, self._counts(x, lengths)])
         return y
 
     def scatter_sum(self, x: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-        """See Group."""
         y = np.empty((lengths[self.rank], *x.shape[1:]), x.dtype)
         self.communicator.Reduce_scatter(np.asarray(x, order="C"), y, self._counts(x, lengths))
         return y
@@ -84,7 +80,6 @@ class MPIGroup:
         self._on_the_way.append((self.communicator.Isend(x, to), x))
 
     def receive(self, like: np.ndarray, source: int) -> np.ndarray:
-        """See Group."""
         y = np.empty(like.shape, like.dtype)
         self.communicator.Recv(y, source)
         return y
@@ -94,7 +89,6 @@ class MPIGroup:
         return int(self.communicator.Split_type(self._mpi.COMM_TYPE_SHARED).Get_rank())
 
     def split(self, part: int) -> MPIGroup:
-        """See Group."""
         return MPIGroup(self.communicator.Split(part))
 
     def _counts(self, x: np.ndarray, lengths: Sequence[int]) -> list[int]:

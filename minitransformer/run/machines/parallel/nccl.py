@@ -49,7 +49,6 @@ class NCCLGroup:
         self._beside = cuda.Stream(non_blocking=True)
 
     def broadcast(self, x: Array, root: int) -> Array:
-        """See Group."""
         if isinstance(x, np.ndarray):
             return self._over.broadcast(x, root)
         y = x.copy()
@@ -57,7 +56,6 @@ class NCCLGroup:
         return y
 
     def sum(self, x: Array) -> Array:
-        """See Group."""
         if isinstance(x, np.ndarray):
             return self._over.sum(x)
         y = x.copy()
@@ -99,15 +97,12 @@ class NCCLGroup:
         return x[ends[self.rank] - lengths[self.rank] : ends[self.rank]].copy()
 
     def send(self, x: Array, to: int) -> None:
-        """See Group."""
         self._over.send(to_numpy(x), to)
 
     def receive(self, like: Array, source: int) -> Array:
-        """See Group."""
         return device_of(like).to_device(self._over.receive(np.empty(like.shape, like.dtype), source))
 
     def split(self, part: int) -> NCCLGroup:
-        """See Group."""
         return NCCLGroup(self._over.split(part), self._cuda, self._place)
 
     def _kind(self, x: Array) -> int:

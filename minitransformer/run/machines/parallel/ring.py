@@ -39,13 +39,11 @@ class Ring(Group):
         return y
 
     def sum(self, x: Array) -> Array:
-        """See Group."""
         flat = x.ravel()
         parts = lengths(flat.size, self.size)
         return self.gather(self.scatter_sum(flat, parts), parts).reshape(x.shape)
 
     def gather(self, x: Array, lengths: Sequence[int]) -> Array:
-        """See Group."""
         parts = {self.rank: x}
         for step in range(self.size - 1):
             self.send(parts[(self.rank - step) % self.size], self._right)
@@ -55,7 +53,6 @@ class Ring(Group):
         return array_module(x).concatenate([parts[rank] for rank in range(self.size)])
 
     def scatter_sum(self, x: Array, lengths: Sequence[int]) -> Array:
-        """See Group."""
         ends = np.cumsum(lengths).tolist()
         parts = [x[end - length : end].copy() for end, length in zip(ends, lengths, strict=True)]
         for step in range(self.size - 1):
@@ -65,12 +62,10 @@ class Ring(Group):
         return parts[self.rank]
 
     def send(self, x: Array, to: int) -> None:
-        """See Group."""
         self.sent += x.nbytes
         self._group.send(x, to)
 
     def receive(self, like: Array, source: int) -> Array:
-        """See Group."""
         return self._group.receive(like, source)
 
     def split(self, part: int) -> Ring:

@@ -1,5 +1,5 @@
-"""The commands of `minitransformer`: each has one file, such as fill_mask.py, whose function `main` runs it, and one
-function in `options`, which adds its options.
+"""The commands of `minitransformer`: each has one file, such as fill_mask.py, whose function `main` runs it and returns
+the exit status, if it is not 0, and one function in `options`, which adds its options.
 """
 
 from __future__ import annotations

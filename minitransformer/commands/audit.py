@@ -29,7 +29,6 @@ def _showing(bar: tqdm) -> Callable[[str], None]:
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     if options.limit <= 0:
         raise UsageError(f"--limit must be greater than 0, got {options.limit:g}")
     audits = []

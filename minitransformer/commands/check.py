@@ -23,7 +23,6 @@ _KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "col
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     if options.model is not None and options.names:
         raise UsageError("check takes names of cases or --model DIR, not both")
     if options.model is not None:

@@ -23,7 +23,6 @@ _PATH = 64
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     {"layers": _layers, "flow": _flow, "cache": _caches, "positions": _positions}[options.what](options)
 
 

@@ -29,7 +29,6 @@ _SHOWN = (31, 1984, 70615, 99999)
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     in_range(options, "steps", 1)
     began = time.perf_counter()
     right = run(options.out, options.seed, options.steps, options.device, speed(options))

@@ -17,7 +17,6 @@ from .common import known_as, progress_bar
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     own = names()
     files = [what for what in options.what if what == "-" or (what not in own and Path(what).is_file())]
     if files and (len(options.what) > 1 or options.list):

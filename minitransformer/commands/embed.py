@@ -12,7 +12,6 @@ from .common import speed
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     pool, found = pool_of(options.model), opened(options.model, Module)
     if not isinstance(found.model, EncoderOnly | LanguageModel):
         raise ValueError(f"{options.model} holds {with_article(type(found.model))}, which makes no vectors of texts")

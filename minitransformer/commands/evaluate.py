@@ -14,7 +14,6 @@ from .common import check_search, opened_with, speed
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")

@@ -10,7 +10,6 @@ from .common import known_as, listed, make
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     known: dict[str, Any] = {**examination.QUESTIONS, **examination.open_questions()}
     if options.list:
         return listed(known)

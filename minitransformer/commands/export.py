@@ -10,7 +10,6 @@ from . import Options
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     found: Opened[Any] = opened(options.model, Module, for_text=False)
     save_pretrained(found.model, options.folder, found.tokenizers)
     about = read_json(options.folder / "config.json")

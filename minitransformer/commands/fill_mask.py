@@ -12,7 +12,6 @@ from .common import speed
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     read = opened(options.model, MaskedLanguageModel)
     tokenizer: Any = read.tokenizers[0]  # published, as every model of this kind
     found = fill_mask(speed(options)(read.model.to(options.device)), tokenizer, options.text)

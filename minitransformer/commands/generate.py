@@ -15,7 +15,6 @@ from .common import in_range, make, opened_with, speed
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     in_range(options, "tokens", 1)
     in_range(options, "samples", 1)
     in_range(options, "temperature", 0.0)

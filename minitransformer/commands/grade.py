@@ -15,7 +15,6 @@ from .common import known_as
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     if options.csv and options.json:
         raise UsageError("--csv and --json are two formats; choose one")
     if not 0 < options.seconds < 1e6:

@@ -63,7 +63,6 @@ def _plain(kind: Any) -> type[Any]:
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     if options.kinds:
         presets = ", ".join(name for name in _KINDS if name not in _MODELS)
         print(f"models: {', '.join(_MODELS)}\n\npresets: {presets}\n\npublished: {', '.join(PRESETS)}")

@@ -9,7 +9,6 @@ from . import Options, UsageError
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     look = look_at(options.model, options.text, options.device)
     kinds = list(attentions(look.model))
     kind = options.kind or kinds[-1]

@@ -10,7 +10,6 @@ from .common import in_range
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     in_range(options, "vocabulary", 1)
     in_range(options, "processes", 1)
     for path in options.texts:

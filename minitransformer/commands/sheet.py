@@ -11,7 +11,6 @@ from .step import example_called
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     if options.example is None:
         return listed(EXAMPLES)
     name = example_called("sheet", options.example)

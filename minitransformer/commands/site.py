@@ -10,7 +10,6 @@ from .common import progress_bar
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     where = (options.pyodide or PUBLIC_PYODIDE, options.instructor, options.model, options.address)
     print(f"writing the site to {options.out}; its {len(EXAMPLES)} steppers take a few minutes", file=sys.stderr)
     n_files = build(options.out, options.source, *where, progress=progress_bar("steppers", "stepper"))

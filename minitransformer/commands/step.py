@@ -10,7 +10,6 @@ from .common import known_as, listed, progress_bar
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     if options.example is None:
         if options.model is not None:
             raise UsageError("--model needs a text that the model reads, in quotes")

@@ -25,7 +25,6 @@ from .common import given, known_as, make, speed
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     options.task = task = task_of(options)
     folder = options.out or Path("runs") / task.name
     new = None if options.resume else _new(task, options)

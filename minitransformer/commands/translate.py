@@ -15,7 +15,6 @@ from .common import check_search, speed
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     if options.text and options.input:
         raise UsageError("give TEXT or --input, not both")
     check_search(options)

@@ -5,7 +5,6 @@ from . import Options
 
 
 def main(options: Options) -> None:
-    """Run the command."""
     shown = view_text(options.model, options.text, options.device, options.layer)
     shown.to_html(options.html)
     print(shown.title)

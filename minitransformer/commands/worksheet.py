@@ -19,7 +19,6 @@ Formats = Mapping[str, Callable[[], str | bytes]]
 
 
 def main(options: Options) -> int:
-    """Run the command; return the exit status."""
     if options.kind is None:
         return listed([*KINDS, *tasks()])
     if options.kind in tasks():

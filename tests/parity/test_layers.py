@@ -5,7 +5,7 @@ mask leaves a row empty here: PyTorch makes such a row NaN.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,25 +13,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
-from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Attention
-from transformers.models.gemma2.configuration_gemma2 import Gemma2Config
-from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
-from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
-from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention
-from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
-from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 from minitransformer import fast, ideas, layers, models, ops
 from minitransformer.ideas.before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 
 from .counterparts import (
-    Pair,
     TorchClassifier,
     TorchLanguageModel,
     TorchTransformer,
-    all_in_float64,
     blocked,
     causal,
     decoder_stack,
@@ -231,111 +220,12 @@ def test_stack(kind: Any, norm_order: str, final_norm: bool, recompute: bool, co
     compare(subject, ours, theirs, [X, MEMORY], f, g)
 
 
-@pytest.mark.parametrize("n_heads", [4, 6, 12])
-def test_linear_biases(compare: Compare, n_heads: int) -> None:
-    """The biases of transformers' Bloom grow with the key's position; to the softmax that equals minus the distance."""
-    ours = layers.MultiHeadAttention(12, n_heads, mix=ideas.Biased(ideas.LinearBias(n_heads)))
-    theirs = nn.MultiheadAttention(12, n_heads, **OPTIONS)
-    with all_in_float64():
-        bias = build_alibi_tensor(torch.ones(2, 5), n_heads, torch.float64) + torch.full((5, 5), -torch.inf).triu(1)
-    f = functools.partial(ours, causal=True)
-    g = lambda x: theirs(x, x, x, attn_mask=bias, need_weights=False)[0]  # noqa: E731
-    compare(f"MultiHeadAttention, linear biases of {n_heads} heads", ours, theirs, [X], f, g)
-
-
-@pytest.fixture
-def in_float64() -> Iterator[None]:
-    with all_in_float64():
-        yield
-
-
-def randomly(ours: layers.Module, mean: float = 0.0) -> layers.Module:
+def randomly(ours: layers.Module) -> layers.Module:
     rng = np.random.default_rng(1)
     for _, parameter in ours.parameters():
-        parameter.value = rng.normal(mean, 0.5, parameter.value.shape)
+        parameter.value = rng.normal(0.0, 0.5, parameter.value.shape)
         parameter.grad = np.zeros(parameter.value.shape)
     return ours
-
-
-def from_theirs(ours: layers.Module, theirs: Any, names: dict[str, str]) -> list[Pair]:
-    """Give both the same random weights; names: of their modules, by ours. A weight of theirs is (out, in)."""
-    randomly(ours, mean=0.3)
-    pairs = []
-    for name, parameter in ours.parameters():
-        module, _, which = name.rpartition(".")
-        tensor = theirs.get_parameter(names[name] if name in names else f"{names[module]}.{which}")
-        view = (lambda x: x.T) if parameter.value.ndim == 2 else (lambda x: x)
-        tensor.data = view(t(parameter.value)).clone()
-        pairs.append(Pair(name, parameter, tensor, view))
-    return pairs
-
-
-def rotation(length: int, width: int) -> tuple[Any, Any]:
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * 10000.0 ** (
-        -torch.arange(0, width, 2, dtype=torch.float64) / width
-    )
-    angles = torch.cat([angles, angles], dim=-1)[None]
-    return angles.cos(), angles.sin()
-
-
-OF_OTHERS: dict[str, tuple[Any, Any, dict[str, Any], Any, dict[str, str]]] = {  # of transformers, ours, other names
-    "norms of queries and keys": (  # before the rotation
-        Qwen3Config, Qwen3Attention, {},
-        lambda: ideas.grouped(12, 6, 3, 4, bias=False, turn=ideas.qk_norm(4, rotary_base=10000.0)),
-        {"turn_query.norm.gamma": "q_norm.weight", "turn_key.norm.gamma": "k_norm.weight"},
-    ),
-    "a sink": (
-        GptOssConfig, GptOssAttention, {"attention_bias": True},
-        lambda: ideas.grouped(12, 6, 3, 4, mix=ideas.Sink(6)),
-        {"mix.inner.sink": "sinks"},
-    ),
-    "softcapped scores": (
-        Gemma2Config, Gemma2Attention,
-        {"attention_bias": True, "attn_logit_softcapping": 0.7, "query_pre_attn_scalar": 5},
-        lambda: ideas.grouped(12, 6, 3, 4, mix=ideas.SoftCapped(0.7, 5**-0.5)),
-        {},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.usefixtures("in_float64")
-@pytest.mark.parametrize("part", OF_OTHERS)
-def test_attention_of_a_family(part: str, compare: Compare) -> None:
-    """Heads share keys. gpt-oss and Gemma 2 without their rotation: all angles are 0."""
-    kind, attention, options, make, more = OF_OTHERS[part]
-    ours = make()
-    config = kind(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4, **options)
-    config._attn_implementation = "eager"
-    theirs = attention(config, 0).double()
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"} | more
-    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
-    width = 2 if kind is GptOssConfig else 4
-    straight = torch.ones(1, 5, width, dtype=torch.float64), torch.zeros(1, 5, width, dtype=torch.float64)
-    turns = rotation(5, 4) if kind is Qwen3Config else straight
-    f, g = functools.partial(ours, causal=True), lambda x: theirs(x, turns, hidden)[0]
-    compare(f"MultiHeadAttention, {part}", ours, theirs, [X], f, g, from_theirs(ours, theirs, names))
-
-
-@pytest.mark.usefixtures("in_float64")
-def test_latent_attention(compare: Compare) -> None:
-    """The attention of DeepSeek-V2 in transformers."""
-    ours = ideas.LatentAttention(12, 3, d_head=6, d_latent=8, d_rotary=4)
-    config = DeepseekV2Config(
-        hidden_size=12, num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=8, q_lora_rank=None,
-        qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=6, max_position_embeddings=16,
-    )  # fmt: skip
-    config._attn_implementation = "eager"
-    theirs = DeepseekV2Attention(config, 0).double()
-    names = {
-        "query": "q_proj", "down": "kv_a_proj_with_mqa", "norm.gamma": "kv_a_layernorm.weight", "up": "kv_b_proj",
-        "output": "o_proj",
-    }  # fmt: skip
-    angles = torch.arange(5, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.01], dtype=torch.float64)
-    turns = torch.polar(torch.ones_like(angles), angles)[None]
-    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
-    f = functools.partial(ours, causal=True)
-    g = lambda x: theirs(x, attention_mask=hidden, position_embeddings=turns)[0]  # noqa: E731
-    compare("LatentAttention", ours, theirs, [X], f, g, from_theirs(ours, theirs, names))
 
 
 RECURRENT = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}

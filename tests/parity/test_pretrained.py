@@ -33,7 +33,7 @@ from minitransformer.models import (
     save_pretrained,
 )
 
-from .counterparts import all_in_float64
+from .counterparts import all_in_float64, t
 
 OUTPUT, GRADIENT = 1e-10, 1e-10
 ROUNDING = 1e-11  # relative: of a gradient of hundreds float64 has no more digits than that
@@ -283,10 +283,6 @@ def sinusoids(length: int, width: int) -> Any:
     places = torch.arange(length, dtype=torch.float64)[:, None]
     angles = places / 10000 ** (2 * torch.arange(width // 2, dtype=torch.float64) / width)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
-def t(array: Any) -> Any:
-    return torch.from_numpy(np.array(array))
 
 
 def draw_ids(rng: np.random.Generator, shape: tuple[int, ...], size: int = 13) -> np.ndarray:

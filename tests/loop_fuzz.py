@@ -26,6 +26,7 @@ from minitransformer.ideas.after.window import Window
 from minitransformer.ideas.published import packing
 from minitransformer.ideas.published.packed import PackedWeight, pack, packed_product
 from minitransformer.layers import (
+    Decoder,
     DecoderLayer,
     EncoderLayer,
     FeedForward,
@@ -284,6 +285,26 @@ def parts(r: Random) -> None:
         layer(normal(r, n, 1, width), causal=True, cache=mine)
 
 
+def stack(r: Random) -> None:
+    """Layers that read a memory, token after token; then one with a parameter that was changed, or another memory."""
+    n_heads, n, memory_mask = size(r, 4), size(r, 9), None
+    width, options = n_heads * size(r, 9), {"activation": str(r.choice(ACTIVATIONS)), "bias": bool(r.integers(2))}
+    order = str(r.choice(["pre", "post"]))
+    made = Decoder(size(r, 4), width, n_heads, size(r, 30), norm_order=order, rng=r, **options).to(dtype="float32")
+    stack: Any = accelerate(made)
+    mine, theirs, memory = stack.new_cache(), stack.new_cache(), normal(r, n, size(r, 30), width)
+    if r.integers(2):
+        memory_mask = r.random((n, 1, memory.shape[1])) < 0.7
+    for step in range(size(r, 40)):
+        x, how = normal(r, n, 1 if step else size(r, 5), width), {"memory_mask": memory_mask}
+        expected = stack.textbook(x, memory, cache=theirs, **how)[0]
+        require_same([stack(x, memory, cache=mine, **how)[0]], [expected])
+    parameters = [p for _, p in stack.parameters()]
+    changed(r, parameters[int(r.integers(len(parameters)))], "value")
+    with maybe_refused():
+        stack(normal(r, n, 1, width), memory if r.integers(2) else normal(r, n, size(r, 9), width), cache=mine)
+
+
 def optimizer(r: Random) -> None:
     """Steps, beside those of the textbook form; then a value or a gradient that was changed."""
     layer = layer_of(r)
@@ -304,7 +325,7 @@ def optimizer(r: Random) -> None:
         mine.step()
 
 
-DRAWN = (attention, rowwise, products, packed_products, layers, network, cache, parts, optimizer)
+DRAWN = (attention, rowwise, products, packed_products, layers, network, cache, parts, stack, optimizer)
 _counts: collections.Counter[str] = collections.Counter()
 
 
@@ -318,7 +339,7 @@ def maybe_refused() -> Iterator[None]:
 
 
 ENTRIES = {  # the loops that Python calls; the others are called by these
-    loops: {"adam", "gelu", "gelu_tanh", "layer_norm", "layer_norm_backward"},
+    loops: {"adam", "gelu", "gelu_tanh", "keeps", "layer_norm", "layer_norm_backward"},
     attention_loops: {"attend", "attend_backward"},
     decoding_loops: {"layer", "product", "unpack"},
     sublayer_loops: {"attention", "attention_backward", "feed_forward", "feed_forward_backward"},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from minitransformer.run.fast import compiler, loops
+from minitransformer.run.fast import compiler, decoding_loops, loops
 from minitransformer.run.fast.check import _REACHED
 from minitransformer.run.fast.compile_all import compile_all
 from minitransformer.run.fast.row_blocks import compiled
@@ -40,7 +40,7 @@ def test_a_run_begins_in_numpy_and_takes_each_part_of_the_loops_when_it_is_compi
     assert compiled(ONE, part="products") is None
     assert compiler.start() == compiler.NOTE
     parts.add("products")
-    wait_until(lambda: compiled(ONE, part="products") is loops)
+    wait_until(lambda: compiled(ONE, part="products") is decoding_loops)
     assert compiled(ONE) is None, "this part is not compiled yet"
     assert compiler.start() == compiler.NOTE
     parts.update(() if status else compiler.PARTS)

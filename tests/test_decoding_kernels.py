@@ -25,6 +25,7 @@ from minitransformer.ideas.after.grouped import grouped
 from minitransformer.ideas.after.rotary import rotary_turn
 from minitransformer.layers import (
     Cache,
+    Decoder,
     Encoder,
     EncoderLayer,
     FeedForward,
@@ -37,7 +38,7 @@ from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.run.fast import accelerate, decoding, decoding_loops, ops, phases, sublayers, twins, weights
 from minitransformer.run.machines import threads
 
-kernel = decoding.cached_layer
+kernel = decoding.new_token
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -89,7 +90,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         answers.extend([] if y is None else [y])
         return y
 
-    monkeypatch.setattr(twins, "cached_layer", noted)
+    monkeypatch.setattr(twins, "new_token", noted)
     return answers
 
 
@@ -167,6 +168,41 @@ def test_a_stack_is_one_call_that_sees_what_has_changed_since_the_last_token(cha
     for i in range(22, 40):
         step(i, i + 1)
     assert calls == [decoding_loops.layer] * 37 and mine.length == 40
+
+
+def test_after_a_call_that_fails_midway_no_old_address_is_left() -> None:
+    stack: Any = twin_of(Decoder(1, 12, 3, 20, rng=np.random.default_rng(0)).to(dtype="float32"))
+    mine, theirs, x, memory = stack.new_cache(), stack.new_cache(), tokens(2, 40), tokens(2, 7)
+    for i in range(30):
+        first = mine.self_attention[0]
+        if i and first.length == first.buffers()[0].shape[-2]:  # it gets room; then the memory is found wrong
+            with pytest.raises(ValueError, match="another memory"):
+                stack(x[:, i : i + 1], memory.copy(), cache=mine)
+            first.length -= 1
+        found, expected = (
+            form(x[:, i : i + 1], memory, cache=cache)[0] for form, cache in ((stack, mine), (stack.textbook, theirs))
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+def test_a_stack_that_reads_a_memory_is_one_call(norm_order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack: Any = twin_of(Decoder(3, 12, 3, 20, norm_order=norm_order, rng=np.random.default_rng(0)).to(dtype="float32"))
+    memory, seen, x = tokens(2, 7), np.ones((2, 1, 7), bool), tokens(2, 12)
+    seen[1, :, 4:] = False
+    caches, calls = [stack.new_cache(), stack.new_cache()], []
+    monkeypatch.setattr(decoding, "on_threads", lambda *given: calls.append(given[1]) or given[1](*given[2:]))
+    for a, b in ((0, 3), *((i, i + 1) for i in range(3, 12))):
+        if b == 8:
+            stack.layers[1].cross_attention.norm.eps = 3.0
+        found, expected = (
+            form(x[:, a:b], memory, memory_mask=seen, cache=cache)[0]
+            for form, cache in zip((stack, stack.textbook), caches, strict=True)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    assert calls == [decoding_loops.layer] * 9
+    with pytest.raises(ValueError, match="another memory"):
+        stack(x[:, :1], memory.copy(), cache=caches[0])
 
 
 def test_the_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -627,7 +663,7 @@ def test_other_parts_have_their_forms(options: dict[str, Any], taken: list[Any])
 
 def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]) -> None:
     def asked(x: np.ndarray, layer: Any, cache: KeyValueCache) -> np.ndarray | None:
-        return kernel(x, layer, (cache,))
+        return kernel(layer, x, cache=cache)
 
     layer = encoder_layer()
     assert asked(tokens(), layer, begun(layer)) is not None

@@ -22,6 +22,7 @@ from ...core.arrays.backend import Array, Pullback
 from .row_blocks import blocks, compiled, takes
 from .tail import TAIL
 
+_SHARE, _CUBIC = math.sqrt(2.0 / math.pi), math.sqrt(2.0 / math.pi) * 0.044715
 Curve = Callable[[Array, Array, Array], None]  # from a block of x to f(x) and f'(x), written in place
 
 
@@ -52,45 +53,24 @@ def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
 
 
 def _gelu_tanh(x: Array, y: Array, slope: Array) -> None:
-    near = np.clip(x, -30.0, 30.0)
-    square = near * near
-    np.multiply(square, math.sqrt(2.0 / math.pi) * 0.044715, out=y)
-    y += math.sqrt(2.0 / math.pi)
-    y *= near
-    np.abs(y, out=slope)
-    slope *= -2.0
-    exponential = np.exp(slope, out=slope)
-    cumulative = np.where(y < 0.0, exponential, 1.0)
-    exponential += 1.0
-    cumulative /= exponential
-    square *= 6.0 * math.sqrt(2.0 / math.pi) * 0.044715
-    square += 2.0 * math.sqrt(2.0 / math.pi)  # twice u'
-    np.subtract(1.0, cumulative, out=slope)
-    slope *= cumulative
-    slope *= square
-    slope *= x
-    slope += cumulative
+    """½ (1 + tanh u) is the logistic function of 2u: one exponential and one division."""
+    near = np.clip(x, -10.0, 10.0)  # beyond these the cumulative distribution is 0 or 1
+    u = (_SHARE + _CUBIC * near * near) * near
+    cumulative = (x > -10.0) / (1.0 + np.exp(-2.0 * u))
     np.multiply(x, cumulative, out=y)
+    du = _SHARE + 3.0 * _CUBIC * near * near
+    np.add(cumulative, 2.0 * near * du * cumulative * (1.0 - cumulative), out=slope)
 
 
 def _gelu_float32(x: Array, y: Array, slope: Array) -> None:
-    t = np.abs(x)
-    t *= 0.3
-    t += 1.0
-    np.divide(1.0, t, out=t)
+    t = 1.0 / (1.0 + 0.3 * np.abs(x))
     np.multiply(t, TAIL[-1], out=y)
     for coefficient in TAIL[-2::-1]:
         y += coefficient
         y *= t
-    np.multiply(x, -0.5, out=slope)
-    slope *= x
-    np.exp(slope, out=slope)
-    y *= slope  # Φ(-|x|)
-    np.multiply(y, -2.0, out=t)
-    t += 1.0
-    t *= x > 0.0
-    y += t  # Φ(x), which is 1 - Φ(-x) for x > 0. A choice element by element would cost more than all the rest
-    slope *= 1.0 / math.sqrt(2.0 * math.pi)
-    slope *= x
+    density = np.exp(-0.5 * x * x, out=slope)
+    y *= density  # Φ(-|x|)
+    y += (x > 0.0) * (1.0 - 2.0 * y)  # Φ(x). A choice element by element would cost more than all the rest
+    slope *= x * (1.0 / math.sqrt(2.0 * math.pi))
     slope += y
     y *= x

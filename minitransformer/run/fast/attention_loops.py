@@ -1,11 +1,19 @@
 # mypy: disable-error-code="no-untyped-def"
 """Attention of whole heads in compiled loops, forward and backward, with NumPy's own matrix product inside.
 
-attention.py works block by block in NumPy and contains the formulas. Here no Python runs between the steps. So no
-thread waits for Python's lock, and a tile of scores is masked, exponentiated and summed in one pass. A tile has ROWS
-queries and TILE keys, so that it stays in the core's cache. The largest score of a row is known only after the last
-tile. So when a larger score appears, the sums so far are scaled down (Milakov and Gimelshein 2018,
-"Online normalizer calculation for softmax").
+Let E = exp(scores), let total be its row sums, and weights = E / total. Only rows are divided, by their total:
+
+    output  = (E v) / total
+    dscores = weights * (doutput vᵀ - sum_c doutput_c output_c)
+
+because sum_l dweights_l weights_l, the softmax's row sum in core/ops/attention.py, equals sum_c doutput_c output_c: a
+sum over d_v instead of T_k terms (Dao et al. 2022, "FlashAttention", section 3.1). If attention is causal, a block of
+queries computes only the keys that one of them may see.
+
+No Python runs between the steps. So no thread waits for Python's lock, and a tile of scores is masked, exponentiated
+and summed in one pass. A tile has ROWS queries and TILE keys, so that it stays in the core's cache. The largest score
+of a row is known only after the last tile. So when a larger score appears, the sums so far are scaled down (Milakov and
+Gimelshein 2018, "Online normalizer calculation for softmax").
 """
 
 import functools
@@ -17,20 +25,16 @@ from numba import types
 from .blas import AS_IT_IS, FLIPPED, matrix_product, multiply
 from .loops import compiled, copy, exponentials, f
 
-ROWS, TILE = 128, 512
+ROWS, TILE = 64, 512
 
 
 @compiled()
-def _hide(row, allowed):
+def _hide(row, mask, b, h, i, first):
+    """Hide scores of keys, from `first` on, as the mask says. An axis of length one serves all its indices."""
+    some = mask[b if mask.shape[0] > 1 else 0, h if mask.shape[1] > 1 else 0, i if mask.shape[2] > 1 else 0]
+    allowed = some[first : first + row.size]
     for j in range(row.size):
         row[j] = row[j] if allowed[j] else f(-np.inf)
-
-
-@compiled()
-def _allowed(mask, b, h, i, keys, width):
-    """The mask's row for a query, starting at a key. An axis of length one serves all its indices."""
-    row = mask[b if mask.shape[0] > 1 else 0, h if mask.shape[1] > 1 else 0, i if mask.shape[2] > 1 else 0]
-    return row[keys : keys + width]
 
 
 @compiled("reassoc", "nsz")
@@ -45,9 +49,8 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
     scores = np.empty(ROWS * TILE, np.float32)
     for item in range(parts[0], parts[1]):
         b, h = item // n_heads, item % n_heads
-        n_rows = ROWS if t_k >= TILE else ROWS // 2
-        for start in range(0, t_q, n_rows):
-            stop = min(start + n_rows, t_q)
+        for start in range(0, t_q, ROWS):
+            stop = min(start + ROWS, t_q)
             n_keys = t_k - t_q + stop if causal else t_k
             out, total, shift = output[b, h, start:stop], totals[b, h, start:stop], shifts[b, h, start:stop]
             total[:], shift[:] = f(0.0), f(-np.inf)
@@ -59,7 +62,7 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
                     seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
                     row = e[i][: max(seen, 0)]
                     if mask.size:
-                        _hide(row, _allowed(mask, b, h, start + i, first, width))
+                        _hide(row, mask, b, h, start + i, first)
                     largest = shift[i]
                     for j in range(row.size):
                         largest = max(largest, row[j])
@@ -94,9 +97,8 @@ def attend_backward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, out
     for item in range(parts[0], parts[1]):
         b, h = item // n_heads, item % n_heads
         dk_head[:], dv_head[:] = f(0.0), f(0.0)
-        n_rows = ROWS if t_k >= TILE else ROWS // 2
-        for start in range(0, t_q, n_rows):
-            stop = min(start + n_rows, t_q)
+        for start in range(0, t_q, ROWS):
+            stop = min(start + ROWS, t_q)
             n_keys = t_k - t_q + stop if causal else t_k
             dout_rows, q_rows, dq_rows = dout[b, h, start:stop], q[b, h, start:stop], dq[b, h, start:stop]
             for first in range(0, n_keys, TILE):
@@ -111,7 +113,7 @@ def attend_backward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, out
                     seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
                     some = row[: max(seen, 0)]
                     if mask.size:
-                        _hide(some, _allowed(mask, b, h, start + i, first, width))
+                        _hide(some, mask, b, h, start + i, first)
                     exponentials(some, shifts[b, h, start + i])
                     row[some.size :] = f(0.0)
                     along, out_row, dout_row = f(0.0), output[b, h, start + i], dout_rows[i]

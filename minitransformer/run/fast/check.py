@@ -35,7 +35,7 @@ from .twins import accelerate
 
 # The functions of this package that compute, or decline.
 SUBLAYERS = {"residual_attention", "residual_feed_forward"}
-KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "gelu", "layer_norm", "linear"} | SUBLAYERS
+KERNELS = {"adam", "attention", "new_token", "cross_entropy", "gelu", "layer_norm", "linear"} | SUBLAYERS
 EPS = float(np.finfo(np.float32).eps)
 _REACHED = {  # parts of the loops, and how the names of the large cases begin that reach them
     "loops": ("gelu", "layer_norm", "Adam"),
@@ -89,21 +89,17 @@ def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], set[str]
     """For each run: a dtype, a context to run in, and the kernels that must accept the case."""
     yield "float64", contextlib.nullcontext(), set()
     yield "float32", row_blocks.numpy_only(), set()
-    if device == "numpy":
-        yield "float64", _shared_out(), set()
-        if row_blocks.compiled(np.empty(1, np.float32)):
-            yield "float32", contextlib.nullcontext(), set()
-            yield "float32", _shared_out(), _takers(case)
+    if device == "numpy" and row_blocks.compiled(np.empty(1, np.float32)):
+        yield "float32", contextlib.nullcontext(), set()
+        yield "float32", _shared_out(), _takers(case)
 
 
 def _takers(case: Case) -> set[str]:
     """The kernels that a large case is made for, if they can run on this machine."""
     made_for = {"EncoderLayer": SUBLAYERS, "DecoderLayer": SUBLAYERS, "Adam": {"adam"}, "AdamW": {"adam"}}
-    from . import sublayer_loops  # needs Numba
-
-    if LARGE.get(case.name) is not case or not sublayer_loops.ready():
+    if LARGE.get(case.name) is not case or not compiler.loops("sublayers"):
         return set()
-    return {"cached_layer"} if " on a cache" in case.name else made_for.get(case.covers, {case.covers})
+    return {"new_token"} if " on a cache" in case.name else made_for.get(case.covers, {case.covers})
 
 
 @contextlib.contextmanager

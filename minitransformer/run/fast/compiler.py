@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import importlib
 import os
 import subprocess
 import sys
@@ -24,7 +25,14 @@ NOTE = "the fast loops are being compiled, once on this machine; until then thei
 NO_FOLDER = "Numba has no folder to write to, so the fast loops run in their NumPy forms; name one in NUMBA_CACHE_DIR"
 
 PAUSE = 0.5  # seconds between two looks at what is done
-PARTS = ("loops", "sublayers", "attention", "products", "decoding")  # of the loops, as training needs them
+MODULES = {  # with the parts of the loops, as training needs them
+    "loops": "loops",
+    "sublayers": "sublayer_loops",
+    "attention": "attention_loops",
+    "products": "decoding_loops",
+    "decoding": "decoding_loops",
+}
+PARTS = tuple(MODULES)
 TO_WRITE = (*PARTS[3:], *PARTS[:3])  # as it is to generate tokens
 COMPILE = f"import sys; sys.path[:] = {{}}; from {__package__} import compile_all; compile_all.beside({{}})"
 
@@ -33,10 +41,20 @@ _ready: set[str] | None = None  # which parts; None until someone asks
 
 
 def loops(part: str) -> Any:
-    """The module loops, as soon as this part of all loops is compiled; None before, and without Numba."""
+    """The module with this part of all loops, as soon as it is compiled; None before, and without Numba.
+
+    Also None if the loops need a matrix product that NumPy's library does not have (blas.py).
+    """
     if _ready is None:
         start()
-    return module() if part in (_ready or ()) else None
+    return with_loops(MODULES[part]) if part in (_ready or ()) else None
+
+
+@functools.cache
+def with_loops(name: str) -> Any:
+    """The module of this name, or None."""
+    found = importlib.import_module(f".{name}", __package__)
+    return found if getattr(found, "ready", lambda: True)() else None
 
 
 def start(order: tuple[str, ...] = PARTS) -> str:

@@ -12,16 +12,18 @@ tree, such as a norm or a turn, into numbers for it, and plan.py keeps these for
 (ideas/published/packed.py): then its numbers are unpacked into registers, and multiplied there.
 """
 
-import functools
+import itertools
 import weakref
 from typing import Any
 
 import numpy as np
 
 from ...core.arrays.backend import Array
+from ...core.layers import Cache, DecoderLayer, EncoderLayer
 from ...ideas.published import packed as textbook
 from ..machines.threads import blas_threads, together
-from .row_blocks import blocks, compiled
+from .compiler import with_loops
+from .row_blocks import blocks, class_of, compiled
 from .weights import form_of
 
 FEW = 8  # rows
@@ -32,9 +34,9 @@ _NO_BIAS = np.empty(0, np.float32)
 _plans: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # by the cache of the first attention
 
 
-def few_rows(x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
+def few_rows(loops: Any, x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
     """x W, with W as `form_of` returns it. x: (N, d_in), float32 and contiguous; d_out: the columns of W."""
-    loops, y = _loops(), np.empty((len(x), d_out), np.float32)
+    y = np.empty((len(x), d_out), np.float32)
     terms = np.empty((loops.PARTS if form[0] == loops.PLAIN else 1, *y.shape), np.float32)
     on_threads(x.shape[1] * d_out, loops.product, x, form, _NO_BIAS, terms, y, loops.counters(2))
     return y
@@ -43,12 +45,12 @@ def few_rows(x: Array, form: tuple[int, Array, Array], d_out: int) -> Array:
 def packed_product(x: Array, weight: textbook.PackedWeight) -> Array:
     """See ideas/published/packed.py. For many rows of x, BLAS multiplies what is unpacked in blocks."""
     flat, n_out = x.reshape(-1, weight.width), len(weight.rows)
-    loops = loops_for(flat, part="products")
+    loops = compiled(flat, part="products")
     form = form_of(weight) if loops else None
     if form is None:
         return textbook.packed_product(x, weight)
     if len(flat) <= FEW:
-        return few_rows(flat, form, n_out).reshape(*x.shape[:-1], n_out)
+        return few_rows(loops, flat, form, n_out).reshape(*x.shape[:-1], n_out)
     y, whole = np.empty((len(flat), n_out), np.float32), textbook.packing.numbers_in(weight.rows, weight.kind)
     for part in blocks(n_out, whole, TILE):
         numbers = np.empty((part.stop - part.start, whole), np.float32)
@@ -57,57 +59,50 @@ def packed_product(x: Array, weight: textbook.PackedWeight) -> Array:
     return y.reshape(*x.shape[:-1], n_out)
 
 
-def cached_layer(
-    x: Array, layer: Any, caches: Any, memory: Array | None = None, masks: Any = (None, None)
-) -> Array | None:
-    """`cached_layers` of one layer."""
-    return cached_layers(x, [layer], [caches], memory, masks)
+def new_token(module: Any, x: Array, *memory: Any, mask: Any = None, cache: Any = None, **how: Any) -> Array | None:
+    """A layer, or a stack before its last norm, on one new token of each sequence; None if a part has no form.
 
-
-def cached_layers(
-    x: Array, layers: Any, caches: Any, memory: Array | None = None, masks: Any = (None, None)
-) -> Array | None:
-    """EncoderLayers or DecoderLayers on one new token of each sequence; None if a part has no form in the loop.
-
-    x, y: (N, 1, D). caches: of each layer, one for each attention; those of a DecoderLayer are its own and that to the
-    memory. masks: one for each attention, the same for all layers.
+    x, y: (N, 1, D). The other arguments are those of EncoderLayer and Encoder, or, with a memory, of DecoderLayer and
+    Decoder.
     """
     if type(x) is not np.ndarray or x.ndim != 3 or x.shape[1] != 1 or not 0 < x.shape[0] <= FEW:
         return None
-    loops = loops_for(np.ascontiguousarray(x))
+    usual = memory or type(how.pop("causal", False)) is bool
+    masks = mask, how.pop("memory_mask", None) if memory else None
+    given = [each is not None for each in how.values()]
+    if cache is None or not usual or any(given) or any(each is None for each in memory):
+        return None
+    layers, kind = getattr(module, "layers", [module]), DecoderLayer if memory else EncoderLayer
+    if type(cache) is Cache:
+        own = cache.self_attention, cache.cross_attention
+        caches = [*zip(*own[: 1 + len(memory)], strict=True)]
+    else:
+        caches = [cache if memory and type(cache) is tuple else (cache,)]
+    loops, flat = compiled(np.ascontiguousarray(x), part="decoding"), list(itertools.chain(*caches))
+    if not loops or len(layers) != len(caches) or len(flat) != len(caches) * (1 + len(memory)):
+        return None
     from . import parts  # it reads classes from all of ideas/
     from .plan import Plan
 
-    flat = [cache for own in caches for cache in own]
-    if not loops or not all(type(cache) in parts.CACHES and cache.length for cache in flat):
+    if not all(type(each) in parts.CACHES and each.length for each in flat):
         return None
-    plan, sizes = _plans.get(flat[0]), (x.shape, len(layers), len(caches[0]))
-    plan = plan if plan and plan.sizes == sizes else Plan(*sizes)
+    if not all(class_of(layer) is kind for layer in layers):
+        return None
+    plan, read = _plans.pop(flat[0], None), memory[0] if memory else None
     try:
-        plan.read(loops, x, layers, caches, memory, masks)
-    except parts.NoForm:
+        plan = plan if plan and plan.holds(x, layers, read) else Plan(loops, x, layers, read)
+        plan.read(caches, read, masks)
+    except parts.NoForm:  # what it has read so far is forgotten
         return None
     _plans[flat[0]], states = plan, plan.states
     states[0] = x[:, 0]
     counts = loops.counters(loops.PHASES * (len(states) - 1)).reshape(len(states) - 1, -1)
     on_threads(plan.numbers, loops.layer, states, plan.first, plan.rows, plan.lengths, counts)
-    for own, (attention, *_) in zip(caches, plan.sublayers, strict=True):
-        parts.keep(own[0], *attention.given[6:8])
+    for own, (attention, *_) in zip(caches, plan.attentions, strict=True):
+        parts.keep(own[0], *attention.state[3:5])
     return states[-1][:, None].copy()
-
-
-def loops_for(*arrays: Array, part: str = "decoding") -> Any:
-    """The module decoding_loops, if this part is compiled and the arrays are contiguous and float32; otherwise None."""
-    return _loops() if compiled(*arrays, part=part) else None
-
-
-@functools.cache
-def _loops() -> Any:
-    from . import decoding_loops
-
-    return decoding_loops
 
 
 def on_threads(numbers: int, loop: Any, *arguments: Any) -> None:
     """Run the loop, which reads this many numbers, on as many threads as BLAS has; on one thread if they are few."""
-    together(loop, [arguments] * (min(blas_threads(), _loops().PARTS) if numbers >= SHARED else 1))
+    together(loop, [arguments] * (min(blas_threads(), with_loops("decoding_loops").PARTS) if numbers >= SHARED else 1))

@@ -176,13 +176,13 @@ def finish(active, weight, bias, x, norms, terms, y, counts, phase):
 def attention(x, given, length, y, counts):
     """Attention with its norms and the residual connection, for one token of each sequence. x, y: (N, D).
 
-    given: as parts.py returns it. weights, biases: of queries, keys, values, output. turns: of the queries and of the
-    keys: a norm, cosines and sines, whether pairs are neighbours. keys, values: (N, G, length or more, d), whose last
-    ones are written if is_new. If is_late, keys are kept as they were before their turn. bias: (N or 1, H or 1,
-    length), or empty.
+    given: what parts.py returns for it, and for its cache. weights, biases: of queries, keys, values, output. turns: of
+    the queries and of the keys: a norm, cosines and sines, whether pairs are neighbours. keys, values: (N, G, length or
+    more, d), whose last ones are written if is_new. If is_late, keys are kept as they were before their turn. bias: (N
+    or 1, H or 1, length), or empty.
     """
-    norms, weights, biases, turns, mix, bias, keys, values, is_new, is_late, room = given
-    inner, q, merged, terms_q, terms_k, terms_v, terms, turned, scores = room
+    (norms, weights, biases, is_new, room), (turns, mix, bias, keys, values, is_late, turned, scores) = given
+    inner, q, merged, terms_q, terms_k, terms_v, terms = room
     (norm_q, cos_q, sin_q, interleaved), (norm_k, cos_k, sin_k, _) = turns
     n_rows, n_shared, _, d = keys.shape
     n_heads, last = q.shape[1] // d, length - 1

@@ -65,24 +65,16 @@ def _attention(*sizes: int, mask: tuple[int, ...] = (), seen: Any = True, **opti
     return build
 
 
-_HALF = (1, 2, 150, 1100)
+_TILES, _HALF = (150, 1100, 1, 2), (1, 2, 150, 1100)
 _STAIRS = np.arange(1100) >= np.arange(40, 190)[:, None] * 6
 _large("op", "attention with 70 keys, causal", _attention(70, 70, 2, 3, causal=True))
 _large("op", "attention with 70 keys, mask and dropout", _attention(66, 70, 2, 3, mask=(2, 1, 66, 70), dropout=0.3))
-_large("op", "attention with five axes and a mask", _attention(20, 70, 2, 2, 3, mask=(2, 1, 3, 20, 70)))
 _large("op", "attention with more queries than keys, causal", _attention(70, 66, 3, causal=True))
-_large("op", "attention in tiles", _attention(150, 1100, 1, 2))
-_large("op", "attention in tiles, causal", _attention(150, 1100, 1, 2, causal=True, mask=(2, 1, 1100)))
-_large("op", "attention in tiles, large scores", _attention(150, 1100, 1, 2, scale=9.0, mask=_HALF))
-_large("op", "attention in tiles, dropout", _attention(150, 1100, 1, 2, causal=True, dropout=0.3))
-_large(
-    "op",
-    "attention in tiles, each query with later keys",
-    _attention(150, 1100, 1, 2, scale=9.0, mask=(1, 2, 150, 1100), seen=_STAIRS),
-)
-_large("op", "attention with 2100 keys", _attention(130, 2100, 1, 1))
-_large("op", "attention of many sequences", _attention(40, 40, 70, 3, causal=True))
-_large("op", "attention with large scores", _attention(20, 30, 2, 2, scale=30.0, mask=(2, 20, 30)))
+_large("op", "attention in tiles", _attention(*_TILES))
+_large("op", "attention in tiles, causal", _attention(*_TILES, causal=True, mask=(2, 1, 1100)))
+_large("op", "attention in tiles, large scores", _attention(*_TILES, scale=9.0, mask=_HALF))
+_large("op", "attention in tiles, dropout", _attention(*_TILES, causal=True, dropout=0.3))
+_large("op", "attention in tiles, each query with later keys", _attention(*_TILES, scale=9.0, mask=_HALF, seen=_STAIRS))
 
 
 def _numbers(r: Random) -> Array:
@@ -90,13 +82,9 @@ def _numbers(r: Random) -> Array:
     return np.concatenate([4.0 * r.normal(size=2 * row_blocks.BLOCK), [0.0, 12.0, -12.0, 20.0, -20.0]])
 
 
-_HUGE = np.array([0.0, -0.0, 1e4, -1e4, 1e15, -1e15])
 _op("gelu of several blocks", _numbers)
 _op("gelu by tanh, of several blocks", _numbers, approximate="tanh")
-_op("gelu of huge numbers", lambda r: _HUGE)
-_op("gelu by tanh, of huge numbers", lambda r: _HUGE, approximate="tanh")
 _op("layer_norm of several blocks", (263, 129), gain(129), (129,))
-_op("layer_norm of equal rows", lambda r: np.full((3, 5), 7.3), (5,), (5,))
 _op(
     "cross_entropy of several blocks",
     lambda r: 3.0 * r.normal(size=(41, 9001)),
@@ -106,7 +94,6 @@ _op(
 _op("linear of one row", (1, 37), (37, 21))
 _op("linear by a transposed weight", (3, 37), lambda r: r.normal(size=(21, 37)).T, (21,))
 _op("linear of few rows by many weights", (3, 1, 602), (602, 501), (501,))
-_op("linear of one row by many weights", (1, 500), (500, 550))
 
 
 def _encoder_layer(r: Random, **options: Any) -> Any:
@@ -129,17 +116,11 @@ def _whole(*shape: int, seen: tuple[int, ...] | None = None, causal: bool = Fals
 _DROPOUT: dict[str, Any] = {"dropout": 0.2, "attention_dropout": 0.3}
 for _order in ("pre", "post"):
     for _activation in ("relu", "gelu", "gelu_tanh"):
-        _large(
-            "layer",
-            f"EncoderLayer in {_order}-norm order with {_activation}",
-            _whole(3, 9, seen=(3, 9, 9), norm_order=_order, activation=_activation),
-        )
+        _seen = _whole(3, 9, seen=(3, 9, 9), norm_order=_order, activation=_activation)
+        _large("layer", f"EncoderLayer in {_order}-norm order with {_activation}", _seen)
+    _dropped = _whole(2, 70, seen=(2, 70, 70), norm_order=_order, bias=False, **_DROPOUT)
+    _large("layer", f"EncoderLayer in {_order}-norm order, 70 tokens, dropout, no biases", _dropped)
     _large("layer", f"EncoderLayer in {_order}-norm order, 70 tokens", _whole(2, 70, causal=True, norm_order=_order))
-    _large(
-        "layer",
-        f"EncoderLayer in {_order}-norm order, 70 tokens, dropout, no biases",
-        _whole(2, 70, seen=(2, 70, 70), norm_order=_order, bias=False, **_DROPOUT),
-    )
 _large("layer", "EncoderLayer with 530 tokens", _whole(1, 530, causal=True, norm_order="pre"))
 
 
@@ -151,12 +132,9 @@ def _with_memory(r: Random, norm_order: str, **options: Any) -> Setup:
 
 
 for _order in ("pre", "post"):
+    _dropped = functools.partial(_with_memory, norm_order=_order, bias=False, activation="gelu", **_DROPOUT)
+    _large("layer", f"DecoderLayer in {_order}-norm order, dropout, no biases", _dropped)
     _large("layer", f"DecoderLayer in {_order}-norm order", functools.partial(_with_memory, norm_order=_order))
-    _large(
-        "layer",
-        f"DecoderLayer in {_order}-norm order, dropout, no biases",
-        functools.partial(_with_memory, norm_order=_order, bias=False, activation="gelu", **_DROPOUT),
-    )
 
 
 def _cached(
@@ -170,29 +148,25 @@ def _cached(
     def build(r: Random) -> Setup:
         layer = make(r, **options)
         in_float32 = _packed(layer, r) if packed else layer
-        memory, seen = (
-            (r.normal(size=(n_rows, 5, 12)), r.random((n_rows, 1, 5)) < 0.6) if layer.reads_memory else (0, 0)
-        )
+        memory = [r.normal(size=(n_rows, 5, 12))] if layer.reads_memory else []
+        seen = r.random((n_rows, 1, 5)) < 0.6
 
         def read(x: Array, *memory: Array) -> tuple[Array, Pullback]:
             cuts, own, form = np.cumsum((0, *pieces)), layer.new_cache(), in_float32 if x.dtype == "f4" else layer
-            how: Any = (
-                {"memory_mask": seen, "cache": (own, KeyValueCache())} if memory else {"cache": own, "causal": True}
-            )
+            how: Any = {"cache": own, "causal": True}
+            if memory:
+                how = {"memory_mask": seen, "cache": (own, KeyValueCache())}
             read = [form(x[:, a:b], *memory, **how)[0] for a, b in itertools.pairwise(cuts)]
             return np.concatenate(read, axis=1), lambda dy: ()
 
-        return call(r, read, (n_rows, sum(pieces), 12), *([memory] if layer.reads_memory else []), module=layer)
+        return call(r, read, (n_rows, sum(pieces), 12), *memory, module=layer)
 
     return build
 
 
 for _activation in ("relu", "gelu", "gelu_tanh"):
-    _large(
-        "layer",
-        f"EncoderLayer on a cache, token by token, with {_activation}",
-        _cached(3, (2, *[1] * 9), norm_order="pre", activation=_activation),
-    )
+    _tokens = _cached(3, (2, *[1] * 9), norm_order="pre", activation=_activation)
+    _large("layer", f"EncoderLayer on a cache, token by token, with {_activation}", _tokens)
 _large("layer", "EncoderLayer on a cache, piece by piece", _cached(2, (1, 1, 5, 66, 2), norm_order="pre"))
 _large("layer", "EncoderLayer on a cache, in post-norm order", _cached(2, (3, 1, 4), norm_order="post", bias=False))
 

@@ -18,10 +18,10 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
     rows = x.reshape(-1, d_in)
     if len(rows) > decoding.FEW or weight.size < decoding.LARGE or min(weight.shape) < decoding.LEAST_SIDE:
         return None
-    form = form_of(weight) if compiled(rows, part="products") and (bias is None or bias.shape == (d_out,)) else None
-    if form is None:
+    loops, form = compiled(rows, part="products"), form_of(weight)
+    if not loops or form is None or (bias is not None and bias.shape != (d_out,)):
         return None
-    y = decoding.few_rows(rows, form, d_out)
+    y = decoding.few_rows(loops, rows, form, d_out)
     if bias is not None:
         y += bias
 

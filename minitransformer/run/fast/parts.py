@@ -31,6 +31,7 @@ from ...ideas.after.score_bias import Biased
 from ...ideas.after.softcap import SoftCapped
 from ...ideas.after.window import RollingCache, Window
 from ...ideas.published.packed import PackedLinear
+from .row_blocks import class_of
 from .weights import form_of
 
 _NORMS = {  # whether the mean is subtracted, and what the gain adds to γ
@@ -53,8 +54,8 @@ class NoForm(Exception):
 def network(loops: Any, rooms: Any, x: Array, residual: Any) -> tuple[tuple[Any, ...], int]:
     """The loop's arguments for a feed-forward network, and how many numbers it reads."""
     (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
-    gated = _kind(part) is GatedFeedForward
-    _require(gated or _kind(part) is FeedForward)
+    gated = class_of(part) is GatedFeedForward
+    _require(gated or class_of(part) is FeedForward)
     _require(isinstance(part.activation, str) and part.activation in loops.CURVES)
     hidden = _d_out(part.inner)
     inner = _map(part.inner, width, hidden)
@@ -67,45 +68,54 @@ def network(loops: Any, rooms: Any, x: Array, residual: Any) -> tuple[tuple[Any,
 
 
 def attention(
-    loops: Any, rooms: Any, x: Array, residual: Any, cache: Any, memory: Array | None, mask: Any
-) -> tuple[tuple[Any, ...], int]:
-    """The loop's arguments for an attention, and how many numbers it reads. The cache gets room for the new token."""
+    loops: Any, rooms: Any, x: Array, residual: Any, is_new: bool
+) -> tuple[MultiHeadAttention, tuple[Any, ...], int]:
+    """An attention, the loop's arguments for it, and how many numbers it reads. is_new: whether it reads the token."""
     (n, _, width), (part, norms) = x.shape, _sublayer(residual, x.shape[2])
-    is_new, is_late = memory is None, type(cache) is RollingCache
-    _require(_kind(part) is MultiHeadAttention and type(cache) in CACHES)
-    _require(cache.memory is memory and cache.length > 0 and part.d_k == part.d_v)
-    h, d = part.n_heads, part.d_k
-    _require(type(h) is type(d) is int and d > 0)
-    g = _d_out(part.key) // d
-    _require(h >= g > 0 and h % g == 0)
+    _require(class_of(part) is MultiHeadAttention and part.d_k == part.d_v)
+    h, g, d = _heads(part)
     maps = (part.query, width, h * d), (part.key, width, g * d), (part.value, width, g * d), (part.output, h * d, width)
     weights, biases = zip(*(_map(*given) for given in maps), strict=True)
+    _require(is_new or part.turn_query is None)
+    many, terms, shared = (n, h * d), loops.PARTS, (loops.PARTS, n, g * d)
+    room = _room(rooms, (n, width), many, many, (terms, *many), shared, shared, (terms, n, width))
+    return part, (norms, weights, biases, is_new, room), 2 * width * d * (h + g * is_new)
+
+
+def state(loops: Any, rooms: Any, n: int, part: Any, cache: Any, memory: Array | None, mask: Any) -> tuple[Any, ...]:
+    """What an attention is given with its cache, which gets room for the new token."""
+    is_new, is_late, (h, g, d) = memory is None, type(cache) is RollingCache, _heads(part)
+    length = length_of(cache, memory)
+    _require(cache.memory is memory and (is_new or part.turn_query is None))
     for buffer in cache.buffers():
         _require(_has(buffer, n, g, buffer.shape[-2], d) and (is_late or buffer.flags.carray))
-    length = length_of(cache, memory)
     mix, bias, is_grouped = _mix(cache.around(part.mix), length, d)
     _require(h == g or is_grouped)
     if mask is not None:
         _require(not is_late and type(mask) is np.ndarray and mask.dtype == bool and mask.ndim == 3)
         _require(mask.shape[0] in (1, n) and mask.shape[1:] == (1, length))
         bias = np.ascontiguousarray(np.where(mask, bias if bias.size else np.float32(0.0), np.float32(-np.inf)))
-    _require(is_new or part.turn_query is None)
     keys, values = _with_room(cache, np.empty((n, g, 1, d), np.float32)) if is_new else cache.buffers()
     places = keys.shape[-2] if is_new else 0
     turns = _turn(part.turn_query, d, places), _turn(part.turn_key if is_new else None, d, places)
     _require(turns[0][3] == turns[1][3])
-    terms, many = loops.PARTS, (n, h * d)
-    turned = (n, g, length if is_late else 0, d)
-    shared = (terms, n, g * d)
-    scores = (terms, keys.shape[-2])
-    room = _room(rooms, (n, width), many, many, (terms, *many), shared, shared, (terms, n, width), turned, scores)
-    numbers = 2 * width * d * (h + g * is_new) + 2 * n * g * length * d
-    return (norms, weights, biases, turns, mix, bias, keys, values, is_new, is_late, room), numbers
+    turned = np.empty((n, g, length if is_late else 0, d), np.float32)
+    return turns, mix, bias, keys, values, is_late, turned, *_room(rooms, (loops.PARTS, keys.shape[-2]))
+
+
+def _heads(part: Any) -> tuple[int, int, int]:
+    """How many heads of queries and of keys, and how wide they are."""
+    h, d = part.n_heads, part.d_k
+    _require(type(h) is type(d) is int and d > 0)
+    g = _d_out(part.key) // d
+    _require(h >= g > 0 and h % g == 0)
+    return h, g, d
 
 
 def length_of(cache: Any, memory: Array | None) -> int:
     """How many keys a new token sees, its own included."""
-    return int(cache.read()[0].shape[-2]) + (memory is None)
+    kept = cache.buffers()[0].shape[-2] if type(cache) is RollingCache else cache.length
+    return int(kept) + (memory is None)
 
 
 def _with_room(cache: Any, row: Array) -> tuple[Array, Array]:
@@ -138,7 +148,7 @@ def numbers_of(given: tuple[Any, ...]) -> Iterator[int]:
 
 def _sublayer(residual: Any, width: int) -> tuple[Any, tuple[Any, ...]]:
     """A sub-layer, and the norms before it, of its update, and of the sum."""
-    kind, part, before, after, last = _kind(residual), residual.sublayer, None, None, None
+    kind, part, before, after, last = class_of(residual), residual.sublayer, None, None, None
     _require(kind is NormedUpdate or (kind is Residual and residual.order in ("pre", "post")))
     if kind is NormedUpdate:
         after = residual.norm
@@ -146,7 +156,7 @@ def _sublayer(residual: Any, width: int) -> tuple[Any, tuple[Any, ...]]:
         before = residual.norm
     else:
         last = residual.norm
-    if _kind(part) is Normed and after is None:
+    if class_of(part) is Normed and after is None:
         part, after = part.sublayer, part.norm
     return part, tuple(_norm(norm, width) for norm in (before, after, last))
 
@@ -154,15 +164,15 @@ def _sublayer(residual: Any, width: int) -> tuple[Any, tuple[Any, ...]]:
 def _norm(norm: Any, width: int) -> tuple[Any, ...]:
     if norm is None:
         return _NO_NORM
-    _require(_kind(norm) in _NORMS and type(norm.eps) in (int, float) and 0.0 < norm.eps < math.inf)
-    is_centred, offset = _NORMS[_kind(norm)]
+    _require(class_of(norm) in _NORMS and type(norm.eps) in (int, float) and 0.0 < norm.eps < math.inf)
+    is_centred, offset = _NORMS[class_of(norm)]
     gain, shift = norm.gamma.value, norm.beta.value if hasattr(norm, "beta") else _EMPTY
     _require(_fits(gain, width) and (shift is _EMPTY or _fits(shift, width)))
     return True, is_centred, np.float32(offset), np.float32(norm.eps), gain, shift
 
 
 def _map(part: Any, d_in: int, d_out: int) -> tuple[Any, Array]:
-    kind = _kind(part)
+    kind = class_of(part)
     _require(kind is Linear or kind is PackedLinear)
     bias = _EMPTY if part.bias is None else part.bias.value
     weight = form_of(part.weight if kind is PackedLinear else part.weight.value)
@@ -172,7 +182,7 @@ def _map(part: Any, d_in: int, d_out: int) -> tuple[Any, Array]:
 
 
 def _d_out(part: Any) -> int:
-    kind = _kind(part)
+    kind = class_of(part)
     _require(kind is PackedLinear or (kind is Linear and part.weight.value.ndim == 2))
     return int(part.d_out)
 
@@ -180,7 +190,7 @@ def _d_out(part: Any) -> int:
 def _mix(mix: Any, length: int, d: int) -> tuple[tuple[Any, ...], Array, bool]:
     """Scale, cap, and which keys are seen; a bias of the scores; whether heads share keys."""
     width, always, grouped = 0, 0, False
-    while (kind := _kind(mix)) in (Grouped, Window):
+    while (kind := class_of(mix)) in (Grouped, Window):
         if kind is Window:
             _require(not width)
             width, always = mix.width, mix.always
@@ -197,11 +207,11 @@ def _mix(mix: Any, length: int, d: int) -> tuple[tuple[Any, ...], Array, bool]:
 def _turn(turn: Any, d: int, n: int) -> tuple[Any, ...]:
     """The turn of vectors at the first n positions, or more."""
     norm = _NO_NORM
-    if _kind(turn) is HeadNorm:
+    if class_of(turn) is HeadNorm:
         norm, turn = _norm(turn.norm, d), turn.then
     if turn is None:
         return norm, _NO_ANGLES, _NO_ANGLES, False
-    _require(_kind(turn) is RotaryPositions or (_kind(turn) is ScaledRotary and turn.follows is None))
+    _require(class_of(turn) is RotaryPositions or (class_of(turn) is ScaledRotary and turn.follows is None))
     return norm, *_angles(turn, d, n), bool(turn.interleaved)
 
 
@@ -219,11 +229,6 @@ def _angles(turn: Any, d: int, n: int) -> tuple[Array, Array]:
             _tables.clear()
         _tables[name] = np.ascontiguousarray(turned[:, a]), np.ascontiguousarray(turned[:, b])
     return _tables[name]
-
-
-def _kind(part: Any) -> Any:
-    """The class of a part; of a twin, that of its original."""
-    return vars(type(part)).get("original", type(part))
 
 
 def _require(holds: bool) -> None:

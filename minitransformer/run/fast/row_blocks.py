@@ -26,12 +26,18 @@ def takes(*arrays: Any) -> bool:
     return True
 
 
+def class_of(part: Any) -> Any:
+    """The class of a part; of a twin, that of its original."""
+    return vars(type(part)).get("original", type(part))
+
+
 _use_loops = True
 
 
 def compiled(*arrays: Any, part: str = "loops") -> Any:
-    """The module loops if this part of all loops is compiled (compiler.py) and the arrays are contiguous and float32;
-    otherwise None.
+    """The module with this part of all loops, if it is compiled (compiler.py) and the arrays fit; otherwise None.
+
+    They must be contiguous and float32.
     """
     for x in arrays:
         if x.dtype != _KINDS[0] or not x.flags.c_contiguous:

@@ -41,37 +41,6 @@ def _linear(gemm, x, weight, bias, y):
 
 
 @compiled("reassoc", "nsz")
-def _add_linear(gemm, source, weight, bias, kept, raised, x, y):
-    """y = x + dropout(source weight + bias). kept: what dropout keeps, empty without dropout; raised: its factor."""
-    if kept.size:
-        _linear(gemm, source, weight, bias, y)
-        for i in range(y.shape[0]):
-            for j in range(y.shape[1]):
-                y[i, j] = x[i, j] + (y[i, j] * raised if kept[i, j] else f(0.0))
-    else:
-        for i in range(y.shape[0]):
-            for j in range(y.shape[1]):
-                y[i, j] = x[i, j] + bias[j]
-        multiply(gemm, AS_IT_IS, AS_IT_IS, f(1.0), source, weight, f(1.0), y)
-
-
-@compiled("reassoc", "nsz")
-def _dropped(d, kept, raised, dupdate):
-    """The gradient before dropout. Without dropout, dupdate is d."""
-    if kept.size:
-        for i in range(d.shape[0]):
-            for j in range(d.shape[1]):
-                dupdate[i, j] = d[i, j] * raised if kept[i, j] else f(0.0)
-
-
-@compiled("reassoc", "nsz")
-def _add(x, y):
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            y[i, j] += x[i, j]
-
-
-@compiled("reassoc", "nsz")
 def _add_column_sums(d, first, last, total, gradient):
     """gradient[first:last] += the sums of these columns of d. total is float64, because float32 would lose digits."""
     some = total[: last - first]
@@ -95,7 +64,10 @@ def _normed(n, norm, first, last, y):
 @compiled("reassoc", "nsz")
 def _update(gemm, pre, a, b, inner, weight, bias, kept, raised, x, total, norm, eps, n, y, inverse):
     """Rows a to b of total = x + dropout(inner weight + bias), and of y, its norm. With pre-norm y is total."""
-    _add_linear(gemm, inner[a:b], weight, bias, kept[a:b], raised, x[a:b], total[a:b])
+    _linear(gemm, inner[a:b], weight, bias, total[a:b])
+    for i in range(a, b):
+        for j in range(x.shape[1]):
+            total[i, j] = x[i, j] + (total[i, j] * raised if not kept.size or kept[i, j] else f(0.0))
     if not pre:
         layer_norm(total[a:b], norm[0], norm[1], eps, n[a:b], y[a:b], inverse[a:b])
 
@@ -106,7 +78,9 @@ def _update_backward(gemm, pre, a, b, dy, norm, n, inverse, sums, dtotal, kept, 
     sums[:] = 0.0
     if not pre:
         layer_norm_backward(dy[a:b], n[a:b], norm[0], inverse[a:b], dtotal[a:b], sums[0], sums[1])
-    _dropped(dtotal[a:b], kept[a:b], raised, dupdate[a:b])
+    for i in range(a, b if kept.size else a):
+        for j in range(dy.shape[1]):
+            dupdate[i, j] = dtotal[i, j] * raised if kept[i, j] else f(0.0)
     multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dupdate[a:b], weight, f(0.0), dinner[a:b])
 
 
@@ -114,7 +88,9 @@ def _update_backward(gemm, pre, a, b, dy, norm, n, inverse, sums, dtotal, kept, 
 def _source_backward(a, b, dsource, norm, n, inverse, sums, dtotal, dx):
     """Rows a to b of dx with pre-norm."""
     layer_norm_backward(dsource[a:b], n[a:b], norm[0], inverse[a:b], dx[a:b], sums[0], sums[1])
-    _add(dtotal[a:b], dx[a:b])
+    for i in range(a, b):
+        for j in range(dx.shape[1]):
+            dx[i, j] += dtotal[i, j]
 
 
 @compiled("reassoc", "nsz")
@@ -238,14 +214,10 @@ def attention_backward(
         a, b = columns
         if pre:
             _normed(n, norm, a, b, source)
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source[:, a:b], dq, f(1.0), dweights[QUERY][a:b])
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), memory[:, a:b], dk, f(1.0), dweights[KEY][a:b])
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), memory[:, a:b], dv, f(1.0), dweights[VALUE][a:b])
-        multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), merged[:, a:b], dupdate, f(1.0), dweights[OUTPUT][a:b])
-        _add_column_sums(dq, a, b, sums[part], dbiases[QUERY])
-        _add_column_sums(dk, a, b, sums[part], dbiases[KEY])
-        _add_column_sums(dv, a, b, sums[part], dbiases[VALUE])
-        _add_column_sums(dupdate, a, b, sums[part], dbiases[OUTPUT])
+        given, gradients = (source, memory, memory, merged), (dq, dk, dv, dupdate)
+        for i in range(4):
+            multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), given[i][:, a:b], gradients[i], f(1.0), dweights[i][a:b])
+            _add_column_sums(gradients[i], a, b, sums[part], dbiases[i])
         _add_to_norm(columns, norm_sums, dnorm)
 
 

@@ -10,7 +10,6 @@ ops do it.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.arrays.boundary import check_gradient
 from ...core.layers.cache import KeyValueCache, no_backward
 from ..machines.threads import blas_threads, share_out
-from .attention import mask_fits, mask_of, or_nothing
+from .attention import mask_fits, mask_of
 from .decoding import FEW, LARGE
 from .row_blocks import compiled, keeps, takes
 
@@ -101,45 +100,29 @@ def residual_attention(
     call = _called(layer, maps, [(width, width)] * 4, (x, read), (heads.mix.dropout, layer.dropout), rng)
     if call is None or type(n_heads) is not int or n_heads < 1 or width % n_heads or x.shape[:-2] != read.shape[:-2]:
         return None
-    if cache is not None and not _can_grow(cache, _heads_of(x, n_heads)):
-        return None
     *batch, n_new, _ = x.shape
     length = 0 if cache is None else cache.length
     scores = (*batch, n_heads, n_new, length + read.shape[-2])
     if type(mask) is np.ndarray and 2 < mask.ndim <= x.ndim:
         mask = mask[..., None, :, :]  # the same for every head, as in core/layers/attention.py
-    if not mask_fits(mask, scores):
+    caches = _room_in(cache, _heads_of(x, n_heads)) if mask_fits(mask, scores) else None
+    if caches is None:
         return None
     call.share(x.size * (4 * width + 2 * scores[-1]))
-    seen = or_nothing(None if mask is None else mask_of((1,) * (4 - len(scores)) + scores, mask))
-    scores = (math.prod(batch), n_heads, n_new, scores[-1])
-    dropped = (_kept(rng, scores, heads.mix.dropout), _kept(rng, (x.size // width, width), layer.dropout))
-    return _attended(call, x, memory, scores, causal, cache, seen, dropped)
+    seen = mask_of((1,) * (4 - len(scores)) + scores, mask)
+    n_sequences, x_shape, read_shape = math.prod(batch), x.shape, read.shape
+    kept_weights, raised_weights = _kept(rng, (n_sequences, *scores[-3:]), heads.mix.dropout)
+    kept, raised = _kept(rng, (x.size // width, width), layer.dropout)
 
-
-def _attended(
-    call: _Call,
-    x: Array,
-    memory: Array | None,
-    scores: tuple[int, int, int, int],
-    causal: bool,
-    cache: Any,
-    seen: Array,
-    dropped: tuple[tuple[Array, Any], tuple[Array, Any]],
-) -> tuple[Array, Pullback]:
-    """scores: (sequences, heads, queries, keys). seen: the mask. dropped: what is kept, of the weights and updates."""
-    (n_sequences, n_heads, n_new, _), loops, pre, width = scores, call.loops, call.pre, x.shape[-1]
-    (kept_weights, raised_weights), (kept, raised) = dropped
-    caches = (np.empty((0,) * 4, np.float32),) * 2 if cache is None else cache.make_room(_heads_of(x, n_heads))
-    x_shape, read_shape = x.shape, x.shape if memory is None else memory.shape
+    loops, pre = call.loops, call.pre
     x, rows = _as_rows(x), None if memory is None else _as_rows(memory)
     source, total, y, n, inverse = call.passing(x)
     q, merged = call.empty(2)
     k, v = np.empty((2, math.prod(read_shape[:-1]), width), np.float32)
-    totals, shifts = np.empty((2, *scores[:3]), np.float32)
+    totals, shifts = np.empty((2, n_sequences, n_heads, n_new), np.float32)
     factors = (np.float32(1.0 / math.sqrt(width // n_heads)), raised_weights, raised)
     saved = (n, inverse, q, k, v, merged, totals, shifts)
-    sizes, masks = (n_sequences, n_heads, 0 if cache is None else cache.length), (seen, kept_weights, kept)
+    sizes, masks = (n_sequences, n_heads, length), (seen, kept_weights, kept)
     common = (causal, sizes, factors, call.weights, call.norm, masks, saved)
     read = source if rows is None else rows
     call.run(loops.attention, 3, *common, call.biases, call.eps, caches, x, source, read, total, y)
@@ -211,11 +194,12 @@ def _called(
         np.zeros(columns, np.float32) if p is None else p.value
         for p, columns in zip(parameters, [0] * len(maps) + [n for _, n in shapes] + [0, 0], strict=True)
     )
-    if not takes(*read, *values) or not compiled(*values, part="sublayers") or any(a.ndim < 2 for a in read):
+    loops = compiled(*values, part="sublayers") if takes(*read, *values) else None
+    if not loops or any(a.ndim < 2 for a in read):
         return None
-    width, loops = x.shape[-1], _loops()
+    width = x.shape[-1]
     right = [*shapes, *((n,) for _, n in shapes), (width,), (width,)]  # the loops would read past the end of others
-    if not loops or not all(value.flags.carray for value in values) or [a.shape for a in values] != right:
+    if not all(value.flags.carray for value in values) or [a.shape for a in values] != right:
         return None
     if any(a.shape[-1] != shapes[0][0] for a in read) or not _can_drop(rates, rng):
         return None
@@ -240,16 +224,17 @@ def _can_drop(rates: tuple[Any, ...], rng: Any) -> bool:
     return fit and isinstance(rng, np.random.Generator | None)
 
 
-def _can_grow(cache: Any, new: Array) -> bool:
-    """Whether a cache is empty, or keys and values of this shape fit after those it holds."""
+def _room_in(cache: Any, new: Array) -> tuple[Array, Array] | None:
+    """A cache's buffers, with room for these keys or values; empty without a cache, None if they do not fit."""
+    if cache is None:
+        return (np.empty((0,) * 4, np.float32),) * 2
     if new.ndim != 4:
-        return False
+        return None
     try:
-        buffers = cache.buffers()
-    except ValueError:  # it has none yet
-        return True
-    shape = new.shape[:2] + new.shape[3:]
-    return all(b.shape[:2] + b.shape[3:] == shape and compiled(b, part="sublayers") and b.flags.carray for b in buffers)
+        buffers: tuple[Array, Array] = cache.make_room(new)
+    except ValueError:  # the op says what is wrong
+        return None
+    return buffers if all(compiled(b, part="sublayers") and b.flags.carray for b in buffers) else None
 
 
 def _kept(rng: Rng | None, shape: tuple[int, ...], rate: float) -> tuple[Array, Any]:
@@ -279,11 +264,3 @@ def _as_rows(x: Array) -> Array:
 def _enter(n_parts: int, loop: Any, *arguments: Any) -> None:
     """Run the loop on this many threads."""
     share_out(lambda _: loop(*arguments), range(n_parts))
-
-
-@functools.cache
-def _loops() -> Any:
-    """The module sublayer_loops if Numba is installed and NumPy has a matrix product for it; otherwise None."""
-    from . import sublayer_loops
-
-    return sublayer_loops if sublayer_loops.ready() else None

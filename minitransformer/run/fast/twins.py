@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import copy
 import inspect
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...core import layers
 from ...core.arrays.backend import Array, Pullback, Rng
-from ...core.layers.cache import Cache, KeyValueCache, no_backward
+from ...core.layers import Decoder, DecoderLayer, Encoder, EncoderLayer
+from ...core.layers.cache import no_backward
 from ...core.layers.module import Module, Parameter
 from ...core.models import LanguageModel, Transformer
 from ...core.training.optimizers import Adam, Optimizer
 from . import adam, cuda, ops
-from .decoding import cached_layer, cached_layers
+from .decoding import new_token
+from .row_blocks import class_of
 from .sublayers import residual_attention, residual_feed_forward
 
 T = TypeVar("T", bound=Module | Optimizer)
@@ -53,7 +55,7 @@ class Fast:
     @property
     def textbook(self) -> Any:
         """The same module with the textbook ops and the same parameters."""
-        return _copied(self, _original_of, {})
+        return _copied(self, lambda kind: vars(kind).get("original", kind), {})
 
 
 class Residual(Fast, layers.Residual):
@@ -70,50 +72,28 @@ class Residual(Fast, layers.Residual):
     def _form(self, others: tuple[Array, ...], options: dict[str, Any]) -> Any:
         """The compiled form, if all parts have exactly these classes: methods of other classes may do more."""
         s: Any = self.sublayer
-        if not _are(layers.LayerNorm, self.norm):
-            return None
-        if _are(layers.FeedForward, s):
-            plain = not others and not options and _are(layers.Linear, s.inner, s.output)
-            return residual_feed_forward if plain else None
-        if not _are(layers.MultiHeadAttention, s) or not _are(layers.ScaledDotProduct, s.mix) or len(others) > 1:
-            return None
-        plain = s.mix.scale is None and not s.turn_query and not s.turn_key
-        return residual_attention if plain and _are(layers.Linear, s.query, s.key, s.value, s.output) else None
+        form: Any = None
+        maps: tuple[Any, ...] = ()
+        if class_of(s) is layers.FeedForward and not others and not options:
+            form, maps = residual_feed_forward, (s.inner, s.output)
+        if class_of(s) is layers.MultiHeadAttention and class_of(s.mix) is layers.ScaledDotProduct and len(others) < 2:
+            plain = s.mix.scale is None and not s.turn_query and not s.turn_key
+            form, maps = residual_attention if plain else None, (s.query, s.key, s.value, s.output)
+        usual = class_of(self.norm) is layers.LayerNorm and all(class_of(each) is layers.Linear for each in maps)
+        return form if usual else None
 
 
-class EncoderLayer(Fast, layers.EncoderLayer):
-    """A new token on the cache as one call; see decoding.py."""
+class Decoding(Fast):
+    """Base of the twins of layers and stacks: a new token on their caches is one call; see decoding.py."""
 
-    original = layers.EncoderLayer
-
-    def __call__(
-        self,
-        x: Array,
-        mask: Array | None = None,
-        rng: Rng | None = None,
-        cache: KeyValueCache | None = None,
-        **how: Any,
-    ) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, *given: Any, **how: Any) -> tuple[Array, Pullback]:
         """See core/layers/blocks.py."""
-        if cache is not None and _decodes(rng, **how):
-            written = cached_layer(x, self, (cache,), masks=(mask, None))
-            if written is not None:
-                return written, no_backward
-        return super().__call__(x, mask, rng, cache=cache, **how)
-
-
-def _decodes(rng: Any, causal: Any = False, **how: Any) -> bool:
-    """Whether nothing is asked for that the loop of decoding.py cannot do."""
-    return rng is None and type(causal) is bool and all(given is None for given in how.values())
-
-
-def _are(kind: Any, *modules: Any) -> bool:
-    """Whether all have exactly this class, or its twin class."""
-    return {kind, _twin_of(kind)}.issuperset(map(type, modules))
-
-
-def _original_of(kind: type[Any]) -> type[Any]:
-    return vars(kind).get("original", kind)
+        ops_alone: Any = super()
+        written = new_token(self, x, *given, **how)
+        if written is None:
+            made: tuple[Array, Pullback] = ops_alone.__call__(x, *given, **how)
+            return made
+        return self._finish(written)[0] if isinstance(self, Encoder | Decoder) else written, no_backward
 
 
 def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
@@ -129,28 +109,6 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
     return made[id(item)]
 
 
-class DecoderLayer(Fast, layers.DecoderLayer):
-    """A new token on the caches as one call; see decoding.py."""
-
-    original = layers.DecoderLayer
-
-    def __call__(
-        self,
-        x: Array,
-        memory: Array,
-        mask: Array | None = None,
-        memory_mask: Array | None = None,
-        cache: tuple[KeyValueCache, KeyValueCache] | None = None,
-        rng: Rng | None = None,
-    ) -> tuple[Array, Pullback]:
-        """See core/layers/blocks.py."""
-        if cache is not None and rng is None and memory is not None:
-            written = cached_layer(x, self, cache, memory, (mask, memory_mask))
-            if written is not None:
-                return written, no_backward
-        return super().__call__(x, memory, mask, memory_mask, cache, rng)
-
-
 class FastLoss(Fast):
     """A model whose loss makes logits only where a target counts: padding needs none."""
 
@@ -163,29 +121,22 @@ class FastLoss(Fast):
         ids: Any = bound.arguments.get("target", bound.arguments.get("ids"))
         if counted is None or np.shape(ids) != wanted.shape or counted.all() or not counted.any():
             return model.loss(*given, **options)
+        output = self.output  # type: ignore[attr-defined]
+
+        def unembed(x: Array) -> tuple[Array, Pullback]:
+            logits, unembed_backward = output.unembed(x[counted])
+
+            def backward(dlogits: Array) -> Array:
+                dx = np.zeros_like(x)
+                dx[counted] = unembed_backward(dlogits)
+                return dx
+
+            return logits, backward
+
         some: Any = copy.copy(self)
-        some.output = _Rows(some.output, counted)
+        some.output = SimpleNamespace(unembed=unembed)
         bound.arguments["wanted"] = wanted[counted]
         return model.loss.__func__(some, *bound.args, **bound.kwargs)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """An output that turns only some vectors into logits. rows: boolean, (B, T)."""
-
-    output: Any
-    rows: Array
-
-    def unembed(self, x: Array) -> tuple[Array, Pullback]:
-        """logits: (n, vocabulary)."""
-        logits, unembed_backward = self.output.unembed(x[self.rows])
-
-        def backward(dlogits: Array) -> Array:
-            dx = np.zeros_like(x)
-            dx[self.rows] = unembed_backward(dlogits)
-            return dx
-
-        return logits, backward
 
 
 class FastAdam(Adam):
@@ -202,25 +153,10 @@ class FastAdam(Adam):
             super()._move(p, remembered, rate)
 
 
-class Encoder(Fast, layers.Encoder):
-    """A new token through all layers as one call; see decoding.py."""
-
-    original = layers.Encoder
-
-    def __call__(
-        self, x: Array, mask: Array | None = None, rng: Rng | None = None, cache: Cache | None = None, **how: Any
-    ) -> tuple[Array, Pullback]:
-        """See core/layers/blocks.py."""
-        if type(cache) is Cache and len(cache.self_attention) == len(self.layers) and _decodes(rng, **how):
-            caches = [(each,) for each in cache.self_attention]
-            whole = all(type(layer) is EncoderLayer for layer in self.layers)
-            written = cached_layers(x, self.layers, caches, masks=(mask, None)) if whole else None
-            if written is not None:
-                return self._finish(written)[0], no_backward
-        return super().__call__(x, mask, rng, cache, **how)
-
-
-_twins: dict[type[Any], type[Any]] = {kind.original: kind for kind in (Residual, EncoderLayer, DecoderLayer, Encoder)}
+_twins: dict[type[Any], type[Any]] = {Residual.original: Residual}
+_BASES = dict.fromkeys((EncoderLayer, DecoderLayer, Encoder, Decoder), Decoding) | dict.fromkeys(
+    (LanguageModel, Transformer), FastLoss
+)
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:
@@ -229,8 +165,7 @@ def _twin_of(kind: type[Any]) -> type[Any]:
         return twin
     if issubclass(kind, Fast | FastAdam):
         return kind
-    base = FastLoss if kind in (LanguageModel, Transformer) else Fast
-    bases = (FastAdam if issubclass(kind, Adam) else base, kind)
+    bases = (FastAdam if issubclass(kind, Adam) else _BASES.get(kind, Fast), kind)
     return _twins.setdefault(
         kind, type(kind.__name__, bases, {"__module__": kind.__module__, "__doc__": kind.__doc__, "original": kind})
     )

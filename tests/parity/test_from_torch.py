@@ -589,6 +589,73 @@ def test_what_a_module_writes_into_its_buffers_stays_in_one_call() -> None:
     assert module.calls == 0 and module.seen.tolist() == [0.25, -0.5]
 
 
+class Scaled(torch.autograd.Function):
+    """x times a weight of a module, which its backward reads again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, module: Any) -> Any:
+        ctx.module = module
+        return x * module.norm.weight
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy * ctx.module.norm.weight.detach() * ctx.module.off, None
+
+
+class RunAgain(torch.nn.Module):
+    """What runs again in backward; off: by which factor it is wrong then."""
+
+    def __init__(self, kind: str, off: float) -> None:
+        super().__init__()
+        self.norm, self.map, self.kind, self.off = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4), kind, off
+        self.norm.weight.requires_grad_(kind != "function")
+        self.runs = 0
+
+    def inner(self, x: Any) -> Any:
+        self.runs += 1
+        return torch.tanh(self.map(self.norm(x)) * (1.0 if self.runs % 2 else self.off))
+
+    def forward(self, x: Any) -> Any:
+        if self.kind == "function":
+            return Scaled.apply(self.map(x), self).tanh() + self.norm(x)
+        self.runs = 0
+        again = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=self.kind == "reentrant")
+        return x + again(self.inner, x)
+
+
+@pytest.mark.parametrize("kind", ["reentrant", "not reentrant", "function"])
+def test_a_module_that_runs_again_in_backward_has_the_numbers_of_the_check_there(kind: str) -> None:
+    """It had those that it was made with, so that the gradients of a right one were called wrong or zero."""
+    torch.manual_seed(0)
+    x = torch.tensor(X, requires_grad=True)
+    with warnings.catch_warnings(action="ignore"):
+        verify.check_gradients(RunAgain(kind, 1.0).double(), x, everything=kind != "function")
+        assert not verify.gradients(from_torch(RunAgain(kind, 1.1).double()), X).ok
+
+
+def test_a_row_of_padding_and_a_sparse_gradient_are_by_design() -> None:
+    """PyTorch holds back the gradient of the row of padding_idx: the report says so. What else is wrong stays wrong."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self, scale: Any) -> None:
+            super().__init__()
+            self.table, self.scale = torch.nn.Embedding(5, 4, padding_idx=0), scale
+
+        def forward(self, ids: Any) -> Any:
+            return torch.tanh(self.scale(self.table(ids))) @ self.table.weight.T
+
+    ids = torch.tensor([[0, 2, 2], [4, 0, 1]])
+    for f, inputs in [
+        (torch.nn.Embedding(5, 4, padding_idx=0), (ids,)),
+        (lambda ids, table: F.embedding(ids, table, padding_idx=2), (ids, torch.tensor(draw(5, 4)))),
+        (Tied(lambda h: 2.0 * h), (ids,)),
+    ]:
+        report = verify.check_gradients(f, *inputs)
+        assert "padding_idx of an embedding (PyTorch holds back the gradient of that row" in str(report).split("\n")[0]
+    assert not verify.gradients(from_torch(Tied(lambda h: h * h.detach())), ids.numpy()).ok
+    verify.check_gradients(torch.nn.Embedding(5, 4, sparse=True), ids, op="embedding", everything=True)
+
+
 def test_a_module_that_lists_its_parameters_twice_and_returns_its_state_is_checked_whole() -> None:
     report = verify.check_gradients(torch.nn.LSTM(4, 2, batch_first=True), torch.tensor(X)[None], everything=True)
     assert len(report.of_kind("parameter")) == 4

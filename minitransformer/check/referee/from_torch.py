@@ -52,7 +52,7 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
             kind = next((x.dtype for x in arrays.leaves), None)
             state = arrays.values | {key: how.constant(x.copy()) for key, x in fixed.items()}
             state |= {key: how.constant(parameter.value.copy()).to(kind) for key, parameter in made.held.items()}
-            run = lambda *x, **options: torch.func.functional_call(f, state, x, options)  # noqa: E731
+            how.hold(f, state)
         options = {key: given.with_leaves(x, how.constant) for key, x in options.items()}
         y, pull = how.run(lambda: run(*arrays.converted, **options), inputs, arrays.leaves)
         made.left_out, made.shapes = how.left_out, how.shapes
@@ -84,6 +84,14 @@ class _Torch:
         self.torch, self.name, self.device, self.left_out = torch, name, device, left_out
         self.single, self.dtype = dtype != "float64", getattr(torch, dtype)
         self.shapes: list[tuple[int, ...]] = []
+        self._inside: Callable[[Callable[[], Any]], Any] = lambda run: run()
+
+    def hold(self, module: Any, state: dict[str, Any]) -> None:
+        """Let the module have these tensors whenever it runs: in backward too, where checkpoints run it again."""
+        around = self.torch.nn.Module()
+        around.module, around.forward = module, lambda run: run()
+        state = {f"module.{key}": x for key, x in state.items()}
+        self._inside = lambda run: self.torch.func.functional_call(around, state, (run,))
 
     def constant(self, x: Any) -> Any:
         """A tensor with the numbers of an array, in the same memory if it can; any other value unchanged.
@@ -112,7 +120,11 @@ class _Torch:
         """(what f returns as one array, pullback to the leaves); fills left_out with what autograd cannot follow."""
         with self.torch.enable_grad():
             returned = self._ran("forward", run)
-        found = dict(flat("output", returned, lambda x: isinstance(x, self.torch.Tensor)))
+            found = dict(flat("output", returned, self.torch.is_tensor))
+            if any(map(_holds_back, _graph([*found.values()]))):
+                with _every_row(self.torch):
+                    found = dict(flat("output", self._ran("forward", run), self.torch.is_tensor))
+                self.left_out["padding_idx of an embedding"] = "PyTorch holds back the gradient of that row, by design"
         if any(y.is_meta for y in found.values()):
             raise ValueError(f"{self.name}: its output lives on the device meta, which has no numbers")
         found = {title: y for title, y in found.items() if y.is_floating_point()}
@@ -132,7 +144,7 @@ class _Torch:
             dys = [self.constant(part).to(y.dtype) for part, y in zip(outputs.gradients(dy), ys, strict=True)]
             grads = self._ran("backward", lambda: self._gradients(ys, leaves, dys))
             grads = [self.torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
-            return list(map(as_numpy, grads))
+            return [as_numpy(grad.to_dense()) for grad in grads]
 
         return outputs.joined, pull
 
@@ -140,7 +152,7 @@ class _Torch:
         threads = self.torch.get_num_threads()
         self.torch.set_num_threads(1)  # a check runs f on small arrays, and often: threads would wait for each other
         try:
-            return ran(self.name, what, run)
+            return ran(self.name, what, lambda: self._inside(run))
         except ValueError as error:
             mixed = not self.single and re.search("dtype|(?i:float).*(?i:double)|(?i:double).*(?i:float)", str(error))
             if mixed:  # such as a product of its own float32 numbers with ours
@@ -171,20 +183,40 @@ class _Torch:
         return tuple(leaf.grad for leaf in leaves)
 
 
-def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:
-    """The tensors that learn and are not among the leaves, from autograd's graph: f holds them, as a closure does."""
-    known, found = {id(x) for x in leaves}, dict[str, str]()
+def _graph(ys: list[Any]) -> Iterator[Any]:
+    """The nodes of autograd's graph that lead to these tensors."""
     nodes, seen = [y.grad_fn for y in ys], set[Any]()
     while nodes:
         node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        x = getattr(node, "variable", None)
-        if x is not None and id(x) not in known:
-            found[f"a parameter of shape {tuple(x.shape)}"] = _HELD
-        nodes += [before for before, _ in node.next_functions]
-    return found
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            nodes += [before for before, _ in node.next_functions]
+
+
+def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:
+    """The tensors that learn and are not among the leaves, from autograd's graph: f holds them, as a closure does."""
+    known = {id(x) for x in leaves}
+    found = [x for node in _graph(ys) if (x := getattr(node, "variable", None)) is not None and id(x) not in known]
+    return dict.fromkeys([f"a parameter of shape {tuple(x.shape)}" for x in found], _HELD)
+
+
+def _holds_back(node: Any) -> bool:
+    """Whether a node is a look-up in a table in which one row gets no gradient."""
+    return 0 <= getattr(node, "_saved_padding_idx", -1) < getattr(node, "_saved_weight_sym_argsize_0", 0)
+
+
+def _every_row(torch: Any) -> Any:
+    """A context in which every row of an embedding gets its gradient."""
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, f: Any, _: Any, args: Any = (), options: Any = None) -> Any:
+            if f is torch.nn.functional.embedding:
+                call = inspect.signature(f).bind(*args, **(options or {}))
+                return f(**call.arguments | {"padding_idx": None})
+            return f(*args, **(options or {}))
+
+    return Mode()
 
 
 def _numbers_of(torch: Any, module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, str]]:

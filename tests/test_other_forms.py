@@ -461,6 +461,48 @@ def test_an_object_whose_backward_is_unlike_itself_says_why() -> None:
     assert "; it draws random numbers of its own" in verify.gradients(from_pair(Forgetful()), X)["x"].problem
 
 
+def keeping(key: Any) -> Any:
+    """A pair that keeps the slope of tanh under a key of x."""
+    kept: dict[Any, np.ndarray] = {}
+
+    def forward(x: np.ndarray) -> Any:
+        return np.tanh(x), kept.setdefault(key(x), 1.0 - np.tanh(x) ** 2)
+
+    return from_pair(forward, lambda dout, slope: dout * slope)
+
+
+class Keeping(Affine):
+    """Keeps a table by the number of rows and, where it is stale, what it first saw of x or W."""
+
+    def __init__(self, stale: str, most: int = 10) -> None:
+        super().__init__()
+        self.stale, self.kept, self.left = stale, dict[Any, np.ndarray](), most
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        self.left -= 1
+        assert self.left >= 0
+        self.kept.setdefault("x", x)
+        self.kept.setdefault("W", self.W.T.copy())
+        table = self.kept.setdefault(len(x), np.cos(np.arange(len(x)))[:, None])
+        return super().forward(x + table)
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        dx = super().backward(dout)
+        if self.stale == "x":
+            self.dW = (self.kept["x"] + self.kept[len(dout)]).T @ dout
+        return dout @ self.kept["W"] if self.stale == "W" else dx
+
+
+def test_what_is_kept_of_an_earlier_call_is_seen() -> None:
+    """They passed: what they kept first was of the very numbers of the check."""
+    assert verify.gradients(keeping(lambda x: x.tobytes()), X).ok
+    assert not verify.gradients(keeping(lambda x: x.shape), X).ok
+    verify.gradients(from_pair(Keeping("")), X).assert_ok(everything=True)
+    verify.gradients(from_pair(Keeping("", most=1)), X).assert_ok(everything=True)  # runs once only
+    assert [row.name for row in verify.gradients(from_pair(Keeping("x")), X).rows if row.is_wrong] == ["W"]
+    assert [row.name for row in verify.gradients(from_pair(Keeping("W")), X).rows if row.is_wrong] == ["x"]
+
+
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)

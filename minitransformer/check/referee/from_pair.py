@@ -122,6 +122,9 @@ class _Upstream:
             return f(*map(given.own, inputs), **{key: given.own(x) for key, x in options.items()})
 
         self._way = runs = None
+        near = functools.partial(given.nearby, rng=np.random.default_rng(0))
+        with contextlib.suppress(Exception), np.errstate(all="ignore"):
+            f(*(given.with_leaves(given.own(x), near) for x in inputs), **given.own(options))  # it may keep what is first
         with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
             run()
             for way in self._ways() if self._outputs > 1 else ():
@@ -201,7 +204,8 @@ class _Object(Foreign):
 
     def __init__(self, layer: Any, dtype: str) -> None:
         super().__init__(layer, layer.forward, self._called, dtype, {})
-        self._layer, self._dtype = layer, dtype
+        self._layer = self._unused = layer
+        self._dtype = dtype
         self._upstream = _Upstream(type(layer).__name__, layer.backward, dtype)
         self._not_found: dict[str, str] = {}
         self._all: dict[str, Parameter] = {}
@@ -219,6 +223,7 @@ class _Object(Foreign):
 
     def at_work(self, inputs: list[Any], options: dict[str, Any]) -> None:
         """Run once with these inputs, to find the gradients that have no usual name."""
+        self._layer = self._unused
         named, self._not_found, self.found = named_slots(self._layer), {}, ""
         self._learn(named)
         self._upstream.settle(self, inputs, options)
@@ -232,6 +237,22 @@ class _Object(Foreign):
             told = [f"that of {path_of(array)} in {path_of(place)}" for array, place in places.items()]
             self.found = f"Gradients found by what backward left: {', '.join(told)}." if told else ""
             self._not_found = {path_of(steps): reason for steps, reason in why.items()}
+        self._use(inputs, options)
+
+    def _use(self, inputs: list[Any], options: dict[str, Any]) -> None:
+        """Run once with other numbers, and from then on copies of what that left: it may keep what it computes first.
+
+        Not if it makes its parameters when it first runs, or runs only once.
+        """
+        near = functools.partial(given.nearby, rng=np.random.default_rng(0))
+        with contextlib.suppress(Exception), np.errstate(all="ignore"):
+            with given.parameters_as(near, *self.owned.values()):
+                used, *_ = self._run([given.with_leaves(x, near) for x in inputs], options)
+            if len(named_slots(used)) == len(named_slots(self._unused)):
+                self._layer = used
+                self._run(inputs, options)
+                return
+        self._layer = self._unused
 
     def _moves_output(self, x: np.ndarray, inputs: list[Any], options: dict[str, Any]) -> bool:
         """Whether the output is another one if an array of the object is."""

@@ -70,6 +70,8 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "its mask is True where a query may not attend": ("attention", *with_mask(lambda m: ~m, ~MASK)),
     "its mask is 1 where a query may not attend": ("attention", *with_mask(lambda m: m == 0, (~MASK).astype(int))),
     "its mask is added to the scores": ("attention", additive, (*QKV, np.where(MASK, 0.0, -np.inf))),
+    "its mask is added to the scores; it is causal": (
+        "attention", lambda q, k, v, bias: ops.attention(q, k, v, bias=bias, causal=True), (*QKV, draw(5, 7))),
     "stored as (out, in)": ("linear",
      around(ops.linear, lambda x, w, b: (x, w.T, b), lambda dx, dw, db: (dx, dw.T, db)), (X, draw(3, 6), draw(3))),
     "matrices of one row or column": ("layer_norm",

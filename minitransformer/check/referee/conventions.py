@@ -155,7 +155,7 @@ def _of_mask(to: Callable[[Any], Any], kinds: str, only: tuple[float, ...] = ())
 
 def _as_bias(reading: Reading, call: Call) -> Reading | None:
     mask = call["mask"]
-    if mask.dtype.kind != "f" or not (mask <= 0.0).all():
+    if mask.dtype.kind != "f" or (mask.any() and np.isin(mask, _1_0).all()):
         return None
     return replace(reading, slots=tuple("bias" if slot == "mask" else slot for slot in reading.slots))
 

@@ -70,6 +70,18 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "its mask is True where a query may not attend": ("attention", *with_mask(lambda m: ~m, ~MASK)),
     "its mask is 1 where a query may not attend": ("attention", *with_mask(lambda m: m == 0, (~MASK).astype(int))),
     "its mask is added to the scores": ("attention", additive, (*QKV, np.where(MASK, 0.0, -np.inf))),
+    "its mask says how many keys count": (
+        "attention", around(ops.attention, lambda q, k, v, n: (q, k, v, np.arange(7) < n[:, None, None, None])),
+        (*QKV, np.array([3, 7]))),
+    "of attention: its examples are columns": ("attention",
+     around(ops.attention, lambda *x: [a.T for a in x], lambda *dx: tuple(a.T for a in dx), np.transpose),
+     (draw(4, 5), draw(4, 7), draw(6, 7))),
+    "of layer_norm: its examples are columns; it stores its vectors as matrices": ("layer_norm",
+     around(ops.layer_norm, lambda x, g, b: (x.T, g[:, 0], b[:, 0]),
+            lambda dx, dg, db: (dx.T, dg[:, None], db[:, None]), np.transpose),
+     (X.T, GAMMA[:, None], BETA[:, None])),
+    "of cross_entropy: its examples are columns": ("cross_entropy",
+     around(ops.cross_entropy, lambda z, t: (z.T, t), lambda dz: (dz.T,)), (LOGITS.T, IDS)),
     "its mask is added to the scores; it is causal": (
         "attention", lambda q, k, v, bias: ops.attention(q, k, v, bias=bias, causal=True), (*QKV, draw(5, 7))),
     "stored as (out, in)": ("linear",
@@ -96,6 +108,14 @@ CASES: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
 def test_a_convention_is_read_and_named(sentence: str) -> None:
     op, f, inputs = CASES[sentence]
     assert sentence in verify.check_gradients(f, *inputs, op=op).note
+
+
+def test_any_slope_at_a_kink_is_that_of_the_op() -> None:
+    """With `op` the slope 1 of ReLU at 0 was called wrong, though its gradients were right."""
+    x = np.array([[0.0, 1.0, -1.0], [2.0, 0.0, -3.0]])
+    verify.check_gradients(lambda x: (np.maximum(x, 0.0), lambda dy: dy * (x >= 0.0)), x, op="relu")
+    with pytest.raises(AssertionError, match="its output is not that of relu"):
+        verify.check_gradients(lambda x: (abs(x), lambda dy: dy * np.sign(x)), x, op="relu")
 
 
 def test_without_another_convention_the_note_names_none() -> None:

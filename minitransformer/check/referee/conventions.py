@@ -91,10 +91,12 @@ def _transposed_weight(reading: Reading, call: Call) -> Reading | None:
 
 
 def _columns(reading: Reading, call: Call) -> Reading | None:
-    x, weight = call["x"], call["weight"]
-    fits = x.ndim == weight.ndim == 2 and x.shape[0] == weight.shape[1]
+    slots = [slot for slot in ("x", "weight", "q", "k", "v", "logits") if slot in call]
+    gamma = call.get("gamma")
+    if any(call[slot].ndim != 2 for slot in slots) or (gamma is not None and gamma.shape != (call["x"].shape[0], 1)):
+        return None
     turn = _swapped(0, 1)
-    return reading.turned({"x": turn, "weight": turn}, turn) if fits else None
+    return reading.turned(dict.fromkeys(slots, turn), turn if np.ndim(call[""]) == 2 else None)
 
 
 def _flat_rows(reading: Reading, call: Call) -> Reading | None:
@@ -166,6 +168,13 @@ def _of_keys(reading: Reading, call: Call) -> Reading | None:
     shape = (mask.shape[0], *[1] * (k.ndim - 2), mask.shape[1])
     turn: Turn = lambda x: (x.reshape(shape), lambda dy: dy.reshape(x.shape))  # noqa: E731
     return reading.turned({"mask": turn}) if fits else None
+
+
+def _lengths(reading: Reading, call: Call) -> Reading | None:
+    k, mask = reading.seen(call, "k"), call["mask"]
+    column = (*mask.shape, *[1] * (k.ndim - 1))
+    hidden: Turn = _constant(lambda x: np.arange(k.shape[-2]) < x.reshape(column))
+    return reading.turned({"mask": hidden}) if mask.dtype.kind in "iu" and mask.shape == k.shape[:1] else None
 
 
 def _classes_second(reading: Reading, call: Call) -> Reading | None:
@@ -259,13 +268,14 @@ def _ignored(reading: Reading, call: Call) -> Reading | None:
 FROM_THE_FIRST_KEY = "it is causal, and its mask begins at the first key"
 _QKV = ("q", "k", "v")
 _LOSS = ("logits", "targets")
+_OF_ROWS = (("weight", "bias"), ("gamma",), _QKV, _LOSS)
 _1_0 = (0.0, 1.0)
 
 # In stages: at most one convention of each stage holds in a reading.
 CONVENTIONS: tuple[tuple[Convention, ...], ...] = (
     (
         Convention(("weight", "bias"), "its weight is stored as (out, in)", _transposed_weight),
-        Convention(("weight", "bias"), "its examples are columns", _columns),
+        *(Convention(needs, "its examples are columns", _columns) for needs in _OF_ROWS),
         Convention(("gamma",), "its γ counts from 0: it multiplies by 1 + γ", _gamma_from_zero),
         Convention(("gamma",), "it has no γ", _without("gamma", np.ones)),
     ),
@@ -285,6 +295,7 @@ CONVENTIONS: tuple[tuple[Convention, ...], ...] = (
         Convention(("mask",), "its mask is 1 where a query may attend", _of_mask(lambda x: x != 0, "iuf", _1_0)),
         Convention(("mask",), "its mask is True where a query may not attend", _of_mask(np.logical_not, "b")),
         Convention(("mask",), "its mask is 1 where a query may not attend", _of_mask(lambda x: x == 0, "iuf", _1_0)),
+        Convention(("k", "mask"), "its mask says how many keys count, (B,)", _lengths),
         Convention(("mask", "bias"), "its mask is added to the scores", _as_bias),
         Convention(("mask",), "its mask is added to the scores", _of_mask(lambda x: x > -1e3, "f")),
     ),

@@ -123,8 +123,8 @@ class _Upstream:
 
         self._way = runs = None
         near = functools.partial(given.nearby, rng=np.random.default_rng(0))
-        with contextlib.suppress(Exception), np.errstate(all="ignore"):
-            f(*(given.with_leaves(given.own(x), near) for x in inputs), **given.own(options))  # it may keep what is first
+        with contextlib.suppress(Exception), np.errstate(all="ignore"):  # f may keep what it computes first
+            f(*(given.with_leaves(given.own(x), near) for x in inputs), **given.own(options))
         with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
             run()
             for way in self._ways() if self._outputs > 1 else ():

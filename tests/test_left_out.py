@@ -122,6 +122,55 @@ def test_a_wrong_function_of_one_hot_rows_is_seen_and_targets_stay_targets() -> 
         report.assert_ok(everything=True)
 
 
+def pooled(right: bool) -> Any:
+    """The mean of the first positions of each row; wrong: the gradient reaches the others, too."""
+
+    def forward(x: np.ndarray, mask: np.ndarray) -> Any:
+        if mask.ndim == 1:
+            mask = np.arange(x.shape[1]) < mask[:, None]
+        share = (mask / mask.sum(1, keepdims=True))[:, :, None]
+        return (x * share).sum(1), np.broadcast_to(share if right else share.max(1, keepdims=True), x.shape)
+
+    return from_pair(forward, lambda dy, share: dy[:, None] * share)
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("mask", [np.ones((2, 3), bool), np.ones((2, 3), int), np.full(2, 3)], ids=["bool", "1", "3"])
+def test_a_mask_that_hides_nothing_is_no_mask(mask: np.ndarray, right: bool) -> None:
+    """Only positions that are left out show that their gradients are wrong. Ones beside them are drawn as well."""
+    report = verify.gradients(pooled(right), draw(2, 3, 4), mask)
+    assert report.ok is right and ("mask is constant" in report.note) is not right
+
+    def scaled(x: np.ndarray, gamma: np.ndarray, n: np.ndarray) -> Any:
+        assert (n == 3).all()
+        y, cache = norm(x, gamma, np.zeros(4))
+        return y, cache
+
+    f = from_pair(scaled, lambda dy, cache: norm_backward(right)(dy, cache)[:2])
+    report = verify.gradients(f, X, np.ones(4), np.full(2, 3))
+    assert report.ok is right and "what n hides (constant or" in first_line(report)
+
+
+def test_ids_that_are_all_different_hide_that_gradients_are_added() -> None:
+    """Rows of places that must differ may be written, not added: so it is told, and wrong only where an op is named."""
+
+    def rows(added: bool) -> Any:
+        def backward(dy: np.ndarray, cache: Any) -> np.ndarray:
+            ids, dtable = cache[0], np.zeros(cache[1])
+            np.add.at(dtable, ids, dy) if added else dtable.__setitem__(ids, dy)
+            return dtable
+
+        return from_pair(lambda ids, table: (table[ids], (ids, table.shape)), backward)
+
+    ids, order = np.array([3, 0, 1]), np.array([3, 0, 2, 1])
+    verify.check_gradients(rows(True), ids, draw(5, 2), op="embedding", everything=True)
+    verify.gradients(rows(False), order, draw(4, 2)).assert_ok(everything=True)
+    report = verify.gradients(rows(False), ids, draw(5, 2))
+    assert report.ok and "not checked: repeated ids (where one occurs twice, dtable is wrong)" in first_line(report)
+    with pytest.raises(AssertionError, match="where one occurs twice, dtable is wrong"):
+        verify.check_gradients(rows(False), ids, draw(5, 2), op="embedding")
+
+
 def test_parameters_are_as_before_even_if_nothing_else_runs() -> None:
     module = Scaled(True, only_ones=True)
     value, grad = module.gain.value, module.gain.grad

@@ -461,6 +461,28 @@ def test_an_object_whose_backward_is_unlike_itself_says_why() -> None:
     assert "; it draws random numbers of its own" in verify.gradients(from_pair(Forgetful()), X)["x"].problem
 
 
+class Loss:
+    """Half the sum of squares, as a number of Python."""
+
+    def __init__(self, wrong: float) -> None:
+        self.wrong = wrong
+
+    def forward(self, x: np.ndarray) -> float:
+        self.x = x
+        return float(0.5 * (x * x).sum())
+
+    def backward(self, dout: float) -> np.ndarray:
+        return self.wrong * dout * self.x
+
+
+def test_a_loss_may_be_a_number() -> None:
+    """It was refused."""
+    for wrong in (1.0, 2.0):
+        loss = Loss(wrong)
+        pair = from_pair(lambda x: (float(0.5 * (x * x).sum()), x), lambda dout, x: wrong * dout * x)  # noqa: B023
+        assert [verify.gradients(f, X).ok for f in (from_pair(loss), pair)] == [wrong == 1.0] * 2
+
+
 def keeping(key: Any) -> Any:
     """A pair that keeps the slope of tanh under a key of x."""
     kept: dict[Any, np.ndarray] = {}

@@ -92,6 +92,7 @@ class _Upstream:
 
     def of(self, returned: Any, inputs: tuple[Any, ...]) -> tuple[Array, Callable[[Array], list[Any]]]:
         """(the outputs as one array, a function from its gradient to the first arguments of backward)."""
+        returned = np.float64(returned) if isinstance(returned, float) else returned  # a loss, as others return it
         found = list(flat("output", returned, is_float_array))
         if not found:
             raise nothing_returned(self._name, returned)

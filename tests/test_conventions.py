@@ -110,6 +110,20 @@ def test_a_convention_is_read_and_named(sentence: str) -> None:
     assert sentence in verify.check_gradients(f, *inputs, op=op).note
 
 
+def test_dropout_is_compared_under_the_mask_that_it_drew() -> None:
+    """A right one was called another function when our dropout came to draw its numbers in another way."""
+
+    def forward(x: np.ndarray, rate: float, rng: np.random.Generator) -> Any:
+        keep = rng.random(x.shape) > rate
+        return x * keep / (1.0 - rate), (keep, rate)
+
+    drawn = draw(8, 6), 0.3, np.random.default_rng(0)
+    scaled, not_scaled = lambda dy, c: dy * c[0] / (1.0 - c[1]), lambda dy, c: dy * c[0]
+    assert "the mask that it drew" in verify.check_gradients((forward, scaled), *drawn, op="dropout").note
+    with pytest.raises(AssertionError, match="dropout-not-rescaled"):
+        verify.check_gradients((forward, not_scaled), *drawn, op="dropout")
+
+
 def test_any_slope_at_a_kink_is_that_of_the_op() -> None:
     """With `op` the slope 1 of ReLU at 0 was called wrong, though its gradients were right."""
     x = np.array([[0.0, 1.0, -1.0], [2.0, 0.0, -3.0]])

@@ -224,23 +224,23 @@ def _own_mask_of_dropout(reading: Reading, call: Call) -> Reading | None:
         return None
     if abs(kept.mean() - (1.0 - wanted)) > 5.0 * np.sqrt(wanted * (1.0 - wanted) / kept.size):
         return None
-    drawn = _Drawn(np.where(kept, np.float32(1.0), np.float32(0.0)))
     slots = tuple("" if slot in ("rng", "mask") else slot for slot in reading.slots)
-    return replace(reading, slots=slots, options={"rate": wanted, **reading.options, "rng": drawn})
+    options = {"rate": wanted, **reading.options, "rng": np.random.default_rng(0)}
+    return replace(reading, slots=slots, options=options, wrap=lambda op: _drawing(kept.astype(np.float32), op))
 
 
-class _Drawn(np.random.Generator):
-    """A generator that gives these numbers, and always the same."""
+def _drawing(numbers: np.ndarray, op: Op) -> Op:
+    """Dropout that draws these numbers."""
+    scope = inspect.unwrap(op).__globals__
 
-    def __init__(self, numbers: np.ndarray) -> None:
-        super().__init__(np.random.PCG64(0))
-        self._numbers = numbers
+    def call(**arguments: Any) -> Any:
+        before, scope["uniform"] = scope["uniform"], lambda *_, **__: numbers
+        try:
+            return op(**arguments)
+        finally:
+            scope["uniform"] = before
 
-    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        return self._numbers.astype(dtype)
-
-    def __deepcopy__(self, memo: Any) -> _Drawn:
-        return self
+    return call
 
 
 def _with(**options: Any) -> Callable[[Reading, Call], Reading | None]:

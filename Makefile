@@ -56,7 +56,7 @@ browser: $(VENV)/installed-browser $(VENV)/pyodide ## try the pages and the site
 	$(BIN)/pytest tests/browser -k tenth_of_a_second # alone: these look at the clock
 
 bench-quick: $(VENV)/installed-parity ## the same in three minutes: four steps of training, and writing with GPT-2
-	$(BIN)/python -m benchmarks gpt-128 gpt-64 translator classifier gpt2-decode-1 --repetitions 5 --limit 1 --skip textbook --skip compiled
+	$(BIN)/python -m benchmarks gpt-128 gpt-64 translator classifier gpt2-decode-1 --repetitions 5 --limit 1 --skip textbook --skip compiled --skip jax
 
 bench: $(VENV)/installed-parity ## compare time and memory with PyTorch, show how cost grows (needs a quiet machine)
 	$(BIN)/python -m benchmarks --out bench --json bench/benchmarks.json

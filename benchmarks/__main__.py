@@ -47,14 +47,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--threads", type=int, default=2, metavar="N", help="threads and cores of each side (default: 2)"
     )
-    parser.add_argument("--skip", action="append", default=[], metavar="PROGRAM", help="compiled or textbook")
+    parser.add_argument("--skip", action="append", default=[], metavar="PROGRAM", help="compiled, jax or textbook")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the tables and the pictures")
     options = parser.parse_args(arguments)
     if options.repetitions < 1 or options.threads < 1:
         parser.error("--repetitions and --threads must be at least 1")
-    if set(options.skip) - {"compiled", "textbook"}:
-        parser.error(f"--skip knows compiled and textbook, not {', '.join(options.skip)}")
+    if set(options.skip) - {"compiled", "jax", "textbook"}:
+        parser.error(f"--skip knows compiled, jax and textbook, not {', '.join(options.skip)}")
     try:
         cases = named([name for name in options.cases if name not in (GROWTH, KERNELS)])
     except ValueError as error:

@@ -19,6 +19,7 @@ from typing import Any
 from safetensors.numpy import load_file
 
 from .cases import Case
+from .machine import lacking
 from .samples import gap, rounds
 
 TURN = 0.2  # least seconds of a turn, so that it has many runs if a run is short
@@ -122,7 +123,7 @@ def compare(
         weights = Path(folder, "weights.safetensors")
         try:
             for program in case.programs:
-                reason = "by --skip" if program in skipped else _too_large(case, program)
+                reason = "by --skip" if program in skipped else lacking(program) or _too_large(case, program)
                 if reason:
                     result.left_out[program] = reason
                     continue

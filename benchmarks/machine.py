@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
@@ -49,7 +50,30 @@ def describe(threads: int, cores: list[int], seconds: float) -> dict[str, Any]:
     }
 
 
-_PACKAGES = {"SciPy": "scipy", "Numba": "numba", "PyTorch": "torch", "Transformers": "transformers"}
+_PACKAGES = {
+    "SciPy": "scipy",
+    "Numba": "numba",
+    "PyTorch": "torch",
+    "Transformers": "transformers",
+    "JAX": "jax",
+    "Optax": "optax",
+}
+# What the programs of others need, by the name to import and the one to install.
+_HUGGING_FACE = {"torch": "torch", "transformers": "transformers"}
+OF_OTHERS = {
+    "jax": {"jax": "jax", "optax": "optax"},
+    "transformers": _HUGGING_FACE,
+    "llama.cpp": {"llama_cpp": "llama-cpp-python"},
+    "ctranslate2": {"ctranslate2": "ctranslate2"},
+    "ctranslate2-int8": {"ctranslate2": "ctranslate2"},
+    "onnxruntime": _HUGGING_FACE | {name: name for name in ("onnxruntime", "onnx", "onnxscript")},
+}
+
+
+def lacking(program: str) -> str | None:
+    """What to install before the program can run, as a sentence; None if all is there."""
+    names = [name for module, name in OF_OTHERS.get(program, {}).items() if importlib.util.find_spec(module) is None]
+    return f"it needs: pip install {' '.join(names)}" if names else None
 
 
 def busy() -> bool:

@@ -7,10 +7,13 @@ or packed as --weights says. The others are run as their users write it:
     transformers    AutoModelForCausalLM.generate, in float32
     llama.cpp       Llama.generate of the package llama-cpp-python, with the numbers as the file has them
     ctranslate2     Generator.generate_batch, in float32; ctranslate2-int8 with 8-bit weights
+    onnxruntime     the exporter of Transformers, with its fusions for the processor; one graph that takes the cache
+                    and returns it, in float32
 
 `--model gpt2` makes a folder with the sizes of GPT-2 124M and random weights; only such a folder is converted for
 CTranslate2. `--tokens 1 --prompt 256` times a prompt. Beside each stands its limit: the rate at which two threads read
-here, divided by the bytes of its weights. The packages of others are not ours to install: `pip install` them.
+here, divided by the bytes of its weights. The packages of others are not ours to install: a program that lacks one
+is left out, with a line that says what to install.
 """
 
 from __future__ import annotations
@@ -23,13 +26,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from . import rates
+from .machine import lacking
 
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 WORDS = "The capital of France is Paris, and the capital of Italy is Rome. " * 80
@@ -50,12 +55,18 @@ def ours(file: Path, weights: str | None) -> tuple[Writer, int]:
     return lambda ids, count: generate(fast, [ids], count)[0], size
 
 
-def transformers(file: Path, _: str | None) -> tuple[Writer, int]:
+def hugging_face(file: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
     place = (file.parent, {"gguf_file": file.name}) if file.is_file() else (file, {})
-    model = AutoModelForCausalLM.from_pretrained(place[0], dtype=torch.float32, **place[1]).eval()
+    return AutoModelForCausalLM.from_pretrained(place[0], dtype=torch.float32, **place[1]).eval()
+
+
+def transformers(file: Path, _: str | None) -> tuple[Writer, int]:
+    import torch
+
+    model = hugging_face(file)
 
     def write(ids: list[int], count: int) -> list[int]:
         rows = torch.tensor([ids])
@@ -100,12 +111,39 @@ def ctranslate2(file: Path, _: str | None, numbers: str = "float32") -> tuple[Wr
     return write, (folder / "model.bin").stat().st_size
 
 
+def onnxruntime(file: Path, _: str | None) -> tuple[Writer, int]:
+    import onnxruntime as package
+    import torch
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+    model, two = hugging_face(file), torch.ones((1, 2), dtype=torch.long)  # an axis of length 1 would be fixed
+    with torch.no_grad():
+        cache = model(torch.ones((1, 3), dtype=torch.long), use_cache=True).cache
+    inputs = {"input_ids": two, "cache": cache, "logits_to_keep": 1}
+    exported = OnnxExporter().export(model, inputs, OnnxConfig(dynamic=True, ort_fusions="cpu"))
+    options = package.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    exported.to(session_options=options)
+    cache.crop(-3)
+
+    def write(ids: list[int], count: int) -> list[int]:
+        written, rows, so_far = [], torch.tensor([ids]), cache
+        for _ in range(count):
+            answer = exported(input_ids=rows, cache=so_far)
+            rows, so_far = answer.logits.argmax(-1), answer.cache
+            written.append(int(rows))
+        return written
+
+    return write, sum(4 * each.numel() for each in model.parameters())
+
+
 PROGRAMS: dict[str, Callable[[Path, str | None], tuple[Writer, int]]] = {
     "ours": ours,
     "transformers": transformers,
     "llama.cpp": llama_cpp,
     "ctranslate2": ctranslate2,
     "ctranslate2-int8": lambda file, weights: ctranslate2(file, weights, "int8"),
+    "onnxruntime": onnxruntime,
 }
 
 
@@ -138,8 +176,16 @@ def serve(program: str, file: Path, weights: str | None, ids: list[int], count: 
         print(time.perf_counter() - start, *written, file=replies, flush=True)
 
 
+def installed(names: Sequence[str]) -> list[str]:
+    """The programs that have the packages they need. Of the others a line says what to install."""
+    for name in names:
+        if reason := lacking(name):
+            print(f"{name} is left out: {reason}", flush=True)
+    return [name for name in names if not lacking(name)]
+
+
 def race(options: argparse.Namespace, file: Path, ids: list[int]) -> int:
-    programs = ["ours", *options.beside]
+    programs = ["ours", *installed(options.beside)]
     command = [sys.executable, "-m", "benchmarks.published", "--model", str(file), "--tokens", str(options.tokens)]
     command += ["--weights", options.weights] if options.weights else []
     command += ["--ids", *map(str, ids)]
@@ -153,7 +199,16 @@ def race(options: argparse.Namespace, file: Path, ids: list[int]) -> int:
             sys.exit(f"the program {name} ended; its error stands above")
         return line.split()
 
-    sizes = {name: int(reply(name)[0]) for name in programs}
+    sizes = {}
+    for name in programs:
+        size = workers[name].stdout.readline()
+        if size:
+            sizes[name] = int(size)
+        else:
+            print(f"{name} is left out: it ended; its error stands above", flush=True)
+    programs = list(sizes)
+    if "ours" not in sizes:
+        return 1
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     reading, written = [], {}
     for turn in range(options.rounds):

@@ -30,9 +30,9 @@ def machine_table(machine: dict[str, Any]) -> str:
 def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
     """One row for each case. Times are medians with their quartiles; ratios below 1 mean that ours is faster."""
     lines = [
-        "| case | ours | PyTorch eager | ours / eager | in each round | goal | compiled | memory ours | eager "
+        "| case | ours | PyTorch eager | ours / eager | in each round | goal | compiled (ours / it) | JAX (ours / it) | memory ours | eager "
         "| ours: share of the machine | eager: share | largest gap | rounds |",
-        "|---|" + "---:|" * 12,
+        "|---|" + "---:|" * 13,
     ]
     notes = []
     tolerances = " or ".join(f"{tolerance:g}" for tolerance in sorted({result.case.tolerance for result in results}))
@@ -57,7 +57,7 @@ def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
 
 
 def _row(result: Result, rates: dict[str, dict[str, float]]) -> list[str]:
-    ours, eager, compiled = (result.seconds.get(program, []) for program in ("ours", "eager", "compiled"))
+    ours, eager = (result.seconds.get(program, []) for program in ("ours", "eager"))
     cells = [f"{result.case.name}: {result.case.title}"]
     cells += [_times(spread(times), result.case.tokens) if times else "–" for times in (ours, eager)]
     if ours and eager:
@@ -66,7 +66,7 @@ def _row(result: Result, rates: dict[str, dict[str, float]]) -> list[str]:
     else:
         cells += ["–", "–"]
     cells.append("–" if result.case.goal is None else f"{result.case.goal:.2f}")
-    cells.append(seconds(spread(compiled).median) if compiled else "–")
+    cells += [_beside(ours, result.seconds.get(program, [])) for program in ("compiled", "jax")]
     cells += [megabytes(result.peaks.get(program, 0)) for program in ("ours", "eager")]
     cells += [share(result, program, rates) for program in ("ours", "eager")]
     cells.append(f"{result.gaps['ours']:.0e}" if "ours" in result.gaps else "–")
@@ -109,6 +109,11 @@ def seconds(time: float) -> str:
         if time >= size:
             return f"{time / size:.3g} {unit}"
     return f"{time / 1e-6:.3g} µs"
+
+
+def _beside(ours: list[float], theirs: list[float]) -> str:
+    """The median of a program that only some have, and our time as a share of it."""
+    return f"{seconds(spread(theirs).median)} ({ratio(ours, theirs).of_medians:.2f})" if ours and theirs else "–"
 
 
 def _times(times: Spread, tokens: int | None) -> str:

@@ -24,14 +24,15 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-# The file of a case that has each program.
+# The file that has each program of a case, and its name there.
 PROGRAMS = {
-    "ours": ("", "Ours"),
-    "textbook": ("", "Textbook"),
-    "eager": ("_torch", "Eager"),
-    "compiled": ("_torch", "Compiled"),
-    "reading": ("", "Reading"),
-    "products": ("_torch", "Products"),
+    "ours": ("cases.{case}", "Ours"),
+    "textbook": ("cases.{case}", "Textbook"),
+    "eager": ("cases.{case}_torch", "Eager"),
+    "compiled": ("cases.{case}_torch", "Compiled"),
+    "jax": ("in_jax", "Jitted"),
+    "reading": ("cases.{case}", "Reading"),
+    "products": ("cases.{case}_torch", "Products"),
 }
 
 
@@ -75,9 +76,9 @@ class Session:
 
     def build(self, case: str, program: str, sizes: dict[str, Any], threads: int, weights: str) -> dict[str, Any]:
         """Build the program. Ours writes its first weights to the file `weights`; the others start from these."""
-        suffix, name = PROGRAMS[program]
+        file, name = PROGRAMS[program]
         plain = importlib.import_module(f"benchmarks.cases.{case}")
-        program_class = getattr(importlib.import_module(f"benchmarks.cases.{case}{suffix}"), name)
+        program_class = getattr(importlib.import_module(f"benchmarks.{file.format(case=case)}"), name)
         program_class.threads(threads)
         self.memory = Memory()
         if program == "ours":

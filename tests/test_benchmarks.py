@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
 
-from benchmarks import compare, growth, machine, report, samples  # noqa: E402
+from benchmarks import compare, growth, machine, published, report, samples  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
-from benchmarks.cases import Case, card  # noqa: E402
+from benchmarks.cases import CASES, TRAINING, Case, card, classifier, language_model, translator  # noqa: E402
 
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
 TINY = Case("tiny", "a tiny GPT", "language_model", SIZES, tokens=8, goal=0.8)
@@ -148,10 +148,78 @@ def test_table_shows_medians_ratio_memory_and_share():
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[:3] == ["tiny: a tiny GPT", "1.1 s [1.05 s – 1.15 s], 7 tokens/s", "2 s [2 s – 2 s], 4 tokens/s"]
     assert cells[3:6] == ["**0.55**", "0.55 [0.53 – 0.57]", "0.80"]
-    assert cells[7:9] == ["5 MB", "10 MB"]
-    assert cells[11:] == ["3e-07", "3"]
+    assert cells[6:10] == ["–", "–", "5 MB", "10 MB"]
+    assert cells[12:] == ["3e-07", "3"]
     header, rule = report.table([result()], RATES).splitlines()[:2]
     assert header.count("|") == rule.count("|") == row.count("|")
+
+
+def test_functions_compiled_by_torch_and_by_jax_have_a_column_each():
+    found = result()
+    found.seconds |= {"compiled": [4.0, 4.0, 5.0], "jax": [0.5, 0.55, 0.6]}
+    header, _, row = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in report.table([found], RATES).splitlines()[:3]
+    )
+    columns = dict(zip(header, row, strict=True))
+    assert columns["compiled (ours / it)"] == "4 s (0.28)"
+    assert columns["JAX (ours / it)"] == "550 ms (2.00)"
+
+
+@pytest.fixture
+def nothing_of_others(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+def test_a_program_that_lacks_its_packages_is_left_out_with_what_to_install(pretended, nothing_of_others, capsys):
+    assert {case.programs for case in CASES if case.name.startswith("dropout")} == {TRAINING}
+    found = compare.compare(Case("tiny", "a tiny GPT", "language_model", SIZES, TRAINING), 1, 60.0, 2)
+    assert found.agrees
+    assert ("jax", "build") not in pretended.asked
+    assert "- tiny: jax left out: it needs: pip install jax optax" in report.table([found], RATES)
+    assert published.installed(["llama.cpp", "onnxruntime"]) == []
+    assert capsys.readouterr().out.splitlines() == [
+        "llama.cpp is left out: it needs: pip install llama-cpp-python",
+        "onnxruntime is left out: it needs: pip install torch transformers onnxruntime onnx onnxscript",
+    ]
+
+
+def test_a_program_that_has_its_packages_takes_part(pretended, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setitem(pretended.losses, "jax", 1.01)
+    found = compare.compare(Case("tiny", "a tiny GPT", "language_model", SIZES, TRAINING), 1, 60.0, 2)
+    assert found.left_out == {"jax": "it does not agree with eager: gap 5.0e-03"}
+    assert published.installed(["llama.cpp", "onnxruntime"]) == ["llama.cpp", "onnxruntime"]
+
+
+LAYERS = {"n_layers": 2, "n_heads": 2, "width": 16, "length": 8, "batch": 4, "dropout": 0.1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "more", "sites"),
+    [
+        (language_model, {}, 1 + 2 * 3),  # the embedding; of each layer the weights of attention and both sub-layers
+        (classifier, {"vocabulary": 11}, 1 + 2 * 2),
+        (translator, {"vocabulary": 11, "d_ff": 24}, 2 + 2 * (2 + 3)),
+    ],
+    ids=["gpt", "classifier", "translator"],
+)
+def test_the_twin_in_jax_takes_our_steps_and_then_drops_where_ours_does(case, more, sites, monkeypatch):
+    pytest.importorskip("optax", reason="a benchmark beside JAX needs it: pip install jax optax")
+    from benchmarks import in_jax
+
+    sizes = case.Sizes(**LAYERS, **more)
+    ours = case.Ours(sizes)
+    theirs = in_jax.Jitted(sizes, {name: array.copy() for name, array in ours.weights().items()})
+    assert samples.gap(ours.prove()["losses"], theirs.prove()["losses"]) < 1e-5
+    rates, draw = [], in_jax.jax.random.bernoulli
+    monkeypatch.setattr("jax.random.bernoulli", lambda key, kept, shape: rates.append(kept) or draw(key, kept, shape))
+    dry, *wet = (
+        in_jax.LOSSES[case.Sizes](in_jax.Network(theirs.parameters, sizes, key), **theirs.batches[0])
+        for key in (None, *in_jax.jax.random.split(theirs.key))
+    )
+    assert len({float(loss) for loss in (dry, *wet)}) == 3, "each key drops other numbers"
+    assert rates == [0.9] * 2 * sites
 
 
 @pytest.mark.parametrize(("case", "missing"), [("gpt-64", "torch"), ("kernels", "numba")])
@@ -190,7 +258,7 @@ def test_bad_usage(capsys):
     for arguments, message in [
         (["gpt9"], 'no case begins with "gpt9"; there are: gpt-128, '),
         (["--repetitions", "0"], "must be at least 1"),
-        (["--skip", "eager"], "--skip knows compiled and textbook"),
+        (["--skip", "eager"], "--skip knows compiled, jax and textbook"),
     ]:
         with pytest.raises(SystemExit) as ended:
             main(arguments)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 
+TRAINING = ("ours", "eager", "compiled", "jax")
+
+
 @dataclass(frozen=True)
 class Case:
     """One comparison. family: the file in this folder; sizes: the arguments of its Sizes; tokens: the number of tokens
@@ -34,11 +37,11 @@ class Case:
 def _language_model(name: str, n_layers: int, n_heads: int, width: int, length: int, batch: int) -> Case:
     title = f"GPT, {n_layers} layers, {n_heads} heads, width {width}, T {length}, batch {batch}"
     sizes = {"n_layers": n_layers, "n_heads": n_heads, "width": width, "length": length, "batch": batch}
-    return Case(name, title, "language_model", sizes, tokens=batch * length, goal=0.8)
+    return Case(name, title, "language_model", sizes, TRAINING, batch * length, goal=0.8)
 
 
 def _with_dropout(name: str, title: str, family: str, tokens: int, goal: float, **sizes: int) -> Case:
-    return Case(f"dropout-{name}", f"{title}, dropout 0.1", family, sizes | {"dropout": 0.1}, tokens=tokens, goal=goal)
+    return Case(f"dropout-{name}", f"{title}, dropout 0.1", family, sizes | {"dropout": 0.1}, TRAINING, tokens, goal)
 
 
 def _gpt2(timed: str, batch: int) -> Case:
@@ -70,6 +73,7 @@ CASES: Sequence[Case] = (
         "Transformer-Tiny (4 + 4 layers, width 128), vocabulary 10000, 64 pairs of at most 24 tokens",
         "translator",
         {"n_layers": 4, "n_heads": 4, "width": 128, "d_ff": 256, "length": 24, "batch": 64, "vocabulary": 10_000},
+        TRAINING,
         tokens=2 * 64 * 24,
         goal=0.8,
     ),
@@ -78,6 +82,7 @@ CASES: Sequence[Case] = (
         "encoder classifier, 4 layers, width 256, T 128, batch 16",
         "classifier",
         {"n_layers": 4, "n_heads": 4, "width": 256, "length": 128, "batch": 16},
+        TRAINING,
         tokens=16 * 128,
         goal=0.8,
     ),

@@ -30,8 +30,8 @@ def machine_table(machine: dict[str, Any]) -> str:
 def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
     """One row for each case. Times are medians with their quartiles; ratios below 1 mean that ours is faster."""
     lines = [
-        "| case | ours | PyTorch eager | ours / eager | in each round | goal | compiled (ours / it) | JAX (ours / it) | memory ours | eager "
-        "| ours: share of the machine | eager: share | largest gap | rounds |",
+        "| case | ours | PyTorch eager | ours / eager | in each round | goal | compiled (ours / it) | JAX (ours / it) "
+        "| memory ours | eager | ours: share of the machine | eager: share | largest gap | rounds |",
         "|---|" + "---:|" * 13,
     ]
     notes = []

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 TRAINING = ("ours", "eager", "compiled", "jax")
 
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not 
 
 from benchmarks import compare, growth, machine, published, report, samples  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
-from benchmarks.cases import CASES, TRAINING, Case, card, classifier, language_model, translator  # noqa: E402
+from benchmarks.cases import CASES, TRAINING, Case, card  # noqa: E402
 
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
 TINY = Case("tiny", "a tiny GPT", "language_model", SIZES, tokens=8, goal=0.8)
@@ -189,37 +189,6 @@ def test_a_program_that_has_its_packages_takes_part(pretended, monkeypatch):
     found = compare.compare(Case("tiny", "a tiny GPT", "language_model", SIZES, TRAINING), 1, 60.0, 2)
     assert found.left_out == {"jax": "it does not agree with eager: gap 5.0e-03"}
     assert published.installed(["llama.cpp", "onnxruntime"]) == ["llama.cpp", "onnxruntime"]
-
-
-LAYERS = {"n_layers": 2, "n_heads": 2, "width": 16, "length": 8, "batch": 4, "dropout": 0.1}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "more", "sites"),
-    [
-        (language_model, {}, 1 + 2 * 3),  # the embedding; of each layer the weights of attention and both sub-layers
-        (classifier, {"vocabulary": 11}, 1 + 2 * 2),
-        (translator, {"vocabulary": 11, "d_ff": 24}, 2 + 2 * (2 + 3)),
-    ],
-    ids=["gpt", "classifier", "translator"],
-)
-def test_the_twin_in_jax_takes_our_steps_and_then_drops_where_ours_does(case, more, sites, monkeypatch):
-    pytest.importorskip("optax", reason="a benchmark beside JAX needs it: pip install jax optax")
-    from benchmarks import in_jax
-
-    sizes = case.Sizes(**LAYERS, **more)
-    ours = case.Ours(sizes)
-    theirs = in_jax.Jitted(sizes, {name: array.copy() for name, array in ours.weights().items()})
-    assert samples.gap(ours.prove()["losses"], theirs.prove()["losses"]) < 1e-5
-    rates, draw = [], in_jax.jax.random.bernoulli
-    monkeypatch.setattr("jax.random.bernoulli", lambda key, kept, shape: rates.append(kept) or draw(key, kept, shape))
-    dry, *wet = (
-        in_jax.LOSSES[case.Sizes](in_jax.Network(theirs.parameters, sizes, key), **theirs.batches[0])
-        for key in (None, *in_jax.jax.random.split(theirs.key))
-    )
-    assert len({float(loss) for loss in (dry, *wet)}) == 3, "each key drops other numbers"
-    assert rates == [0.9] * 2 * sites
 
 
 @pytest.mark.parametrize(("case", "missing"), [("gpt-64", "torch"), ("kernels", "numba")])

@@ -13,7 +13,7 @@ from minitransformer import backend, masks, ops
 from minitransformer.core.arrays.backend import array_module, device_of, get_device, scatter_add, to_device, to_numpy
 from minitransformer.core.arrays.strict import StrictArray
 from minitransformer.core.arrays.strict import xp as strict_xp
-from minitransformer.core.ops.dropout import uniform
+from minitransformer.core.ops.random_numbers import uniform
 
 DEVICES = ["numpy", "strict"]
 

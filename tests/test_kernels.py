@@ -34,7 +34,7 @@ import minitransformer
 from minitransformer import fast, verify
 from minitransformer.core import ops as textbook
 from minitransformer.core.arrays import masks
-from minitransformer.core.ops.dropout import uniform
+from minitransformer.core.ops.random_numbers import uniform
 from minitransformer.layers import EncoderLayer, Linear, Parameter
 from minitransformer.run.fast import (
     activations,

@@ -12,7 +12,7 @@ from minitransformer import masks, ops
 from minitransformer.check.verify.catalogue import Setup
 from minitransformer.core.arrays.backend import array_module, device_of, scatter_add, to_device, to_numpy
 from minitransformer.core.arrays.strict import StrictArray, xp
-from minitransformer.core.ops.dropout import uniform
+from minitransformer.core.ops.random_numbers import uniform
 
 HOST = np.arange(6.0).reshape(2, 3)
 

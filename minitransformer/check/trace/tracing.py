@@ -24,12 +24,13 @@ from typing import Any
 
 from ...core.arrays.backend import Array
 from ...core.layers import Module
+from ...core.ops.random_numbers import uniform
 from .calls import Pair
 from .values import as_numpy, is_float_array, like
 
 _PACKAGE = Path(__file__).parents[2]  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / place) for place in ("core/ops", "core/layers", "core/models", "ideas"))
-_OF_EVERY_LAYER = inspect.getfile(Module)  # checks and lists of parameters, which are no mathematics
+_NO_STEPS = inspect.getfile(Module), inspect.getfile(uniform)  # checks, lists of parameters, the bits of a hash
 _LIBRARIES = (str(_PACKAGE), sysconfig.get_path("stdlib"), "<frozen", "<string>")
 _OF_ARRAYS = ("numpy", "cupy", "torch", "jax", "jaxlib")
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
@@ -157,7 +158,7 @@ class Traced:
         ours = of_a_user(name, frame.f_globals.get("__name__")) if self._separate else name == self._file
         if not ours and not name.startswith(_ROOMS):
             return False
-        if name == _OF_EVERY_LAYER:
+        if name in _NO_STEPS:
             return False
         return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
 

@@ -142,7 +142,7 @@ _STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1
 
 @compiled()
 def keeps(seed, rate, out):
-    """uniform >= rate, for the numbers of `uniform` in core/ops/dropout.py. out: an even number of them."""
+    """uniform >= rate, for the numbers of `uniform` in core/ops/random_numbers.py. out: an even number of them."""
     for i in range(out.size // 2):
         z = np.uint64(i + 1) * _STEP + seed
         z = (z ^ (z >> np.uint64(30))) * _FIRST

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.ops.dropout import uniform
+from ...core.ops.random_numbers import uniform
 from . import compiler
 
 BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit into a core's cache

@@ -103,7 +103,7 @@ struct Seen {
 };
 
 // What dropout leaves of the weights: a weight times 0, or times 1 / (1 - rate). The random numbers are not stored but
-// made again, from the seed and the place of the weight: `uniform` in core/ops/dropout.py has the same formula.
+// made again, from the seed and the place of the weight, by the formula of core/ops/random_numbers.py.
 struct Dropped {
     float rate, raised;
     unsigned long long seed;

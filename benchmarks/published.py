@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -147,15 +148,18 @@ PROGRAMS: dict[str, Callable[[Path, str | None], tuple[Writer, int]]] = {
 }
 
 
-def gpt2(folder: Path) -> None:
-    """A folder as Hugging Face writes it: GPT-2 124M with random weights, and a vocabulary of made-up words."""
+def gpt2(folder: Path, **sizes: int) -> None:
+    """A folder as Hugging Face writes it: GPT-2 124M with random weights, and a vocabulary of made-up words.
+
+    sizes: other ones, by the names of its config.
+    """
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config())
+    model = GPT2LMHeadModel(GPT2Config(**sizes))
     model.save_pretrained(folder)
     words = {f"w{i}": i for i in range(model.config.vocab_size - 1)} | {"<|endoftext|>": model.config.vocab_size - 1}
     special = {name: "<|endoftext|>" for name in ("bos_token", "eos_token", "unk_token")}
@@ -191,7 +195,14 @@ def race(options: argparse.Namespace, file: Path, ids: list[int]) -> int:
     command += ["--ids", *map(str, ids)]
     environment = os.environ | {"MINITRANSFORMER_COMPILE": "first"}  # with the loops from the first turn on
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    workers = {name: subprocess.Popen([*command, "--program", name], **pipes) for name in programs}
+    with ExitStack() as ended:
+        started = {name: subprocess.Popen([*command, "--program", name], **pipes) for name in programs}
+        workers = {name: ended.enter_context(worker) for name, worker in started.items()}
+        return in_turns(options, workers, len(ids))
+
+
+def in_turns(options: argparse.Namespace, workers: dict[str, Any], n_ids: int) -> int:
+    """Let the programs write in turns, and print their medians."""
 
     def reply(name: str) -> list[str]:
         line = workers[name].stdout.readline()
@@ -200,7 +211,7 @@ def race(options: argparse.Namespace, file: Path, ids: list[int]) -> int:
         return line.split()
 
     sizes = {}
-    for name in programs:
+    for name in workers:
         size = workers[name].stdout.readline()
         if size:
             sizes[name] = int(size)
@@ -219,12 +230,7 @@ def race(options: argparse.Namespace, file: Path, ids: list[int]) -> int:
             seconds[name].append(float(first))
         reading.append(rates.bandwidth(THREADS, 0.1)["read"])
         print(*(f"{name} {1000 * seconds[name][-1]:.0f} ms" for name in programs), sep=", ", flush=True)
-    for worker in workers.values():
-        worker.stdin.close()
-        worker.wait()
-    print(
-        f"medians of {options.rounds} turns; {options.tokens} tokens after {len(ids)}; {options.weights or 'float32'}"
-    )
+    print(f"medians of {options.rounds} turns; {options.tokens} tokens after {n_ids}; {options.weights or 'float32'}")
     for name in programs:
         rate = options.tokens / statistics.median(seconds[name])
         limit = 1e9 * statistics.median(reading) / sizes[name]

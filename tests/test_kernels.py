@@ -510,7 +510,7 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str, monkeypatch: pyte
     """The input itself is free to go: each pullback holds what its docstring says, and a few hundred bytes."""
     monkeypatch.setattr(attention_kernel, "LONG", 0)
     n = 4 * 64 * 32 * 4  # bytes of one array
-    weight, gamma = np.ones((32, 32), np.float32), np.ones(32, np.float32)
+    weight, gamma, wanted = np.ones((32, 32), np.float32), np.ones(32, np.float32), np.ones((4, 64), np.int64)
 
     def fresh() -> np.ndarray:
         return np.ones((4, 64, 32), np.float32)
@@ -522,6 +522,10 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str, monkeypatch: pyte
         "linear, its input": (lambda: ops.linear(fresh(), weight), 1.0),
         "gelu, its slope": (lambda: ops.gelu(fresh()), 1.0),
         "layer_norm, what is normalized": (lambda: ops.layer_norm(fresh(), gamma, gamma), 1.0 + 1 / 32),
+        "cross_entropy, exponentials; of each row a sum, a target and a place": (
+            lambda: ops.cross_entropy(fresh(), wanted),
+            1.0 + 5 / 32,
+        ),
         "attention, q, k, v; loops also the output": (
             lambda: ops.attention(*map(long, "qkv"), causal=True),
             3.0 if form == "numpy" else 4.0 + 1 / 32,

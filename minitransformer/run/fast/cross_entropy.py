@@ -1,10 +1,11 @@
-"""Cross-entropy that keeps two numbers for each row and recomputes the softmax in backward.
+"""Cross-entropy that keeps exponentials instead of logits.
 
 With s = logits - max_j logits_j and total = sum_j exp(s_j), the loss of a row and its gradient are
 
     log total - (1 - ε) s_wanted - ε mean_v s_v,        dlogits_j = (exp(s_j) / total - target_j) dloss / N
 
-so dlogits is the only large array besides the logits. Rows whose target is ignored are not read.
+so there are two large arrays at a time: logits and exp(s), then exp(s) and dlogits. Rows whose target is ignored are
+not read.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ def cross_entropy(
     wanted = targets.reshape(-1)[counted]
     if wanted.size and (wanted.min() < 0 or wanted.max() >= n_classes):
         return None
-    rows = logits.reshape(-1, n_classes)
+    shape, rows = logits.shape, logits.reshape(-1, n_classes)
+    n_rows, whole = len(rows), counted.size == len(rows)
     n_counted = float(max(counted.size, 1)) if reduction == "mean" else 1.0
-    largest = np.empty((counted.size, 1), logits.dtype)
-    totals = np.empty_like(largest)
+    exponentials = np.empty((counted.size, n_classes), logits.dtype)
+    totals = np.empty((counted.size, 1), logits.dtype)
     losses = np.empty(counted.size, logits.dtype)
     for block in blocks(counted.size, n_classes, BLOCK * 8):
-        scores = rows[counted[block]]  # a copy
-        np.max(scores, axis=-1, keepdims=True, out=largest[block])
-        scores -= largest[block]
+        some, scores = rows[block if whole else counted[block]], exponentials[block]
+        np.subtract(some, np.max(some, axis=-1, keepdims=True), out=scores)
         picked = np.take_along_axis(scores, wanted[block, None], axis=-1)[:, 0]
         mean = row_sums(scores) / n_classes if label_smoothing else 0.0
         np.exp(scores, out=scores)
@@ -50,16 +51,14 @@ def cross_entropy(
 
     def backward(dloss: Array | float = 1.0) -> Array:
         scale = float(dloss) / n_counted
-        drows = np.zeros_like(rows) if counted.size < rows.shape[0] else np.empty_like(rows)
+        drows = np.empty_like(exponentials) if whole else np.zeros((n_rows, n_classes), totals.dtype)
         for block in blocks(counted.size, n_classes, BLOCK * 8):
-            dscores = rows[counted[block]]
-            dscores -= largest[block]
-            np.exp(dscores, out=dscores)
-            dscores *= scale / totals[block]
+            dscores = np.multiply(exponentials[block], scale / totals[block], out=drows[block] if whole else None)
             if label_smoothing:
                 dscores -= scale * label_smoothing / n_classes
             dscores[np.arange(dscores.shape[0]), wanted[block]] -= scale * (1.0 - label_smoothing)
-            drows[counted[block]] = dscores
-        return drows.reshape(logits.shape)
+            if not whole:
+                drows[counted[block]] = dscores
+        return drows.reshape(shape)
 
     return loss, backward

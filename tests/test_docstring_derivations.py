@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from minitransformer import ops
+from minitransformer import ops, verify
 from minitransformer.check.docstrings import checking, counts, reading
 from minitransformer.cli import main
 from minitransformer.core.arrays.backend import Array, Pullback
@@ -108,3 +109,14 @@ def test_derive_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["derive", "sotfmax"]) == 2 and main(["derive", str(own), "softmax"]) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert "did you mean 'softmax'" in first and "one FILE alone" in second
+
+
+def test_the_example_of_the_guide_is_read_and_right() -> None:
+    guide = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    block = guide.partition("```\n@ core.ops.activations: softsign\n")[2].partition("```")[0]
+    note = reading.Notes("core.ops.activations", "softsign")
+    for line in block.splitlines():
+        reading._note(note, line)
+    assert note == reading.Notes("core.ops.activations", "softsign", begins=note.begins)
+    (equations,) = re.findall(rf"^    ({re.escape(note.begins)}) +(.+)$", guide, re.MULTILINE)
+    assert verify.derivation("\n".join(["given x: (n), dy: (n)", *equations])).ok

@@ -75,6 +75,11 @@ def test_a_class_raises_letters_and_bars_show_the_hands(visit: Open) -> None:
     chosen.get_by_label("Hands for B").first.fill("9")
     expect(chosen.locator(".hands .note").nth(1)).to_have_text("100 % of 9")
     assert page.url.endswith("#8") and chosen.bounding_box()["height"] <= 721  # type: ignore[index]
+    for key, turned in (("Enter", "ArrowRight"), ("Escape", "ArrowRight"), ("ArrowLeft", "PageDown")):
+        page.evaluate("location.hash = '#8'")
+        chosen.get_by_label("Hands for B").first.press(key)
+        page.keyboard.press(turned)
+        page.wait_for_function("location.hash === '#9'")
     said.get_by_role("button", name="Count the hands").click()
     said.get_by_label("What C stands for").fill("(1/7, 2/7, 4/7)")
     said.get_by_label("Hands for C").fill("2")

@@ -54,7 +54,12 @@ document.addEventListener("DOMContentLoaded", () => {
   });
 
   document.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea, button") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, button") && !event.key.startsWith("Page")) { // which a clicker sends
+      const left = event.key === "Escape" || (event.key === "Enter" && !event.target.closest("button"));
+      if (left) go(seen()); // the keys turn slides again
+      return;
+    }
     const to = {
       ArrowRight: () => seen() + 1, PageDown: () => seen() + 1, " ": () => seen() + 1,
       ArrowLeft: () => seen() - 1, PageUp: () => seen() - 1,

@@ -14,7 +14,8 @@ from minitransformer.generation import greedy
 from minitransformer.ideas.before.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from minitransformer.school.show.stepper import page_bugs
 from minitransformer.school.show.stepper.command import step_text
-from minitransformer.text import END, START, NumberTask, WordTokenizer
+from minitransformer.school.show.viewer.command import look_at
+from minitransformer.text import END, START, CharacterTokenizer, NumberTask, WordTokenizer
 from minitransformer.verify import values_inside
 
 WORDS = "a cat sees the dog"
@@ -128,3 +129,16 @@ def test_the_command_says_what_it_cannot_read(
     ):
         assert message in run("step", "--model", model, text, status=1)
     assert "--layer must be from 1 to 3, got 4" in run("step", "--model", path, "two", "--layer", 4, status=1)
+
+
+def test_a_language_model_is_to_predict_the_text_and_white_space_is_seen(tmp_path: Path) -> None:
+    tokenizer = CharacterTokenizer.train(["a b\n"])
+    model = small(LanguageModelConfig, len(tokenizer), max_length=9, dropout=0.0, seed=1, dtype="float32")
+    folder.save(model, tmp_path, tokenizer)
+    read = step_text(tmp_path, "a b\na")
+    assert read.told == (
+        "The model reads “a b\na”. Each row has read the tokens up to its own and is to predict the next: "
+        "a → ␣, ␣ → b, b → ⏎, ⏎ → a."
+    )
+    assert read.recording.words_for(read.recording.calls[0]) == "Transformer Block"
+    assert look_at(tmp_path, "a b").tokens() == [["a", "␣", "b"]]

@@ -17,6 +17,7 @@ from ...ideas.published.weight_files import CONFIG
 from ...run.tasks.translation import written
 
 LONGEST = 64  # tokens of a sequence: more do not fit on a screen
+_SIGNS = str.maketrans(" \n\t", "␣⏎⇥")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Reading:
     ids: list[int]
     said: list[int]
     start: int | None = None
+
+
+def visible(token: str) -> str:
+    """A token as one can see it: white space alone becomes signs for it."""
+    return token.translate(_SIGNS) if token.isspace() else token
 
 
 def read_text(

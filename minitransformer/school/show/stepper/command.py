@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ....core.arrays.backend import Array, Pullback, to_device
 from ....core.models import Classifier, LanguageModel, Transformer
 from ....core.text import END, START
 from ....run.published_models import layer_of, reading
-from ..reading import Reading, read_text
+from ..reading import Reading, read_text, visible
 from .recording import Recording, step
 
 LIMIT = 16384  # elements that an array may have to be kept whole; few weights of a large model are that small
@@ -62,16 +62,18 @@ def step_text(
     reads_memory = getattr(part.module, "reads_memory", False)
     part = (part if head is None else attention_inside(part, head - 1)).alone()
     recording = step(part.module, *part.inputs, upstream=part.upstream, limit=LIMIT, **options, **part.options)
+    recording = replace(recording, whole=type(model).__name__)
     in_encoder = isinstance(model, Transformer) and not reads_memory
     rows = memory if in_encoder else tokens
     # a model that predicts the next token does not read the last one
     others = memory if reads_memory and head is None else []
     told = f"The model reads “{text}”."
     if wanted and not in_encoder:
-        pairs = list(zip(tokens, wanted, strict=False))
-        told += f" It writes “{' '.join(b for _, b in pairs)}”, a token at a time."
+        pairs, does = list(zip(tokens, wanted, strict=False)), "is to predict"
+        if isinstance(model, Transformer):
+            told, does = f"{told} It writes “{' '.join(b for _, b in pairs)}”, a token at a time.", "writes"
         rows_write = ", ".join(f"{a} → {b}" for a, b in pairs)
-        told += f" Each row has read the tokens up to its own and writes the next: {rows_write}."
+        told += f" Each row has read the tokens up to its own and {does} the next: {rows_write}."
     calls = recording.calls  # those of attention, because experts have weights, too
     weights = [s.index for s, b in recording.bindings if b.name == "weights" and "attention" in calls[s.call].name]
     return TextRecording(recording, rows[: len(part.inputs[0])], others, told, max(weights, default=None))
@@ -86,7 +88,7 @@ def _run_of(read: Reading) -> tuple[Run, list[str], list[str], list[str]]:
     The decoder of a translator reads <start> and the translation, and has to predict the translation and <end>.
     """
     model, source, target = read.opened.model, read.opened.tokenizers[0], read.opened.tokenizers[-1]
-    tokens, ids = [source.tokens[token] for token in read.ids], to_device(np.array([read.ids]), model.device)
+    tokens, ids = [visible(source.tokens[token]) for token in read.ids], to_device(np.array([read.ids]), model.device)
     if read.opened.published:
         return reading(model, ids), tokens, tokens, []
     if isinstance(model, LanguageModel):
@@ -99,5 +101,5 @@ def _run_of(read: Reading) -> tuple[Run, list[str], list[str], list[str]]:
     if not given:
         raise ValueError("the model writes no translation of this text; give another text")
     run = functools.partial(model.loss, ids, *(to_device(np.array([each]), model.device) for each in (given, wanted)))
-    given_names, wanted_names = ([target.tokens[token] for token in each] for each in (given, wanted))
+    given_names, wanted_names = ([visible(target.tokens[token]) for token in each] for each in (given, wanted))
     return run, given_names, tokens, wanted_names

@@ -71,6 +71,7 @@ class Steps:
     again: Callable[[], Steps] | None = field(default=None, repr=False, compare=False)
     about: str = ""  # what is recorded, in a few words
     tokens: tuple[str, ...] = ()  # the words behind the rows
+    whole: str = ""  # the class of the model that what is recorded is a part of
 
     def find(self, title: str) -> tuple[Step, Binding]:
         """The last step that bound the given title, such as "attention.scores" or "attention.dscores"."""
@@ -113,7 +114,7 @@ class Steps:
 
     @functools.cached_property
     def _without_encoder(self) -> bool:
-        return any(call.name.partition(".")[0] == "LanguageModel" for call in self.calls)
+        return "LanguageModel" in {self.whole, *(call.name.partition(".")[0] for call in self.calls)}
 
     def is_helper(self, call: Call) -> bool:
         """Whether it is a part of its caller: a private function, or a method of the layer that calls it."""

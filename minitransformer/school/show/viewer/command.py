@@ -15,7 +15,7 @@ from ....core.text import START
 from ....ideas.published import MaskedLanguageModel
 from ...inspect.heads import heads
 from ...inspect.watch import attentions
-from ..reading import read_text
+from ..reading import read_text, visible
 from .viewer import MOST_TOKENS, AttentionView, view
 
 
@@ -64,7 +64,7 @@ def look_at(path: Path, text: str, device: str | None = None) -> Look:
 
 def _all(tokenizer: Any, vocabulary: int) -> tuple[str, ...]:
     """The names of all tokens of a model, which may know more than its tokenizer."""
-    return (*tokenizer.tokens, *(f"<{i}>" for i in range(len(tokenizer), vocabulary)))
+    return (*map(visible, tokenizer.tokens), *(f"<{i}>" for i in range(len(tokenizer), vocabulary)))
 
 
 def view_text(path: Path, text: str, device: str | None = None, layer: int | None = None) -> AttentionView:

@@ -364,6 +364,9 @@ def test_a_class_gets_a_folder(tmp_path, capsys):
         "\U0001f600",
     ]
     assert [row["score"] for row in rows] == ["1.0000", "0.0000", "0.0000", "0.0000", "0.0000"]
+    status, _, err = run(capsys, *arguments)
+    assert status == 1 and "Ada-L.txt is not the blank form that belongs there" in err
+    assert forms[0].read_text(encoding="utf-8") == to_form(sheet, filled=True)
 
 
 # ---- The command. ----
@@ -445,6 +448,8 @@ def test_forms_of_another_sheet_are_refused_and_the_others_graded(tmp_path, caps
         (["softmax-backward", "--size", "9"], "must be from 3 to 5, got 9"),
         (["softmax-backward", "--seed", "-1"], "at least 0"),
         (["softmax-backward", "--csv"], "needs --grade"),
+        (["--grade", "anna.txt"], "name the kind of sheet"),
+        (["--pdf", "sheet.pdf"], "name the kind of sheet"),
         (["softmax-backward", "--out", "x"], "needs --class"),
         (["softmax-backward", "--class", "x"], "needs --out"),
         (["softmax-backward", "--class", "x", "--out", "y", "--pdf", "z"], "takes --format"),

@@ -19,7 +19,10 @@ Formats = Mapping[str, Callable[[], str | bytes]]
 
 
 def main(options: Options) -> int:
+    written = [options.html, options.md, options.pdf, options.form]
     if options.kind is None:
+        if any((*written, options.grade, options.class_list, options.out)):
+            raise UsageError("name the kind of sheet: minitransformer worksheet KIND; without options it lists them")
         return listed([*KINDS, *tasks()])
     if options.kind in tasks():
         _derivation(tasks()[options.kind], options)
@@ -30,7 +33,6 @@ def main(options: Options) -> int:
     sizes = KINDS[options.kind].sizes
     if options.size not in sizes:
         raise UsageError(f"--size of {options.kind} must be from {sizes[0]} to {sizes[-1]}, got {options.size}")
-    written = [options.html, options.md, options.pdf, options.form]
     for wrong, message in (
         (options.csv and not options.grade, "--csv prints marks, so it needs --grade FORM"),
         (options.csv and options.json, "--csv and --json are two formats; choose one"),

@@ -56,17 +56,19 @@ def tidy_name(name: str) -> str:
 def hand_out(sheets: Iterable[Sheet], folder: Path, form: str) -> list[Path]:
     """Write for each student NAME.pdf (or .html, .md) and the form NAME.txt, and for the teacher answer-key.pdf.
 
-    Returns the paths, the key's last.
+    Returns the paths, the key's last. Raises ValueError where a form is in the way that is not blank.
     """
     folder.mkdir(parents=True, exist_ok=True)
     taken = {KEY}
     written, keys = [], []
     for sheet in sheets:
-        stem = _stem(sheet.student, taken)
-        for path, content in (
-            (folder / f"{stem}.{form}", FORMATS[form]([(sheet, False)])),
-            (folder / f"{stem}.txt", to_form(sheet)),
-        ):
+        stem, blank = _stem(sheet.student, taken), to_form(sheet)
+        answers = folder / f"{stem}.txt"
+        if answers.exists() and answers.read_bytes() != blank.encode():
+            raise ValueError(
+                f"{answers} is not the blank form that belongs there, so it may be filled in; hand out to another folder"
+            )
+        for path, content in ((folder / f"{stem}.{form}", FORMATS[form]([(sheet, False)])), (answers, blank)):
             write(path, content)
             written.append(path)
         keys.append((sheet, True))

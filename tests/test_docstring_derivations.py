@@ -109,6 +109,10 @@ def test_derive_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["derive", "sotfmax"]) == 2 and main(["derive", str(own), "softmax"]) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert "did you mean 'softmax'" in first and "one FILE alone" in second
+    assert main(["derive", "softmax", "--list"]) == 0
+    listed = capsys.readouterr().out.partition(",")[0]
+    assert listed == "core/ops/softmax.py" and main(["derive", listed]) == 0
+    assert main(["derive", str(tmp_path)]) == 2 and capsys.readouterr().err.endswith("is a folder\n")
 
 
 def test_the_example_of_the_guide_is_read_and_right() -> None:

@@ -17,14 +17,15 @@ from .common import known_as, progress_bar
 
 
 def main(options: Options) -> int:
-    own = names()
+    as_listed = {f"{module.replace('.', '/')}.py": [module] for module in modules()}
+    own = names() | {what: as_listed[what] for what in options.what if what in as_listed}
     files = [what for what in options.what if what == "-" or (what not in own and Path(what).is_file())]
     if files and (len(options.what) > 1 or options.list):
         raise UsageError(f"derive takes one FILE alone, or names and --list; got {' '.join(options.what)}")
     if files:
         return _text(files[0], options.json)
     if missing := [what for what in options.what if what not in own and re.search(r"[./\\]", what)]:
-        raise UsageError(f"there is no file {missing[0]}")
+        raise UsageError(f"{missing[0]} is a folder" if Path(missing[0]).is_dir() else f"there is no file {missing[0]}")
     chosen = {module for what in options.what for module in own[known_as("derive", what, list(own))]}
     passages = _checked([module for module in modules() if not chosen or module in chosen])
     if options.json:

@@ -4,6 +4,7 @@ Errors are one line on stderr; exit status 2 for bad usage, 1 for a failed run, 
 """
 
 import argparse
+import difflib
 import io
 import os
 import sys
@@ -50,11 +51,18 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"minitransformer {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     asked_for = next((word for word in arguments if not word.startswith("-")), None)
+    if asked_for is not None and asked_for not in COMMANDS:
+        near = difflib.get_close_matches(asked_for, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        parser.error(f"there is no command {asked_for!r}; {hint}choose from {', '.join(COMMANDS)}")
     for name, add in COMMANDS.items():
         command = commands.add_parser(name, **texts(add))
         if name == asked_for:
             add(command)
-    return parser.parse_args(arguments)
+    options, others = parser.parse_known_args(arguments)
+    if others:
+        raise UsageError(f"unrecognized arguments: {' '.join(others)}; see minitransformer {options.command} --help")
+    return options
 
 
 def _run(options: argparse.Namespace) -> int:

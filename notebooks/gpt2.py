@@ -283,13 +283,13 @@ def main():
     except (OSError, UnicodeDecodeError) as error:
         parser.error(f"cannot read {asked.text}: {error}")
     n_heads, length, cut, rng = 4, 64, round(0.9 * len(ids)), np.random.default_rng(0)
-    if len(ids) - cut <= length:
-        parser.error(f"{asked.text} has {len(ids)} characters; {11 * length} are the least")
+    if len(ids) - cut <= length or asked.steps < 1:
+        parser.error(f"got {len(ids)} characters and {asked.steps} steps; {11 * length} and 1 are the least")
     if not asked.begin or set(asked.begin) - set(characters):
         parser.error(f"--begin must consist of characters of the text, got {asked.begin!r}")
     p = new_model(rng, len(characters), length, width=128, n_layers=4)
     for step, loss in enumerate(train(p, ids[:cut], rng, n_heads, length, 12, asked.steps), 1):
-        if step % 250 == 0 or step == asked.steps:
+        if step == 1 or step % 250 == 0 or step == asked.steps:
             print(f"step {step}: loss {loss:.3f}, on the last tenth {loss_on(ids[cut:], p, n_heads, length):.3f}")
     begin = np.searchsorted(characters, list(asked.begin))
     print(asked.begin + "".join(characters[i] for i in write(begin, 400, p, rng, n_heads, length)))

@@ -262,7 +262,7 @@ def test_an_unknown_device_is_one_line(run, monkeypatch, verb):
 
 @pytest.mark.parametrize(("arguments", "parts"), [
     ([], ["the following arguments are required: COMMAND", "minitransformer --help"]),
-    (["chek"], ["invalid choice: 'chek'"]),
+    (["chek"], ["there is no command 'chek'", "did you mean 'check'"]), (["xyz"], ["choose from", "train"]),
     (["check", "--seed", "-1"], ["--seed must be at least 0, got -1"]),
     (["check", "--seed", "one"], ["invalid int value: 'one'", "minitransformer check --help"]),
     (["check", "--fast"], ["unrecognized arguments: --fast"]),

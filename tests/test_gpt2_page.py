@@ -145,7 +145,8 @@ def test_what_it_cannot_use_is_refused_in_a_line(
     assert "No such file" in refused(page, capsys, str(tmp_path / "none.txt"))
     assert "cannot read" in refused(page, capsys, str(tmp_path))
     assert "cannot read" in refused(page, capsys, str(binary))
-    assert "has 9 characters" in refused(page, capsys, str(short))
+    assert "got 9 characters" in refused(page, capsys, str(short))
+    assert "-3 steps" in refused(page, capsys, str(long), "--steps", "-3")
     assert "'x'" in refused(page, capsys, str(long), "--begin", "x")
     assert "''" in refused(page, capsys, str(long), "--begin", "")
 
@@ -156,5 +157,10 @@ def test_it_runs_as_a_program(tmp_path: Path) -> None:
     text.write_text("one two three four five six seven eight nine ten\n" * 40, encoding="utf-8")
     done = run(str(text), "--steps", "30", "--begin", "one")
     assert done.returncode == 0 and done.stderr == ""
-    first, written = done.stdout.split("\n", 1)
-    assert first.startswith("step 30: loss ") and written.startswith("one") and len(written) == 3 + 400 + 1
+    first, last, written = done.stdout.split("\n", 2)
+    assert (
+        first.startswith("step 1: loss ")
+        and last.startswith("step 30: loss ")
+        and written.startswith("one")
+        and len(written) == 3 + 400 + 1
+    )

@@ -365,7 +365,7 @@ def test_a_class_gets_a_folder(tmp_path, capsys):
     ]
     assert [row["score"] for row in rows] == ["1.0000", "0.0000", "0.0000", "0.0000", "0.0000"]
     status, _, err = run(capsys, *arguments)
-    assert status == 1 and "Ada-L.txt is not the blank form that belongs there" in err
+    assert status == 1 and "Ada-L.txt is not the blank form of these sheets" in err
     assert forms[0].read_text(encoding="utf-8") == to_form(sheet, filled=True)
 
 

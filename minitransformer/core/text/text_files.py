@@ -54,14 +54,12 @@ def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> bytes:
     return content.getvalue()
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a file. Raises ValueError, which names the empty lines, if there are any."""
+def read_lines(path: Path, also: str = "") -> list[str]:
+    """The lines of a file. Raises ValueError, which names the empty lines and what to remove, if there are any."""
     lines = read_text(path).removesuffix("\n").split("\n")
     empty = [i for i, line in enumerate(lines, start=1) if not line.strip()]
     if empty:
-        raise ValueError(
-            f"{path} has empty lines ({_numbers(empty)}); remove them, and the matching lines of the other file"
-        )
+        raise ValueError(f"{path} has empty lines ({_numbers(empty)}); remove them{also}")
     return lines
 
 
@@ -70,7 +68,8 @@ def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
 
     Raises ValueError if the files differ in length or have empty lines.
     """
-    sources, targets = read_lines(source), read_lines(target)
+    both = ", and the matching lines of the other file"
+    sources, targets = read_lines(source, both), read_lines(target, both)
     if len(sources) != len(targets):
         raise ValueError(
             f"{source} has {len(sources)} lines and {target} has {len(targets)}; line i of one must belong to line i "

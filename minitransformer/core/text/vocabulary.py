@@ -26,9 +26,7 @@ class Vocabulary:
         if unknown:
             near = difflib.get_close_matches(unknown[0], self.tokens[len(_SPECIAL) :])
             hint = f"; the nearest: {' and '.join(map(repr, near))}" if near else ""
-            raise ValueError(
-                f"the vocabulary does not hold {unknown[0]!r}; it has {len(self) - len(_SPECIAL)} tokens{hint}"
-            )
+            raise ValueError(f"the vocabulary does not hold {unknown[0]!r}; it has {len(self)} tokens{hint}")
         return [self._ids[token] for token in sentence]
 
     def decode(self, ids: Iterable[int]) -> list[str]:

@@ -76,7 +76,9 @@ class TrainingSettings:
         if self.optimizer == "muon" and self.shard_optimizer:
             raise ValueError(f"{where}: muon needs whole matrices, so it cannot be cut up; leave out shard_optimizer")
         if self.schedule == "cosine" and self.warmup >= self.steps:
-            raise ValueError(f"{where}: warmup must be less than steps, got {self.warmup} and {self.steps}")
+            raise ValueError(
+                f"{where}: warmup must be less than steps, got {self.warmup} and {self.steps}; set warmup as well"
+            )
 
     def optimizer_of(self, parameters: Iterable[tuple[str, Parameter]]) -> Optimizer:
         """A new optimiser of these settings."""

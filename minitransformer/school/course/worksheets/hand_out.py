@@ -66,7 +66,7 @@ def hand_out(sheets: Iterable[Sheet], folder: Path, form: str) -> list[Path]:
         answers = folder / f"{stem}.txt"
         if answers.exists() and answers.read_bytes() != blank.encode():
             raise ValueError(
-                f"{answers} is not the blank form that belongs there, so it may be filled in; hand out to another folder"
+                f"{answers} is not the blank form of these sheets, so it may be filled in; choose another folder"
             )
         for path, content in ((folder / f"{stem}.{form}", FORMATS[form]([(sheet, False)])), (answers, blank)):
             write(path, content)

@@ -406,6 +406,13 @@ def test_the_same_command_with_resume_goes_on(trained, run):
     assert before == {name: (trained.folder / name).read_bytes() for name in before}
 
 
+def test_a_large_model_is_said_to_be_large_before_it_trains(writer, run, monkeypatch):
+    monkeypatch.setattr("minitransformer.run.machines.run._LARGE", 1000)
+    said = run(*writer.command, "--resume")
+    assert " parameters, many for a processor; --preset nanogpt-cpu has fewer\n" in said
+    assert "many for" not in writer.said
+
+
 @pytest.mark.slow
 def test_a_resumed_run_reads_both_tokenizers(translator, run, tmp_path, monkeypatch):
     apart = [*translator.command, "--no-joint", "--no-share-embeddings", "--vocabulary", 60, "--out", tmp_path / "run"]

@@ -94,10 +94,11 @@ def _task(kind: Parser, words: Sequence[str], name: str) -> None:
         model = dataclasses.fields(make(recipes.with_recipe, {"task": known, "name": recipe}).config)
         others = f": {', '.join(recipes.recipes(known))}"
     from_data, presets = task.words()
+    alone = "; without one and without a file of text: numbers" if "numbers" in presets else ""
     add_folder(kind, "the folder of the run (default: runs/TASK)")
     kind.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
     for flag, meaning in (
-        ("--preset", f"settings to start from: {', '.join(presets)}"),
+        ("--preset", f"settings to start from: {', '.join(presets)}{alone}"),
         ("--recipe", f"the model to train, {task.recipe} unless given; its sizes are below{others}"),
     ):
         kind.add_argument(flag, metavar="NAME", default=SUPPRESS, help=meaning)

@@ -25,6 +25,7 @@ from .trainer import Outcome, Trainer
 
 _FORMAT = 1
 _WEIGHTS = 2  # the stream of random numbers for initial weights; the loop uses 0 and 1
+_LARGE = 20_000_000  # parameters: a step of batches as presets have them takes many seconds on a processor
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Run:
         trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder, accelerate, group)
         self._same_on_every_rank(model, group)
         n_parameters = sum(parameter.value.size for parameter in dict(model.parameters()).values())
-        say(f"{n_parameters:,} parameters")
+        small = [name for name in self.task.presets if name.endswith("-cpu")]
+        slow = small and device == "numpy" and n_parameters > _LARGE
+        say(f"{n_parameters:,} parameters" + (f", many for a processor; --preset {small[0]} has fewer" if slow else ""))
         if group.rank:
             return trainer
         folder.mkdir(parents=True, exist_ok=True)

@@ -201,13 +201,13 @@ for name, formula in wrong.items():
 # Four mistakes, each in the place of the right backward pass:
 
 # %% tags=["slide-given"]
-labels = {"A": "2e7db9", "B": "286111", "C": "e0c037", "D": "2dd5ac"}
-suspects = {letter: course.suspect(label) for letter, label in labels.items()}
+labels = {1: "2e7db9", 2: "286111", 3: "e0c037", 4: "2dd5ac"}
+suspects = {number: course.suspect(label) for number, label in labels.items()}
 answers = {}
-for letter, suspect in suspects.items():
+for number, suspect in suspects.items():
     with suspect.applied():
-        answers[letter] = 7 * ops.softmax(x)[1](dy)
-    print(f"{letter}:  7 dx = {answers[letter].round(4)}")
+        answers[number] = 7 * ops.softmax(x)[1](dy)
+    print(f"{number}:  7 dx = {answers[number].round(4)}")
 
 # %% [markdown]
 # ⟦With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:**
@@ -215,22 +215,22 @@ for letter, suspect in suspects.items():
 # distribution (y − dy)*.⟧
 #
 # Write your four answers down. Then ask, and look at the code: right (-) and wrong (+).
-#: A: diagonal only | no sum | plain mean | takes dy for the wanted distribution
-#: B: takes dy for the wanted distribution | diagonal only | no sum | plain mean
-#: C: no sum | diagonal only | plain mean | takes dy for the wanted distribution
-#: D: plain mean | diagonal only | no sum | takes dy for the wanted distribution
+#: 1: diagonal only | no sum | plain mean | takes dy for the wanted distribution
+#: 2: takes dy for the wanted distribution | diagonal only | no sum | plain mean
+#: 3: no sum | diagonal only | plain mean | takes dy for the wanted distribution
+#: 4: plain mean | diagonal only | no sum | takes dy for the wanted distribution
 
 # %% tags=["slide"]
-for letter, suspect in suspects.items():
-    print(f"{letter}: {suspect.reveal()}")
+for number, suspect in suspects.items():
+    print(f"{number}: {suspect.reveal()}")
 
 # %% [markdown]
 # One test is free: **does $dx$ sum to zero?** It must, because the rows of $J$ sum to zero. Here are the sums of the
 # right answer and of all four:
 
 # %%
-for letter, answer in {"right": 7 * dx, **answers}.items():
-    print(f"{letter}: 7 dx sums to {round(float(answer.sum()) + 0.0, 4)}")
+for which, answer in {"right": 7 * dx, **answers}.items():
+    print(f"{which}: 7 dx sums to {round(float(answer.sum()) + 0.0, 4)}")
 
 # %% [markdown]
 # All four fail. (This test does *not* find wrong factors such as $\frac1N$ or a forgotten $\frac1T$. Finite differences

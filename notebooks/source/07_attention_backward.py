@@ -259,53 +259,54 @@ print(f"its q, k and v together:         {4 * B * H * T * d * 3 / 1e9:.1f} GB")
 #
 # ⟦**Predict first.** Which of dq, dk, dv, dscores come out wrong for each of these?
 #
-# - A: the factor $s$ is missing in dk
-# - B: dv uses the weights without their transpose
-# - C: the softmax is skipped on the way back
-# - D: $s$ is put into dscores and again into dq and dk⟧
-#: A: dk | dv | dq, dk and dscores | all four
-#: B: dv | dk | dq, dk and dscores | all four
-#: C: dq, dk and dscores | dk | dv | all four
-#: D: dq, dk and dscores | dk | dv | all four
+# - 1: the factor $s$ is missing in dk
+# - 2: dv uses the weights without their transpose
+# - 3: the softmax is skipped on the way back
+# - 4: $s$ is put into dscores and again into dq and dk⟧
+#: 1: dk | dv | dq, dk and dscores | all four
+#: 2: dv | dk | dq, dk and dscores | all four
+#: 3: dq, dk and dscores | dk | dv | all four
+#: 4: dq, dk and dscores | dk | dv | all four
 
 # %% tags=["slide"]
-letters = {
-    "A": "attention-dk-not-scaled",
-    "B": "attention-dv-not-transposed",
-    "C": "attention-no-softmax-in-backward",
-    "D": "attention-scaled-in-dscores-and-dk",
+mistakes = {
+    1: "attention-dk-not-scaled",
+    2: "attention-dv-not-transposed",
+    3: "attention-no-softmax-in-backward",
+    4: "attention-scaled-in-dscores-and-dk",
 }
 wrong_dq = {}
 print("     dq      dk      dv      dscores")
-for letter, name in letters.items():
+for number, name in mistakes.items():
     with MISTAKES[name].applied():
         rows = verify.gradients(ops.attention, q, k, v, upstream=doutput)
-        wrong_dq[letter] = ops.attention(q, k, v)[1](doutput)[0]
+        wrong_dq[number] = ops.attention(q, k, v)[1](doutput)[0]
     verdicts = ["ok" if rows[name].ok else "WRONG" for name in ("q", "k", "v", "attention.scores")]
-    print(f"{letter}:   " + "".join(f"{verdict:8}" for verdict in verdicts))
+    print(f"{number}:   " + "".join(f"{verdict:8}" for verdict in verdicts))
 
 # %% [markdown]
-# ⟦C (the softmax is skipped) and D ($s$ twice) show the same pattern. The ratio wrong / right tells them apart.
-# **Predict first:** what is it for D?⟧ And B? Its shapes are right only because there are as many queries as keys. With
-# two queries and three keys it cannot even run:
-#: the ratio for D: 0.71
+# ⟦Mistakes 3 (the softmax is skipped) and 4 ($s$ twice) show the same pattern. The ratio wrong / right tells them apart.
+# **Predict first:** what is it for mistake 4? And which of the four cannot even run with two queries and three
+# keys? (Here there are as many queries as keys.)⟧
+#: the ratio for mistake 4: 0.71
+#: which cannot run: 2 | 1 | 3 | 4
 
 # %% tags=["slide"]
-display(matrices(C_ratio_of_dq=wrong_dq["C"] / dq, D_ratio_of_dq=wrong_dq["D"] / dq))
-for letter, name in letters.items():
+display(matrices(ratio_of_dq_in_3=wrong_dq[3] / dq, ratio_of_dq_in_4=wrong_dq[4] / dq))
+for number, name in mistakes.items():
     with MISTAKES[name].applied():
         try:
             ops.attention(q[:2], k, v)[1](doutput[:2])
-            print(f"{letter}: runs")
+            print(f"{number}: runs")
         except ValueError:
-            print(f"{letter}: the shapes do not fit")
+            print(f"{number}: the shapes do not fit")
 
 # %% [markdown]
-# ⟦D: the ratio is $s = 0.71$ everywhere; a constant ratio means a wrong scale.⟧ C: the ratios have all sizes and both
-# signs; a whole step is missing.
+# ⟦Mistake 4: the ratio is $s = 0.71$ everywhere; a constant ratio means a wrong scale.⟧ Mistake 3: the ratios have all
+# sizes and both signs; a whole step is missing.
 #
-# So **let all sizes differ**: then a missing transpose raises an error, as in B. A, C and D still run; only comparing
-# numbers finds them. And never "repair" a shape error with a reshape: that was the mistake of notebook 1, and it raises
+# So **let all sizes differ**: then a missing transpose raises an error, as in mistake 2. The others still
+# run; only comparing numbers finds them. And never "repair" a shape error with a reshape: that was the mistake of notebook 1, and it raises
 # no error.
 
 # %% [markdown]

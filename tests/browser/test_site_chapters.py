@@ -116,14 +116,14 @@ COMPARED: list[tuple[dict[str, str], str]] = [
         "signs of the first row of dscores: positive, −, + is right.",
     ),
     (
-        {"A": "dk", "B": "dk", "C": "dq, dk and dscores"},
-        "A: dk is right. B: dk is not right. C: dq, dk and dscores is right.",
+        {"1": "dk", "2": "dk", "3": "dq, dk and dscores"},
+        "1: dk is right. 2: dk is not right. 3: dq, dk and dscores is right.",
     ),
     ({"the sum of dq is zero": "yes"}, "the sum of dq is zero: yes is not right."),
-    ({"the ratio for D": "0.7071"}, "the ratio for D: 0.7071 is right."),
-    ({"the ratio for D": "0.7"}, "the ratio for D: 0.7 is right, but give more decimal places."),
-    ({"the ratio for D": "0.70"}, "the ratio for D: 0.70 is not right."),
-    ({"the ratio for D": "1"}, "the ratio for D: 1 is not right."),
+    ({"the ratio for mistake 4": "0.7071"}, "the ratio for mistake 4: 0.7071 is right."),
+    ({"the ratio for mistake 4": "0.7"}, "the ratio for mistake 4: 0.7 is right, but give more decimal places."),
+    ({"the ratio for mistake 4": "0.70"}, "the ratio for mistake 4: 0.70 is not right."),
+    ({"the ratio for mistake 4": "1"}, "the ratio for mistake 4: 1 is not right."),
 ]
 
 

@@ -133,8 +133,8 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
     path, library = folder / TOKENIZER, _library()
     if not path.is_file():
         raise FileNotFoundError(
-            f"{folder} has no tokenizer.json. If it has another file of a tokenizer, Hugging Face's transformers makes one "
-            "of that: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            f"{folder} has no tokenizer.json. If it has another file of a tokenizer, Hugging Face's transformers makes "
+            "one of that: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     if path.stat().st_size > _LONGEST:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes, but may have at most {_LONGEST:,}")

@@ -20,6 +20,7 @@ from .mending import by_entries, mended, slash_readings
 from .names import Names, as_sizes
 from .report import DerivationReport, Line
 from .shifting import origin
+from .spelling import spelled
 from .tree import Node, Ref, Transposed
 from .turning import Turns, straight
 
@@ -37,6 +38,7 @@ class Chain:
     last_right: bool = True
 
 
+_ONE_EQUATION = "Write the cases as one equation, with δ_ij, which is 1 where i = j and else 0."
 _ENTRIES = "⊗ multiplies entries here, as in an LSTM's gates. Write the outer product of x and y as x yᵀ, or x_i y_j."
 
 
@@ -56,7 +58,10 @@ class Checker:
 
     def lines(self, text: str) -> Iterator[Line]:
         """The verdicts on all lines of a text."""
+        text = spelled(text)
         self.known.origin = origin(text)
+        self.known.einstein = bool(re.search(r"einstein|repeated ind|summation convention", text, re.IGNORECASE))
+        self.known.primed = bool(re.search(r"[^\W\d_]'(?:_\w+)?\s*(?:=|:)", text))
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         found = statements(text)
         lines = [_used_too_early(self.line(statement), found) for statement in found]
@@ -84,6 +89,8 @@ class Checker:
         except (Unreadable, Fault, np.linalg.LinAlgError) as problem:
             self._lost(text)
             told = NO_INVERSE if isinstance(problem, np.linalg.LinAlgError) else str(problem)
+            if text.startswith("[") and "is not defined" in told:
+                told = _ONE_EQUATION
             return Line(number, text, "wrong" if isinstance(problem, Fault) else "unreadable", told)
         except OutOfTime:
             return Line(number, text, "unreadable", "The text takes too long to try; check it in parts.")
@@ -114,7 +121,7 @@ class Checker:
 
     def _equation(self, number: int, text: str) -> Line:
         if re.match(r"(if|for|case|when)\b[^:]*[=≠][^:]*:", text):
-            raise Unreadable("Write the cases as one equation, with δ_ij, which is 1 where i = j and else 0.")
+            raise Unreadable(_ONE_EQUATION)
         plain, strides = self.known.with_strides(text)
         if strides:
             self.trial.again()
@@ -128,7 +135,12 @@ class Checker:
         else:
             if not rights:
                 raise Unreadable("An equation has two sides.")
+            rights = [side for side in rights[:-1] if not self.reader.only_named(side)] + rights[-1:]
+            left, arguments = self.reader.with_arguments(left)
+            left, rights[0] = self.reader.solved(left, rights[0])
             single = left.single
+            if single and single.name == f"d{self.known.loss()}" and rights[0].whole == "1":
+                return Line(number, text, "words", f"That is so: {single.name} is the derivative of the loss by itself.")
             size = single.name if single and not single.after else ""
             if size and self.known.only_size(size) and self.definitions.is_number(rights[0]):
                 told = f"{size} is a size: it is tried with several numbers, so this line is left out."
@@ -137,6 +149,8 @@ class Checker:
             self.chain = Chain(defined or self.definitions.side(left, ()), last_line=number)
             if isinstance(defined, Ref):
                 rights = rights[1:]
+                if arguments:
+                    self.known.functions[defined.name] = arguments
                 if turn := self._turn_of_definition(defined.name):
                     return Line(number, text, "wrong", turn)
                 if not rights:
@@ -144,7 +158,9 @@ class Checker:
                         self.unsure[defined.name] = number
                     told = DOT_OF_ENTRIES if self.definitions.entries else ""
                     return Line(number, text, "defines", told or self.questions.remark(defined.name))
-        lines = [self._claim(number, text, self.definitions.side(right, self.chain.left.free)) for right in rights]
+        trees = [self.definitions.side(right, self.chain.left.free) for right in rights]
+        self.chain.left = self.definitions.by_entry(self.chain.left, trees[0])
+        lines = [self._claim(number, text, tree) for tree in trees]
         worst_first = ("wrong", "unreadable", "follows", "right")
         return min(lines, key=lambda line: worst_first.index(line.verdict))
 
@@ -161,6 +177,7 @@ class Checker:
                 outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
             elif sized is not right and self.trial.compare(chain.left, sized).right:
                 outcome = Outcome(True)
+        self.known.used |= chain.left.names | right.names
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number
         if outcome.right:

@@ -113,7 +113,7 @@ class Trial:
         seen = False
         for draw in [*self.draws, *([self.wide] if self._has_branches(left, right) else [])]:
             try:
-                p, q, labels = _both(draw, left, right, way)
+                p, q, labels = both(draw, left, right, way)
             except (Fault, Unreadable, np.linalg.LinAlgError) as problem:
                 if draw is self.wide:
                     continue  # what cannot be computed far out
@@ -164,13 +164,13 @@ class Trial:
         now = time.monotonic()
         self.exact.deadline = min(self.deadline, now + (self.deadline - now) * 0.1)
         try:
-            p, q, _ = _both(self.exact, left, right, way)
+            p, q, _ = both(self.exact, left, right, way)
         except (Inexact, Fault, Unreadable, OutOfTime, ZeroDivisionError, TypeError, AttributeError):
             return None
         return bool(np.all(np.equal(p, q)))
 
 
-def _both(draw: Draw, left: Node, right: Node, way: Reading) -> tuple[Any, Any, tuple[str, ...]]:
+def both(draw: Draw, left: Node, right: Node, way: Reading) -> tuple[Any, Any, tuple[str, ...]]:
     """Both sides on a draw, and their indices."""
     computer = draw.computer(way._replace(fixed=False))  # as on the right alone
     value = computer.of(left)

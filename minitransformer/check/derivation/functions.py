@@ -18,7 +18,7 @@ STEP = 1e-30
 OVER = {"sum", "prod", "mean", "var", "std", "max", "min", "softmax", "logsumexp"}
 FUNCTIONS = OVER | set(
     "exp log ln sqrt tanh sigmoid sigm logistic σ relu ReLU gelu GELU silu SiLU softplus sin cos Φ φ erf abs norm "
-    "sign sgn diag tr trace clip clamp Softmax Tr rowsum colsum rowmean colmean det inv".split()
+    "sign sgn diag vec stack tr trace clip clamp Softmax Tr rowsum colsum rowmean colmean det inv".split()
 )
 ALIKE = {"ln": "log", "sigm": "sigmoid", "logistic": "sigmoid", "σ": "sigmoid", "ReLU": "relu", "GELU": "gelu"}
 ALIKE |= {"SiLU": "silu", "sgn": "sign", "trace": "tr", "Tr": "tr", "Softmax": "softmax"}

@@ -28,7 +28,7 @@ def test_right_derivation_is_accepted(name: str) -> None:
 
 SLIPS = [  # a right derivation, the line, what is typed there; in public.tsv also where the slip was seen
     line.split("\t")[:3]
-    for table in ("public", "slips")
+    for table in ("public", "slips", "textbooks")
     for line in (Path(__file__).parent / "derivations" / f"{table}.tsv").read_text(encoding="utf-8").splitlines()
 ]
 
@@ -46,6 +46,22 @@ def test_slip_is_refused_at_its_line_and_no_other_line_is_blamed(name: str, numb
         "defines",
         "right",
     }
+
+
+NAMED = [  # the same of textbooks.tsv, and what is asked about the slip; a few have no such question so far
+    each
+    for line in (Path(__file__).parent / "derivations" / "textbooks.tsv").read_text(encoding="utf-8").splitlines()
+    if len(each := line.split("\t")) == 4
+]
+
+
+@pytest.mark.few(4, slow=120)
+@pytest.mark.parametrize(("name", "number", "typed", "question"), NAMED)
+def test_slip_is_named(name: str, number: str, typed: str, question: str) -> None:
+    lines = RIGHT[name].splitlines()
+    lines[int(number) - 1] = typed
+    said = [line.repair for line in verify.derivation("\n".join(lines)).lines if line.number == int(number)]
+    assert question in said, said
 
 
 MENDED = [  # what is typed in attention, the question, and the known mistake

@@ -15,6 +15,7 @@ from .defining import TWO_READINGS, Definitions
 from .edits import is_it
 from .explaining import bound_and_free, free_alone
 from .faults import Fault, OutOfTime, Unreadable
+from .left_sides import only_named, solved, with_arguments
 from .lines import Statement, statements
 from .mending import by_entries, mended, slash_readings
 from .names import Names, as_sizes
@@ -135,12 +136,14 @@ class Checker:
         else:
             if not rights:
                 raise Unreadable("An equation has two sides.")
-            rights = [side for side in rights[:-1] if not self.reader.only_named(side)] + rights[-1:]
-            left, arguments = self.reader.with_arguments(left)
-            left, rights[0] = self.reader.solved(left, rights[0])
+            rights = [side for side in rights[:-1] if not only_named(self.reader, side)] + rights[-1:]
+            left, arguments = with_arguments(self.reader, left)
+            left, rights[0] = solved(self.reader, left, rights[0])
             single = left.single
             if single and single.name == f"d{self.known.loss()}" and rights[0].whole == "1":
-                return Line(number, text, "words", f"That is so: {single.name} is the derivative of the loss by itself.")
+                return Line(
+                    number, text, "words", f"That is so: {single.name} is the derivative of the loss by itself."
+                )
             size = single.name if single and not single.after else ""
             if size and self.known.only_size(size) and self.definitions.is_number(rights[0]):
                 told = f"{size} is a size: it is tried with several numbers, so this line is left out."
@@ -184,6 +187,7 @@ class Checker:
             for name in chain.left.names | right.names:
                 self.unsure.pop(name, None)
             chain.last_right = True
+            self.trial.decide(right, outcome.reading)
             layout = self._layout(chain.left, right, outcome)
             if layout.endswith("Write indices."):
                 return Line(number, text, "unreadable", layout)

@@ -115,8 +115,8 @@ class Definitions:
             found = None  # s_i = ... defines s, although S is known
         if after and (capital := row_of(name)) and self.known.rank(name) is None and f"d{capital}" in self.known.given:
             name = capital if self.known.rank(capital) is None else name  # o_i = ..., where dO is given
-        if found is not None and (other := self._of_other_letters(found[0], after, right)):
-            return other
+        if found is not None and (layer := self._of_other_letters(found[0], after, right)):
+            return layer
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self.side(right, ()))
         if partly := self._part_of(name, after, right) or self._entry_of(name, after, right):
@@ -300,6 +300,7 @@ class Definitions:
             [tree] if sized is tree else [tree, sized],
             lambda each, way: self._computed(Definition(name, indices, each, rank, way, parts=parts)),
         )
+        self.trial.decide(definition.tree, definition.reading)
         letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
         axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
         self._come_by(replace(definition, rank=values[0].rank, axes=axes))
@@ -362,7 +363,7 @@ class Definitions:
         for draw in self.trial.draws:
             draw.positive = before
             draw.again()
-        if any(isinstance(part, Call) and part.function == "det" for part in definition.tree.all):
-            if values := self._drawn_until_finite(definition) or []:
-                return values
+        determinant = any(isinstance(part, Call) and part.function == "det" for part in definition.tree.all)
+        if determinant and (found := self._drawn_until_finite(definition)):
+            return found
         raise Unreadable(f"{definition.name} {NOT_FINITE}")

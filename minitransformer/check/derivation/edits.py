@@ -57,20 +57,18 @@ class Edits:
 
     def __init__(self, left: Node, right: Node, known: Names) -> None:
         self.left, self.right, self.known = left, right, known
-        own = left.bottom.name if isinstance(left, Partial) else left.name if isinstance(left, Ref) else ""
-        own = {f"d{own}" if isinstance(left, Partial) else own}  # what is looked for is no part of it
+        own = f"d{left.bottom.name}" if isinstance(left, Partial) else left.name if isinstance(left, Ref) else ""
         used = sorted(known.arrays(), key=lambda name: name not in known.used)
-        self.arrays = [name for name in used if name not in own]
+        self.arrays = [name for name in used if name != own]  # what is looked for is no part of it
         self.letters = sorted(letters_of(left) | letters_of(right))
         self.free = sorted(left.free)
-        functions = {part.function for tree in (right, *(each.tree for each in known.defined.values())) for part in tree.all
-                     if isinstance(part, Call)}
+        trees = [left, right, *(each.tree for each in known.defined.values())]
+        functions = {part.function for tree in trees for part in tree.all if isinstance(part, Call)}
         self.normal = ("Φ", "φ") if functions & {"Φ", "φ", "gelu", "erf"} else ()  # SciPy takes time to load
         self.whole = Spot(right, [])
         spots = itertools.starmap(Spot, everywhere(right))
         self.spots = [spot for spot in spots if not any(isinstance(node, Partial) for node, _, _ in spot.way)]
 
-        trees = [left, right, *(each.tree for each in known.defined.values())]
         held = [part for tree in trees for part in tree.all if isinstance(part, Ref | Entry)]
         self.shifts = any(computed(index) for part in held for index in part.indices)
         self.lengths: dict[str, set[str]] = {}
@@ -152,10 +150,10 @@ class Edits:
                 yield spot.edit(Over("sum", (index,), replace(spot.part, indices=(index,))))
         axes = [part for part in self.right.all if isinstance(part, Call) and part.axis]
         for part in axes:  # all of them, as in two means of one line
-            new = self.right
+            turned_: Node = self.right
             for other in [each for each in axes if each.axis == part.axis]:
-                new = put_in(new, other, replace(other, axis="0" if other.axis in ("1", "-1") else "1"))
-            yield Edit(new, f"Is it the other axis, not axis={part.axis}?")
+                turned_ = put_in(turned_, other, replace(other, axis="0" if other.axis in ("1", "-1") else "1"))
+            yield Edit(turned_, f"Is it the other axis, not axis={part.axis}?")
         if not self.letters:
             for name in ("rowsum", "colsum", "sum"):
                 yield Edit(Call(name, (self.right,)), f"Is the sum missing: {name} of the whole?")

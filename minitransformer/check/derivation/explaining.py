@@ -20,8 +20,10 @@ def summed(node: Node, kept: set[str]) -> Node:
     if isinstance(node, Terms):
         return node.mapped(lambda term: summed(term, kept))
     if isinstance(node, Product):  # P_ij (dP_ij - P_il dP_il): first in the brackets
-        others = [set[str]().union(*(each.free for each in node.factors if each is not factor)) for factor in node.factors]
-        inner = [summed(x, kept | o) if isinstance(x, Terms) else x for x, o in zip(node.factors, others, strict=True)]
+        inner = list(node.factors)
+        for n, factor in enumerate(inner):
+            if isinstance(factor, Terms):
+                inner[n] = summed(factor, kept.union(*(each.free for each in node.factors if each is not factor)))
         node = Product(node.marks, tuple(inner))
     repeated = tuple(sorted(index for index in node.free - kept if count(index, node) > 1))
     return Over("sum", repeated, node) if repeated else node

@@ -19,7 +19,15 @@ from .values import Value
 
 _IN_ORDER = (  # what people slip on most comes first
     *(Edits.signs, Edits.sums, Edits.indices, Edits.transposes, known_forms, Edits.fewer, Edits.scalars, Edits.factors),
-    *(Edits.marks, Edits.numbers, pieces_of_the_text, Edits.other_names, Edits.terms, Edits.functions, missing_matrices),
+    *(
+        Edits.marks,
+        Edits.numbers,
+        pieces_of_the_text,
+        Edits.other_names,
+        Edits.terms,
+        Edits.functions,
+        missing_matrices,
+    ),
 )
 _SURE = 5  # of these, what changes one place; before them nobody looks for paths
 SECONDS = 0.9  # for the changes of one line, at most
@@ -54,7 +62,12 @@ def reaching(node: Node) -> Node:
     if isinstance(node, Product):
         for n, mark in reversed(list(enumerate(node.marks))):
             function = node.factors[n]
-            if mark == "" and isinstance(function, Call) and len(function.arguments) == 1 and function.function != "sqrt":
+            if (
+                mark == ""
+                and isinstance(function, Call)
+                and len(function.arguments) == 1
+                and function.function != "sqrt"
+            ):
                 inside = replace(function, arguments=(times(function.arguments[0], node.factors[n + 1]),))
                 factors = with_item(with_item(node.factors, n + 1), n, inside)
                 return replace(node, marks=with_item(node.marks, n), factors=factors)
@@ -75,7 +88,8 @@ def with_entries(node: Node, is_vector: Callable[[Node], bool]) -> Node:
     if isinstance(node, Product) and "" in node.marks:
         pairs = zip(node.factors, node.marks, node.factors[1:], strict=False)
         marks = tuple(
-            "⊙" if mark == "" and any(isinstance(x, Call) for x in (*a.all, *b.all)) and is_vector(a) and is_vector(b)
+            "⊙"
+            if mark == "" and any(isinstance(x, Call) for x in (*a.all, *b.all)) and is_vector(a) and is_vector(b)
             else mark
             for a, mark, b in pairs
         )

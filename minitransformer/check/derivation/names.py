@@ -70,6 +70,7 @@ class Names:
     multiples: dict[str, int] = field(default_factory=dict)  # 2 for the d of (d/2)
     strides: dict[str, int] = field(default_factory=dict)  # s in x_{s·t+j}: the number as which it is tried
     origin: int = 1  # the number of the first entry of an array
+    rows: bool | None = None  # whether vectors are rows unless transposed, as in x W; None so far
     bars: bool = False  # whether |x| of a vector is its length
     einstein: bool = False  # whether an index that stands twice in a product is summed
     primed: bool = False  # whether a prime makes a new name, as in c'; else A' is the transpose

@@ -14,9 +14,9 @@ from .faults import Fault, Unreadable
 from .functions import ALIKE, FUNCTIONS, OVER
 from .names import Names
 from .parsing import EXAMPLES, LETTER, After, Expression, Factor, Item, Relation, parsed
+from .ranges import axis_of, range_of
 from .recognising import found, segments
 from .rewriting import put_in, times
-from .shifting import LETTER as INDEX
 from .shifting import computed, indices_of
 
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
@@ -101,7 +101,7 @@ class Reader:
     def _of_argument(self, name: str, primes: Sequence[After], inside: Any, after: Sequence[After]) -> tree.Node:
         """f(x), f'(x) and f(z), where the text defines f(x)."""
         own = self.known.functions[name]
-        variables = [each.left.single and self._name(each.left.single.name, each.left.single.after) for each in own]
+        variables = [self._array(each.left.single) for each in own]
         made: tree.Node = tree.Ref(name)
         if inside != own:
             if len(inside) != len(own):
@@ -110,43 +110,10 @@ class Reader:
             for variable, new in zip(variables, inside, strict=True):
                 made = put_in(made, variable, self._relation(new))
         if primes and primes[0].kind == "'":
-            (variable, *more) = variables
-            if inside != own or more or self.known.rank(name) or self.known.rank(variable.name):
-                raise Unreadable(f"{name}' can be read of one number alone, as {name}'(x).")
-            made, primes = tree.Partial(made, variable), primes[1:]
+            if inside != own or any(self.known.rank(each) for each in (name, *(x.name for x in variables))):
+                raise Unreadable(f"{name}' can be read of a number alone, as {name}'(x).")
+            made, primes = tree.Partial(made, variables[0]), primes[1:]
         return self._after(made, [*primes, *after])
-
-    def with_arguments(self, left: Expression) -> tuple[Expression, Any]:
-        """The left side of f(x) = ... as f, and its arguments, if f is a new name."""
-        ((sign, items), *more) = left.terms
-        name = items[0].factor
-        if more or sign or len(items) != 2 or items[1].mark or not items[1].factor.inside or items[1].factor.after:
-            return left, ()
-        names = [each.left.single for each in items[1].factor.inside if not each.sign]
-        known = all(each and self.found(each.name, each.after) and not each.number for each in names)
-        if not known or not name.name or name.name in FUNCTIONS or self.found(name.name, name.after):
-            return left, ()
-        return Expression([("", items[:1])]), items[1].factor.inside
-
-    def only_named(self, side: Expression) -> bool:
-        """Whether a side is CE(y, p) or the like, of a function that nobody has defined."""
-        ((_, items), *more) = side.terms
-        name = items[0].factor
-        called = not more and len(items) == 2 and not items[1].mark and items[1].factor.inside
-        return bool(called and name.name not in FUNCTIONS and not self.found(name.name, name.after))
-
-    def solved(self, left: Expression, right: Expression) -> tuple[Expression, Expression]:
-        """-D = a as D = -a, and log p = a as p = exp(a), if the name is new."""
-        ((sign, items), *more) = left.terms
-        name = items[-1].factor
-        if more or not name.name or self.found(name.name, name.after) or name.name in FUNCTIONS:
-            return left, right
-        inside = Item("", "", Factor(inside=(Relation(right),)))
-        if sign == "-" and len(items) == 1:
-            return Expression([("", items)]), Expression([("-", [inside])])
-        if not sign and [item.factor.name for item in items[:-1]] in (["log"], ["ln"]) and not items[-1].mark:
-            return Expression([("", items[-1:])]), Expression([("", [Item("", "", Factor(name="exp")), inside])])
-        return left, right
 
     # derivatives
 
@@ -254,7 +221,7 @@ class Reader:
         upper = ""
         if rest and rest[0].kind in ("^", "ᵀ") and name in ("sum", "prod"):
             upper, rest = rest[0].text or "T", rest[1:]
-        letters, conditions, upper = _range_of(subscript.text, upper, self.known)
+        letters, conditions, upper = range_of(subscript.text, upper, self.known)
         if rest:
             raise Unreadable(f"After {name} and its index an expression must follow.")
         if n >= len(items):
@@ -284,7 +251,7 @@ class Reader:
         outside: Sequence[After] = ()
         axis = ""
         if argument.inside:
-            inside, axis = _axis_of(argument.inside, name)
+            inside, axis = axis_of(argument.inside, name)
             arguments = tuple(map(self._relation, inside))
             outside, n = argument.after, n + 1
             powered = outside and outside[0].kind == "^" and not isinstance(arguments[0], tree.Ref)
@@ -337,7 +304,7 @@ class Reader:
             elif part.kind == ".":
                 if part.text not in FUNCTIONS:
                     raise Unreadable(f".{part.text}(...) is no function of the notation.")
-                inside, axis = _axis_of(part.inside)
+                inside, axis = axis_of(part.inside)
                 name = ALIKE.get(part.text, part.text)
                 node = tree.Call(name, (node, *map(self._relation, inside)), axis=axis)
             elif part.kind == "'" and not self.known.primed and any(self.known.rank(each) for each in node.names):
@@ -431,53 +398,3 @@ class Reader:
                 raise Unreadable(f"{told} is not defined. Is it {array}_{indices}? An index follows an underscore.")
         more = f"Give its shape above, as in `given {name}: (n, d)`, or write what it is: `{told} = ...`."
         raise Unreadable(f"{told} is not defined. {more}")
-
-
-def _axis_of(inside: Sequence[Relation], function: str = "") -> tuple[Sequence[Relation], str]:
-    """The arguments without axis=0 and keepdims=True, and the axis. function: the one called; "" for a method's."""
-    found = ""
-    kept = []
-    for n, each in enumerate(inside):
-        word = each.left.single.name if each.sign == "=" and each.left.single else ""
-        alone = not word and (not function or (n == 1 and function in OVER - {"max", "min"}))
-        if word in ("keepdims", "keepdim", "unbiased", "ddof", "correction"):
-            continue
-        along = each.left if alone else each.right if word in ("axis", "dim") else None
-        whole = along.whole if along else ""
-        if whole:
-            found = whole
-        else:
-            kept.append(each)
-    return kept, found
-
-
-def _range_of(content: str, upper: str, known: Names) -> tuple[tuple[str, ...], tuple[tree.Node, ...], str]:
-    """The indices of a sum, its conditions, and the size up to which it goes, if it names one. Raises Unreadable."""
-    content = content.replace("\\", "")
-    conditions: list[tree.Node] = []
-    lower = ""
-    if first := re.match(rf"((?:{INDEX},?)+)(?:=([\w+-]+))?$", content):
-        letters, lower = indices_of(first[1]), first[2] or ""
-        if lower not in ("", "0", "1") or (lower == "1" and known.origin == 0):
-            conditions += [tree.Compare("≥", tree.Place(letter), tree.Place(lower)) for letter in letters]
-    elif match := re.fullmatch(rf"({INDEX})([≠≤≥<>])({INDEX})", content):
-        letters = (match[1],)
-        bound = tree.Ref(match[3]) if match[3] in known.labels else tree.Place(match[3])
-        conditions.append(tree.Compare(match[2], tree.Place(match[1]), bound))
-    else:
-        raise Unreadable(f"The range {content!r} of a sum cannot be read; write sum_j, sum_{{i,j}} or sum_{{j≠i}}.")
-    if len(set(letters)) < len(letters):
-        raise Unreadable(f"The sum names an index twice: {content}.")
-    if condition := _up_to(letters[-1], upper, lower == "0", known):
-        return letters, (*conditions, condition), ""
-    return letters, tuple(conditions), upper
-
-
-def _up_to(index: str, upper: str, from_zero: bool, known: Names) -> tree.Node | None:
-    """The condition j ≤ n-1 of sum_{j=1}^{n-1}; None if a sum goes over all that there is."""
-    if half := re.fullmatch(rf"({INDEX})/(\d)", upper):
-        return tree.Compare("≤", tree.Place(half[2] + index), tree.Place(half[1]))
-    whole = upper in ("", "…") or known.rank(upper) == 0 or upper.isdigit()
-    if whole or (from_zero and upper.endswith("-1") and known.rank(upper[:-2]) == 0):
-        return None
-    return tree.Compare("≤", tree.Place(index), tree.Place(upper)) if len(upper) == 1 or computed(upper) else None

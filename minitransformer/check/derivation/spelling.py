@@ -1,15 +1,23 @@
 """What a text writes in several lines or in words, written in one line of the notation before the lines are read."""
 
+import functools
 import re
 from collections.abc import Sequence
 
 _CASES = re.compile(r"\\begin\{[dr]?cases\*?\}(.*?)\\end\{[dr]?cases\*?\}", re.DOTALL)
 _WORD = r"(?:\\(?:text|textrm|mbox|mathrm)\{\s*)?\b(?:if|for|when|where|otherwise|else)\b:?\s*\}?"
-_IN_ONE = re.compile(rf"(?<![:<>])=\s*([^=]+?),?\s*{_WORD}\s*(.+?)[,;]?\s+(?:else|otherwise:?)\s+([^=]+?)\s*$", re.MULTILINE)
-_CONDITION = re.compile(r"^(\s*)(?:if|for|case|when)\s+([^:,]*?[^:=,]\s*(?:=|≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b)\s*[^:=,]+)[:,]\s*"
-                        r"(?:then\s+)?(?=[^=\n]*=)", re.IGNORECASE)
+_IN_ONE = re.compile(
+    rf"(?<![:<>])=\s*([^=]+?),?\s*{_WORD}\s*(.+?)[,;]?\s+(?:else|otherwise:?)\s+([^=]+?)\s*$", re.MULTILINE
+)
+_COMPARED = r"(?:=|≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b)"
+_CONDITION = re.compile(
+    rf"^(\s*)(?:if|for|case|when)\s+([^:,]*?[^:=,]\s*{_COMPARED}\s*[^:=,]+)[:,]\s*(?:then\s+)?(?=[^=\n]*=)",
+    re.IGNORECASE,
+)
 _MATRIX = re.compile(r"\\begin\{[pbvB]?matrix\}(.*?)\\end\{[pbvB]?matrix\}", re.DOTALL)
-_EINSUM = re.compile(r"^(\s*)(\w+)\s*=\s*(?:\w+\.)?einsum\(\s*['\"]([a-z, ]+)->\s*([a-z]+)\s*['\"]\s*,([\w, .]+)\)", re.MULTILINE)
+_EINSUM = re.compile(
+    r"^(\s*)(\w+)\s*=\s*(?:\w+\.)?einsum\(\s*['\"]([a-z, ]+)->\s*([a-z]+)\s*['\"]\s*,([\w, .]+)\)", re.MULTILINE
+)
 _SUPER = r"(?:_\{?(\w)\}?)?\^(?:\{\(LETTER\)\}|\(LETTER\))(?:_\{?(\w)\}?)?"
 
 
@@ -21,7 +29,7 @@ def spelled(text: str) -> str:
     text = "\n".join(map(_conditional, text.split("\n")))
     text = _EINSUM.sub(_products, text)
     for letter in set(re.findall(r"(?:\bsum|\\sum|∑|Σ)_\{?\s*([a-z])\b", text)):
-        text = re.sub(_SUPER.replace("LETTER", letter), lambda m, i=letter: _subscript(i, m), text)
+        text = re.sub(_SUPER.replace("LETTER", letter), functools.partial(_subscript, letter), text)
     return text
 
 

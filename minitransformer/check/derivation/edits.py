@@ -148,12 +148,12 @@ class Edits:
             if isinstance(spot.part, Ref) and len(spot.part.indices) == 1 and isinstance(spot.above, Product):
                 index = next(letter for letter in "lkmnpqrst" if letter not in self.letters)
                 yield spot.edit(Over("sum", (index,), replace(spot.part, indices=(index,))))
-        axes = [part for part in self.right.all if isinstance(part, Call) and part.axis]
-        for part in axes:  # all of them, as in two means of one line
+        calls = [each for each in self.right.all if isinstance(each, Call) and each.axis]
+        for axis in dict.fromkeys(call.axis for call in calls):  # all of them, as in two means of one line
             turned_: Node = self.right
-            for other in [each for each in axes if each.axis == part.axis]:
-                turned_ = put_in(turned_, other, replace(other, axis="0" if other.axis in ("1", "-1") else "1"))
-            yield Edit(turned_, f"Is it the other axis, not axis={part.axis}?")
+            for call in [each for each in calls if each.axis == axis]:
+                turned_ = put_in(turned_, call, replace(call, axis="0" if axis in ("1", "-1") else "1"))
+            yield Edit(turned_, f"Is it the other axis, not axis={axis}?")
         if not self.letters:
             for name in ("rowsum", "colsum", "sum"):
                 yield Edit(Call(name, (self.right,)), f"Is the sum missing: {name} of the whole?")

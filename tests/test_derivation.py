@@ -9,6 +9,7 @@ import pytest
 from tiers import in_one
 
 from minitransformer import verify
+from minitransformer.check.derivation.checking import Checker
 
 RIGHT = {
     f"{path.stem}: {part.splitlines()[0]}": part.partition("\n")[2]
@@ -57,10 +58,11 @@ NAMED = [  # the same of textbooks.tsv, and what is asked about the slip; a few 
 
 @pytest.mark.few(4, slow=120)
 @pytest.mark.parametrize(("name", "number", "typed", "question"), NAMED)
-def test_slip_is_named(name: str, number: str, typed: str, question: str) -> None:
+def test_slip_is_named(name: str, number: str, typed: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.check.derivation.mending.SECONDS", 20.0)  # other tests run beside this one
     lines = RIGHT[name].splitlines()
     lines[int(number) - 1] = typed
-    said = [line.repair for line in verify.derivation("\n".join(lines)).lines if line.number == int(number)]
+    said = [line.repair for line in Checker(30.0).lines("\n".join(lines)) if line.number == int(number)]
     assert question in said, said
 
 
@@ -116,6 +118,8 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "given x: (n), W: (n, m), dy: (m)\ny_j = sum_i x_i W_ij\ndW = x ⊗ dy": "multiplies entries here",
     "given x: (n)\nif i = j: y_i = x_i": "Write the cases as one equation, with δ_ij",
     "__import__('os').system('ls') = 1": "not part of the notation",
+    "given x: (n)\nf = sum(x ⊙ x)\n∇²f = 2 I": "Second derivatives cannot be read",
+    "given x: (n)\ny = x.cumsum(0)": ".cumsum(...) is no function of the notation",
 }
 
 
@@ -153,6 +157,9 @@ REFUSED = {  # what once passed, or would if one looked away; the line that must
     "an equation in brackets": "y = x ⊙ x\n(so dx = 3 x ⊙ dy)",
     "a box": "y = x ⊙ x\n\\boxed{dx = 3 x \\odot dy}",
     "another sign for =": "y = x ⊙ x\ndx ≡ 3 x ⊙ dy",
+    "the indices of a known name exchanged": "B_ij = A_ij z_j\nB_ji = A_ij z_i",
+    "a name that is called like a function": "s = f(x) = sum(x)\ns = g(x) = 2 sum(x)",
+    "a derivative entry by entry": "y_i = tanh(x_i)\n∂y/∂x = 1 - y",
     "an equation between dollars": "y = x ⊙ x\n$dx$ = $3 x ⊙ dy$",
     "a loss beside an output": "y = x ⊙ x\nL = sum(y ⊙ y)\n∂L/∂x = 2 x ⊙ dy",
 }

@@ -133,13 +133,16 @@ class Definitions:
         open_indices = tree.free - set(self.known.sizes)
         indices: list[str] = []
         square = ""
+        one_subscript = sum(part.kind == "_" for part in after) == 1  # unlike log_probs_ij
         for part in after:
             own = _letters(part.label) if part.kind == "_" else []
             if part.label is None:
                 raise Unreadable(f"{name} is not defined, and only a name can be: {name} = ...")
             if part.label == "^2":
                 square = "^2"
-            elif own and (_all_letters(own) & tree.free or open_indices):
+            elif own and (
+                _all_letters(own) <= tree.free or (one_subscript and (_all_letters(own) & tree.free or open_indices))
+            ):
                 indices += own
             else:
                 name += part.label
@@ -157,7 +160,8 @@ class Definitions:
         """δ_j = ..., where δ_k is known and j runs elsewhere: in books the letter says which layer is meant."""
         made = self.known.defined.get(name)
         own = tuple(_letters(after[0].label)) if len(after) == 1 else ()
-        if not made or len(own) != len(made.indices) or own == made.indices or (name, *own) in self.known.by_letters:
+        known = (name, *own) in self.known.by_letters
+        if not made or not own or known or len(own) != len(made.indices) or set(own) & set(made.indices):
             return None
         with contextlib.suppress(Unreadable, Fault):
             tree = self.side(right, own)

@@ -66,6 +66,8 @@ def _fraction(match: re.Match[str]) -> str:
     above, below = _bare(match[1]), _bare(match[2])
     if above in ("\\partial", "∂"):
         return f" ∂/({below}) "  # an operator
+    if above in ("d", "\\mathrm{d}") and below.startswith(above):
+        return f" ∂/(∂ {below.removeprefix(above)}) "
     return f" (({above})/({below})) "
 
 
@@ -150,6 +152,7 @@ def plain(text: str) -> str:
     text = re.sub(r"_\{(\w),?:\}", r"_\1 ", text)  # P_{i:} is row i, and so is P_i
     text = re.sub(rf"(?:[∑Σ]|\bsum\b)(?:\s+over(?:\s+all)?)?\s*{_OVER}(?:\s+of\b)?(?=\s|\()", _over_letters, text)
     text = re.sub(r"δ([a-z]{2})(?![A-Za-z_])", r"δ_\1", text)
+    text = re.sub(r"(?<![\w)])d/d([^\W\d]\w*)\s*(?=[\w(\[])", r"∂/(∂ \1) ", text)
     text = re.sub(r"\(d ([^()/]+)\)/\(d ([^()/]+)\)", r"(∂ \1)/(∂ \2)", text)  # dL/dx, with spaces behind d
     text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
     if re.search(r"\bvec\b", text):

@@ -11,7 +11,7 @@ _IN_ONE = re.compile(
 )
 _COMPARED = r"(?:=|≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b)"
 _CONDITION = re.compile(
-    rf"^(\s*)(?:if|for|case|when)\s+([^:,]*?[^:=,]\s*{_COMPARED}\s*[^:=,]+)[:,]\s*(?:then\s+)?(?=[^=\n]*=)",
+    rf"^(\s*)(?:if|for|case|when)\s+([^:,]*?[^:=,]\s*{_COMPARED}\s*[^:=,]+)[:,]\s*(?!\.\.|…|\\[lc]?dots)(?:then\s+)?(?=[^=\n]*=)",
     re.IGNORECASE,
 )
 _MATRIX = re.compile(r"\\begin\{[pbvB]?matrix\}(.*?)\\end\{[pbvB]?matrix\}", re.DOTALL)

@@ -93,7 +93,7 @@ def told(folder: Path, code: str, *inputs: np.ndarray) -> list[str]:
     return re.findall(r"^  (\d+: .+)$", report.partition("Look at ")[2], re.M)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("typed", SLIPS)
 def test_the_line_of_a_slip_in_multi_head_attention_is_told(typed: str, tmp_path: Path) -> None:
     lines = HEADS.splitlines()
@@ -105,6 +105,7 @@ def test_the_line_of_a_slip_in_multi_head_attention_is_told(typed: str, tmp_path
     assert f"{at + 1}: {typed}" in found and len(found) == 1 + len(more), found
 
 
+@pytest.mark.slow
 def test_right_code_is_told_nothing_and_of_two_slips_the_first(tmp_path: Path) -> None:
     assert told(tmp_path, HEADS, *INPUTS) == []
     both = HEADS.replace("dv = dvh.transpose(0, 2, 1, 3)", "dv = dvh").replace("qh / np.sqrt(d)\n    dq", "qh\n    dq")

@@ -248,6 +248,14 @@ def test_delta_that_is_the_derivative_of_nothing_is_told() -> None:
     assert told == ["", "δ_1 is not the derivative of L by a name above. Is that meant?", ""]
 
 
+def test_line_that_defines_a_wrong_gradient_under_another_name_is_told() -> None:
+    start = "given x: (n), W: (m, n), g: (m)\na = W x\nh = tanh(a)\nL = g^T h\n"
+    report = verify.derivation(start + "u = g ⊙ (1 - a ⊙ a)\n∂L/∂W = u x^T")
+    assert report.first_wrong == 6 and report.lines[-1].repair == "Is it da, not u?"
+    assert "Look at line 5, which defines u." in report.lines[-1].message, str(report)
+    assert verify.derivation(start + "u = g ⊙ (1 - h ⊙ h)\n∂L/∂W = u x^T").ok
+
+
 def test_line_that_follows_from_a_wrong_one_is_not_blamed() -> None:
     start = "given x: (n), dy: (n)\ny_i = x_i^3\ndx_i = 2 dy_i x_i^2\n"
     verdicts = [line.verdict for line in verify.derivation(start + "= 2 x_i dy_i x_i\n= 3 dy_i x_i^2").lines]

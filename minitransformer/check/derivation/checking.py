@@ -55,6 +55,7 @@ class Checker:
         self.questions = Questions(self.known, self.trial)
         self.turns = Turns(self.known)
         self.chain: Chain | None = None
+        self.defined_in: dict[str, int] = {}  # names, and the lines that define them
         self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
 
     def lines(self, text: str) -> Iterator[Line]:
@@ -152,6 +153,7 @@ class Checker:
             self.chain = Chain(defined or self.definitions.side(left, ()), last_line=number)
             if isinstance(defined, Ref):
                 rights = rights[1:]
+                self.defined_in.setdefault(defined.name, number)
                 if arguments:
                     self.known.functions[defined.name] = arguments
                 if turn := self._turn_of_definition(defined.name):
@@ -213,6 +215,9 @@ class Checker:
         missing = sorted(chain.left.free - right.free) if outcome.fault else []
         fault = free_alone(chain.left, right, extra, missing) if extra else outcome.fault
         repair = mended(self.trial, chain.left, right, self.deadline)
+        other = re.fullmatch(r"Is it d\S+, not ([^\s?]+)\?", repair.question)
+        if other and (line := self.defined_in.get(other[1])):
+            fault = f"{fault or 'The two sides differ.'} Look at line {line}, which defines {other[1]}."
         message = repair.sentence or fault or bound_and_free(chain.left, right) or "The two sides differ."
         return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
 

@@ -9,6 +9,7 @@ import pytest
 from tiers import in_one
 
 from minitransformer import verify
+from minitransformer.check.derivation.checking import Checker
 
 RIGHT = {
     f"{path.stem}: {part.splitlines()[0]}": part.partition("\n")[2]
@@ -28,7 +29,7 @@ def test_right_derivation_is_accepted(name: str) -> None:
 
 SLIPS = [  # a right derivation, the line, what is typed there; in public.tsv also where the slip was seen
     line.split("\t")[:3]
-    for table in ("public", "slips")
+    for table in ("public", "slips", "textbooks")
     for line in (Path(__file__).parent / "derivations" / f"{table}.tsv").read_text(encoding="utf-8").splitlines()
 ]
 
@@ -46,6 +47,23 @@ def test_slip_is_refused_at_its_line_and_no_other_line_is_blamed(name: str, numb
         "defines",
         "right",
     }
+
+
+NAMED = [  # the same of textbooks.tsv, and what is asked about the slip; a few have no such question so far
+    each
+    for line in (Path(__file__).parent / "derivations" / "textbooks.tsv").read_text(encoding="utf-8").splitlines()
+    if len(each := line.split("\t")) == 4
+]
+
+
+@pytest.mark.few(4, slow=120)
+@pytest.mark.parametrize(("name", "number", "typed", "question"), NAMED)
+def test_slip_is_named(name: str, number: str, typed: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.check.derivation.mending.SECONDS", 20.0)  # other tests run beside this one
+    lines = RIGHT[name].splitlines()
+    lines[int(number) - 1] = typed
+    said = [line.repair for line in Checker(30.0).lines("\n".join(lines)) if line.number == int(number)]
+    assert question in said, said
 
 
 MENDED = [  # what is typed in attention, the question, and the known mistake
@@ -100,6 +118,8 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "given x: (n), W: (n, m), dy: (m)\ny_j = sum_i x_i W_ij\ndW = x ⊗ dy": "multiplies entries here",
     "given x: (n)\nif i = j: y_i = x_i": "Write the cases as one equation, with δ_ij",
     "__import__('os').system('ls') = 1": "not part of the notation",
+    "given x: (n)\nf = sum(x ⊙ x)\n∇²f = 2 I": "Second derivatives cannot be read",
+    "given x: (n)\ny = x.cumsum(0)": ".cumsum(...) is no function of the notation",
 }
 
 
@@ -137,6 +157,9 @@ REFUSED = {  # what once passed, or would if one looked away; the line that must
     "an equation in brackets": "y = x ⊙ x\n(so dx = 3 x ⊙ dy)",
     "a box": "y = x ⊙ x\n\\boxed{dx = 3 x \\odot dy}",
     "another sign for =": "y = x ⊙ x\ndx ≡ 3 x ⊙ dy",
+    "the indices of a known name exchanged": "B_ij = A_ij z_j\nB_ji = A_ij z_i",
+    "a name that is called like a function": "s = f(x) = sum(x)\ns = g(x) = 2 sum(x)",
+    "a derivative entry by entry": "y_i = tanh(x_i)\n∂y/∂x = 1 - y",
     "an equation between dollars": "y = x ⊙ x\n$dx$ = $3 x ⊙ dy$",
     "a loss beside an output": "y = x ⊙ x\nL = sum(y ⊙ y)\n∂L/∂x = 2 x ⊙ dy",
 }
@@ -223,6 +246,14 @@ def test_delta_that_is_the_derivative_of_nothing_is_told() -> None:
     report = verify.derivation(start + "δ_2 = 2 (y - T)\nδ_1 = (1 - tanh^2(y)) ⊙ δ_2\nδ_0 = (1 - tanh^2(z)) ⊙ δ_2 V^T")
     told = [line.message for line in report.lines[5:]]
     assert told == ["", "δ_1 is not the derivative of L by a name above. Is that meant?", ""]
+
+
+def test_line_that_defines_a_wrong_gradient_under_another_name_is_told() -> None:
+    start = "given x: (n), W: (m, n), g: (m)\na = W x\nh = tanh(a)\nL = g^T h\n"
+    report = verify.derivation(start + "u = g ⊙ (1 - a ⊙ a)\n∂L/∂W = u x^T")
+    assert report.first_wrong == 6 and report.lines[-1].repair == "Is it da, not u?"
+    assert "Look at line 5, which defines u." in report.lines[-1].message, str(report)
+    assert verify.derivation(start + "u = g ⊙ (1 - h ⊙ h)\n∂L/∂W = u x^T").ok
 
 
 def test_line_that_follows_from_a_wrong_one_is_not_blamed() -> None:

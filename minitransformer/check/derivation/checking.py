@@ -15,11 +15,13 @@ from .defining import TWO_READINGS, Definitions
 from .edits import is_it
 from .explaining import bound_and_free, free_alone
 from .faults import Fault, OutOfTime, Unreadable
+from .left_sides import only_named, solved, with_arguments
 from .lines import Statement, statements
 from .mending import by_entries, mended, slash_readings
 from .names import Names, as_sizes
 from .report import DerivationReport, Line
 from .shifting import origin
+from .spelling import spelled
 from .tree import Node, Ref, Transposed
 from .turning import Turns, straight
 
@@ -37,6 +39,7 @@ class Chain:
     last_right: bool = True
 
 
+_ONE_EQUATION = "Write the cases as one equation, with δ_ij, which is 1 where i = j and else 0."
 _ENTRIES = "⊗ multiplies entries here, as in an LSTM's gates. Write the outer product of x and y as x yᵀ, or x_i y_j."
 
 
@@ -52,11 +55,15 @@ class Checker:
         self.questions = Questions(self.known, self.trial)
         self.turns = Turns(self.known)
         self.chain: Chain | None = None
+        self.defined_in: dict[str, int] = {}  # names, and the lines that define them
         self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
 
     def lines(self, text: str) -> Iterator[Line]:
         """The verdicts on all lines of a text."""
+        text = spelled(text)
         self.known.origin = origin(text)
+        self.known.einstein = bool(re.search(r"einstein|repeated ind|summation convention", text, re.IGNORECASE))
+        self.known.primed = bool(re.search(r"[^\W\d_]'(?:_\w+)?\s*(?:=|:)", text))
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         found = statements(text)
         lines = [_used_too_early(self.line(statement), found) for statement in found]
@@ -84,6 +91,8 @@ class Checker:
         except (Unreadable, Fault, np.linalg.LinAlgError) as problem:
             self._lost(text)
             told = NO_INVERSE if isinstance(problem, np.linalg.LinAlgError) else str(problem)
+            if text.startswith("[") and "is not defined" in told:
+                told = _ONE_EQUATION
             return Line(number, text, "wrong" if isinstance(problem, Fault) else "unreadable", told)
         except OutOfTime:
             return Line(number, text, "unreadable", "The text takes too long to try; check it in parts.")
@@ -114,7 +123,7 @@ class Checker:
 
     def _equation(self, number: int, text: str) -> Line:
         if re.match(r"(if|for|case|when)\b[^:]*[=≠][^:]*:", text):
-            raise Unreadable("Write the cases as one equation, with δ_ij, which is 1 where i = j and else 0.")
+            raise Unreadable(_ONE_EQUATION)
         plain, strides = self.known.with_strides(text)
         if strides:
             self.trial.again()
@@ -128,7 +137,14 @@ class Checker:
         else:
             if not rights:
                 raise Unreadable("An equation has two sides.")
+            rights = [side for side in rights[:-1] if not only_named(self.reader, side)] + rights[-1:]
+            left, arguments = with_arguments(self.reader, left)
+            left, rights[0] = solved(self.reader, left, rights[0])
             single = left.single
+            if single and single.name == f"d{self.known.loss()}" and rights[0].whole == "1":
+                return Line(
+                    number, text, "words", f"That is so: {single.name} is the derivative of the loss by itself."
+                )
             size = single.name if single and not single.after else ""
             if size and self.known.only_size(size) and self.definitions.is_number(rights[0]):
                 told = f"{size} is a size: it is tried with several numbers, so this line is left out."
@@ -137,6 +153,9 @@ class Checker:
             self.chain = Chain(defined or self.definitions.side(left, ()), last_line=number)
             if isinstance(defined, Ref):
                 rights = rights[1:]
+                self.defined_in.setdefault(defined.name, number)
+                if arguments:
+                    self.known.functions[defined.name] = arguments
                 if turn := self._turn_of_definition(defined.name):
                     return Line(number, text, "wrong", turn)
                 if not rights:
@@ -144,7 +163,9 @@ class Checker:
                         self.unsure[defined.name] = number
                     told = DOT_OF_ENTRIES if self.definitions.entries else ""
                     return Line(number, text, "defines", told or self.questions.remark(defined.name))
-        lines = [self._claim(number, text, self.definitions.side(right, self.chain.left.free)) for right in rights]
+        trees = [self.definitions.side(right, self.chain.left.free) for right in rights]
+        self.chain.left = self.definitions.by_entry(self.chain.left, trees[0])
+        lines = [self._claim(number, text, tree) for tree in trees]
         worst_first = ("wrong", "unreadable", "follows", "right")
         return min(lines, key=lambda line: worst_first.index(line.verdict))
 
@@ -161,12 +182,14 @@ class Checker:
                 outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
             elif sized is not right and self.trial.compare(chain.left, sized).right:
                 outcome = Outcome(True)
+        self.known.used |= chain.left.names | right.names
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number
         if outcome.right:
             for name in chain.left.names | right.names:
                 self.unsure.pop(name, None)
             chain.last_right = True
+            self.trial.decide(right, outcome.reading)
             layout = self._layout(chain.left, right, outcome)
             if layout.endswith("Write indices."):
                 return Line(number, text, "unreadable", layout)
@@ -192,6 +215,9 @@ class Checker:
         missing = sorted(chain.left.free - right.free) if outcome.fault else []
         fault = free_alone(chain.left, right, extra, missing) if extra else outcome.fault
         repair = mended(self.trial, chain.left, right, self.deadline)
+        other = re.fullmatch(r"Is it d\S+, not ([^\s?]+)\?", repair.question)
+        if other and (line := self.defined_in.get(other[1])):
+            fault = f"{fault or 'The two sides differ.'} Look at line {line}, which defines {other[1]}."
         message = repair.sentence or fault or bound_and_free(chain.left, right) or "The two sides differ."
         return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
 

@@ -14,7 +14,7 @@ from .faults import Fault, Inexact, OutOfTime, Unreadable
 from .indexing import PLAIN, Reading
 from .names import Names
 from .report import Numbers
-from .tree import Call, Compare, Node, Number, Over, Partial, Place
+from .tree import Call, Compare, Node, Number, Over, Partial, Place, Product
 
 DRAWS = 3
 TOLERANCE = 1e-9  # of each entry
@@ -63,6 +63,17 @@ class Trial:
         sizes = list(self.known.sizes) if any("I" in side.names for side in sides) else []
         return [Reading(rows, size) for rows in (False, True) for size in sizes or [""]]
 
+    def decide(self, tree: Node, way: Reading) -> None:
+        """Take in that vectors are columns, or rows, if what is right can be computed in no other way.
+
+        Repairs are looked for in that way. Lines are read in both: papers write q_i^T k_j beside P_i V.
+        """
+        if self.known.rows is None and any(isinstance(part, Product) and "" in part.marks for part in tree.all):
+            try:
+                self.draws[0].computer(way._replace(rows=not way.rows)).of(tree)
+            except (Fault, Unreadable, np.linalg.LinAlgError):
+                self.known.rows = way.rows
+
     def compare(self, left: Node, right: Node, layout: bool | None = None) -> Outcome:
         """Whether both sides are equal, in one of the ways in which they may be read. layout: in that one alone."""
         undefined = [i for i in sorted(right.free - left.free - set(self.known.sizes)) if _only_a_place(i, right)]
@@ -90,7 +101,8 @@ class Trial:
 
     def test_of(self, left: Node, right: Node) -> Callable[[Node], bool]:
         """A quick test, on one draw, of whether an expression equals the left side."""
-        computers = [self.draws[0].computer(way) for way in self.ways(left, right)]
+        ways = [way for way in self.ways(left, right) if self.known.rows in (None, way.rows)]
+        computers = [self.draws[0].computer(way) for way in ways]
         try:
             value = computers[0].of(left)
         except (Fault, Unreadable):
@@ -113,7 +125,7 @@ class Trial:
         seen = False
         for draw in [*self.draws, *([self.wide] if self._has_branches(left, right) else [])]:
             try:
-                p, q, labels = _both(draw, left, right, way)
+                p, q, labels = both(draw, left, right, way)
             except (Fault, Unreadable, np.linalg.LinAlgError) as problem:
                 if draw is self.wide:
                     continue  # what cannot be computed far out
@@ -164,13 +176,13 @@ class Trial:
         now = time.monotonic()
         self.exact.deadline = min(self.deadline, now + (self.deadline - now) * 0.1)
         try:
-            p, q, _ = _both(self.exact, left, right, way)
+            p, q, _ = both(self.exact, left, right, way)
         except (Inexact, Fault, Unreadable, OutOfTime, ZeroDivisionError, TypeError, AttributeError):
             return None
         return bool(np.all(np.equal(p, q)))
 
 
-def _both(draw: Draw, left: Node, right: Node, way: Reading) -> tuple[Any, Any, tuple[str, ...]]:
+def both(draw: Draw, left: Node, right: Node, way: Reading) -> tuple[Any, Any, tuple[str, ...]]:
     """Both sides on a draw, and their indices."""
     computer = draw.computer(way._replace(fixed=False))  # as on the right alone
     value = computer.of(left)

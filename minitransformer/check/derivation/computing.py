@@ -112,10 +112,15 @@ class Computer(Indices):
             if mark == "·" and both_vectors:
                 product = self.entrywise(value, right, np.multiply, told)
                 value = Value(product.array.sum(axis=-1), product.labels)
+            elif mark == "⊠":
+                value = self._kronecker(value, right, told)
             elif mark in ("", "·"):
                 value = self.multiplied(value, right, self.reading.rows, told)
             elif mark == "/":
-                if right.rank > value.rank:
+                below = isinstance(factor, tree.Product) or (
+                    isinstance(factor, tree.Ref) and factor.name in self.lengths
+                )
+                if right.rank > value.rank and (value.rank or below):
                     one = "one divides by a number, or entry by entry by an equal shape"
                     raise Fault(f"{factor} has the shape {self.shown(right.shape)}; {one}.")
                 if self.exact and np.any(np.equal(right.array, 0)):
@@ -124,6 +129,11 @@ class Computer(Indices):
             else:
                 value = self.entrywise(value, right, np.multiply, told)
         return value
+
+    def _kronecker(self, a: Value, b: Value, told: tree.Node) -> Value:
+        if a.labels or b.labels or not a.rank == b.rank == 2:
+            raise Unreadable(f"{told} is read as the Kronecker product, of two matrices.")
+        return Value(np.einsum("ij,kl->ikjl", a.array, b.array).reshape(*np.multiply(a.shape, b.shape)))
 
     def _power(self, node: tree.Power, runs: Runs) -> Value:
         base, exponent = self._of(node.base, runs), self._of(node.exponent, runs)
@@ -191,6 +201,13 @@ class Computer(Indices):
                 return np.where(choose(mathematics.real(x), mathematics.real(y)), x, y)
 
             return functools.reduce(lambda a, b: self.entrywise(a, b, chosen, node), values)
+        if name == "stack":
+            shapes = {value.shape for value in values}
+            if len(shapes) > 1:
+                raise Fault(f"The rows of {node} differ in length.")
+            labels = tuple(dict.fromkeys(label for value in values for label in value.labels))
+            rows = np.broadcast_arrays(*(spread(value, labels) for value in values))
+            return Value(np.stack(rows, axis=len(labels)), labels)
         if len(values) != 1:
             raise Unreadable(f"{name} takes one argument.")
         (value,) = values
@@ -198,6 +215,12 @@ class Computer(Indices):
             return replace(value, array=mathematics.entrywise(name, node.primes, value.array))
         if node.primes:
             raise Unreadable(f"{name}' cannot be read: only functions of one number have a derivative with a prime.")
+        if node.axis:
+            if not -value.rank <= (at := int(node.axis)) < value.rank:
+                raise Fault(f"{node.arguments[0]} has {value.rank} axes, so none is axis={node.axis}.")
+            if value.rank > 2:
+                return replace(value, array=mathematics.reduced(name, value.array, len(value.labels) + at % value.rank))
+            name = ("col", "row")[at % 2] + name if value.rank == 2 else name
         if value.rank == 0:
             raise Unreadable(f"{node} needs a vector or a matrix; with indices write {name}_j x_ij.")
         return self._of_positions(name, value)
@@ -205,11 +228,13 @@ class Computer(Indices):
     def _of_positions(self, name: str, value: Value) -> Value:
         """Functions of whole vectors and matrices."""
         array, rank, rows = value.array, value.rank, self.reading.rows
-        if name in ("rowsum", "rowmean", "colsum", "colmean"):
+        if name[:3] in ("row", "col"):
             if rank != 2:
                 raise Fault(f"{name} needs a matrix, but its argument has the shape {self.shown(value.shape)}.")
             of_rows = name.startswith("row")
             total = mathematics.reduced(name[3:], array, array.ndim - (1 if of_rows else 2))
+            if name[3:] == "softmax":
+                return replace(value, array=total)
             return Value(total, value.labels, row=not of_rows and not rows, down=of_rows)
         if name == "diag" and rank == 1:
             return Value(array[..., None] * self.cast(np.eye(array.shape[-1])), value.labels)
@@ -226,6 +251,9 @@ class Computer(Indices):
             return replace(value, array=mathematics.softmax(array, array.ndim - 1))
         if name == "logsumexp" and rank == 2:
             raise Unreadable("logsumexp of a matrix: write logsumexp_j S_ij.")
+        if name == "vec":  # column by column
+            columns = np.swapaxes(array, -1, -2) if rank == 2 else array
+            return Value(columns.reshape(*array.shape[: len(value.labels)], -1), value.labels)
         flat = array.reshape(*array.shape[: len(value.labels)], -1)
         if name == "norm":
             return Value(mathematics.entrywise("sqrt", 0, (flat * flat).sum(axis=-1)), value.labels)

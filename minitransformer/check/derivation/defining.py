@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 
 from .comparing import NOT_FINITE, Trial
-from .explaining import free_alone
+from .explaining import free_alone, summed
 from .faults import Fault, Inexact, OutOfTime, Unreadable
-from .functions import FUNCTIONS
 from .indexing import Reading
-from .mending import by_entries, slash_readings, tightened, unclear_slashes
+from .mending import by_entries, lengths_of, slash_readings, tightened, unclear_slashes, with_entries
 from .names import TOTAL, Definition, Names, as_sizes
 from .parsing import After, Expression, Factor
 from .reading import Reader
 from .recognising import row_of
 from .rewriting import letters_of, put_in, renamed, times
 from .shifting import computed, index_of, indices_of, letters, terms
-from .tree import Delta, Node, Number, Over, Ref, Terms
+from .tree import Call, Delta, Node, Number, Over, Partial, Ref, Terms
 from .values import Value
 
 TWO_READINGS = "This has two readings, as a / b c, A ⊙ B C and cos(a) b have; put brackets around the one you mean."
@@ -72,11 +71,29 @@ class Definitions:
         self.reader.comparing = 0
         self.reader.swallowed = self.entries = False
         tree = self.reader.expression(side)
-        for other in (tightened(tree), by_entries(tree)):
+        if self.known.einstein:
+            tree = summed(tree, set(self.reader.bound))
+        if self.known.bars:
+            tree = lengths_of(tree, self._is_vector)
+        lengths = lengths_of(tree, self._is_vector)
+        for other in (tightened(tree), lengths, by_entries(tree), with_entries(tree, self._is_vector)):
             if other != tree and not self.value(tree) and self.value(other):
+                self.known.bars = self.known.bars or other is lengths
                 self.entries = "·" in str(tree) and "·" not in str(other)
                 return other
         return tree
+
+    def by_entry(self, left: Node, right: Node) -> Node:
+        """∂y/∂x of y = f(x) entry by entry, as the vector f'(x), if that is what stands on the right."""
+        if isinstance(left, Partial) and self.known.jacobians(left) and self._is_vector(right):
+            slopes = [draw.computer().of(left).array for draw in self.trial.draws]
+            if all(x.ndim == 2 and x.shape[0] == x.shape[1] and np.array_equal(x, x * np.eye(len(x))) for x in slopes):
+                return Call("diag", (left,))
+        return left
+
+    def _is_vector(self, tree: Node) -> bool:
+        value = self.value(tree)
+        return value is not None and value.rank == 1
 
     def value(self, tree: Node) -> Value | None:
         """The value of an expression on the first draw, in the first way in which it can be computed."""
@@ -98,14 +115,14 @@ class Definitions:
             found = None  # s_i = ... defines s, although S is known
         if after and (capital := row_of(name)) and self.known.rank(name) is None and f"d{capital}" in self.known.given:
             name = capital if self.known.rank(capital) is None else name  # o_i = ..., where dO is given
+        if found is not None and (layer := self._of_other_letters(found[0], after, right)):
+            return layer
         if found is not None and self._is_total(found[0], after, right):
             return self._define(name + TOTAL, (), self.side(right, ()))
         if partly := self._part_of(name, after, right) or self._entry_of(name, after, right):
             return partly
         if found is not None and not self.known.only_size(found[0]) and not self._new_label(name, after, right):
             return None
-        if name in FUNCTIONS and not after and name != "σ" and name != "φ" and name != "Φ":
-            raise Unreadable(f"{name} is a function; choose another name.")
         tree, more = self._right(name, after, right)
         if self.reader.swallowed or (any(unclear_slashes(tree)) and any(map(self.value, slash_readings(tree)))):
             raise Unreadable(TWO_READINGS)
@@ -116,13 +133,16 @@ class Definitions:
         open_indices = tree.free - set(self.known.sizes)
         indices: list[str] = []
         square = ""
+        one_subscript = sum(part.kind == "_" for part in after) == 1  # unlike log_probs_ij
         for part in after:
             own = _letters(part.label) if part.kind == "_" else []
             if part.label is None:
                 raise Unreadable(f"{name} is not defined, and only a name can be: {name} = ...")
             if part.label == "^2":
                 square = "^2"
-            elif own and (_all_letters(own) & tree.free or open_indices):
+            elif own and (
+                _all_letters(own) <= tree.free or (one_subscript and (_all_letters(own) & tree.free or open_indices))
+            ):
                 indices += own
             else:
                 name += part.label
@@ -135,6 +155,24 @@ class Definitions:
         if extra or missing or len(set(indices)) != len(indices):
             raise Fault(free_alone(Ref(name, tuple(indices)), tree, extra, missing))
         return self._define(name, tuple(indices), tree, rank=len(indices) + more)
+
+    def _of_other_letters(self, name: str, after: Sequence[After], right: Expression) -> Node | None:
+        """δ_j = ..., where δ_k is known and j runs elsewhere: in books the letter says which layer is meant."""
+        made = self.known.defined.get(name)
+        own = tuple(_letters(after[0].label)) if len(after) == 1 else ()
+        known = (name, *own) in self.known.by_letters
+        if not made or not own or known or len(own) != len(made.indices) or set(own) & set(made.indices):
+            return None
+        with contextlib.suppress(Unreadable, Fault):
+            tree = self.side(right, own)
+            runs = self.trial.draws[0].computer().runs(tree, {})
+            shape = self.trial.draws[0].look(name).shape
+            if set(own) == tree.free and any(runs[i] != n for i, n in zip(own, shape, strict=True)):
+                other = name + "\u200d" * (1 + len(self.known.by_letters))
+                self._define(other, own, tree, rank=len(own))
+                self.known.by_letters[(name, *own)] = other
+                return Ref(other, own)
+        return None
 
     def _right(self, name: str, after: Sequence[After], right: Expression) -> tuple[Node, int]:
         """The right side. Of a recurrence, which uses the name itself, also how many axes that has beside indices."""
@@ -238,17 +276,19 @@ class Definitions:
     def _new_label(self, name: str, after: Sequence[After], right: Expression) -> bool:
         """Whether x_max is a new name although x is known: its subscript is a word, not indices."""
         found = self.reader.found(name, after)
-        if found is None or not found[1] or found[0] != name:
+        if found is None or not found[1] or (found[0] != name and not found[0].startswith(f"{name}_")):
             return False
-        rank = self.known.rank(name) or 0
-        kind, text, _ = found[1][0]
+        rank = self.known.rank(found[0]) or 0
+        kind, text, *_ = found[1][0]
         if kind == "'":
             return True
-        if kind != "_" or self.known.own_rank(name) is None:
+        if kind != "_" or self.known.own_rank(found[0]) is None:
             return False  # dx_1 is an entry of dx, never a new name
         if text.isdigit():  # x_1 is an entry if it is a number, else the array of a first step
             return len(text) != rank or self._rank(right) != 0
         own = _letters(found[1][0].label)
+        if own and text[0] == "t" and rank and self._rank(right) == rank:  # the m_t of a next step, beside a known m
+            return "t" not in self.side(right, ()).free
         return not own or len(own) > rank or text.isupper()
 
     def _rank(self, side: Expression) -> int:
@@ -264,6 +304,7 @@ class Definitions:
             [tree] if sized is tree else [tree, sized],
             lambda each, way: self._computed(Definition(name, indices, each, rank, way, parts=parts)),
         )
+        self.trial.decide(definition.tree, definition.reading)
         letters = {n: letter for letter, n in self.trial.draws[0].lengths.items()}
         axes = tuple(letters.get(n, str(n)) for n in values[0].shape)
         self._come_by(replace(definition, rank=values[0].rank, axes=axes))
@@ -290,11 +331,27 @@ class Definitions:
         """Take in a definition. If its right side stands in ones above, as in y = σ(W x), a = W x, they come by it."""
         made = list(self.known.defined.items())
         at = len(made)
+        if not new.parts and not new.recurrent:  # and P_ij = exp(q_i^T k_j) by the S_ij that is q_i^T k_j
+            for name, each in made:
+                if not (isinstance(each.tree, Ref | Number) or each.parts or each.recurrent):
+                    new = replace(new, tree=put_in(new.tree, each.tree, Ref(name, each.indices)))
         if not (isinstance(new.tree, Ref | Number) or new.indices or new.parts):
             trees = [put_in(each.tree, new.tree, Ref(new.name)) for _, each in made]
             at = next((n for n, (_, each) in enumerate(made) if trees[n] is not each.tree), at)
             made = [(name, replace(each, tree=tree)) for (name, each), tree in zip(made, trees, strict=True)]
         self.known.defined = dict([*made[:at], (new.name, new), *made[at:]])
+
+    def _drawn_until_finite(self, definition: Definition) -> list[Value] | None:
+        """Of a logarithm of a determinant or the like: other numbers for the draws that need some."""
+        values = []
+        for draw in self.trial.draws:
+            for _ in range(12):
+                value = draw.defined(definition)
+                if np.all(np.isfinite(value.array)):
+                    break
+                draw.again()
+            values.append(value)
+        return values if all(np.all(np.isfinite(value.array)) for value in values) else None
 
     def _drawn_again(self, definition: Definition) -> list[Value]:
         """Roots and logarithms need positive numbers: of one given array if that is enough, else of all they use."""
@@ -307,4 +364,10 @@ class Definitions:
             values = [draw.defined(definition) for draw in self.trial.draws]
             if all(np.all(np.isfinite(value.array)) for value in values):
                 return values
+        for draw in self.trial.draws:
+            draw.positive = before
+            draw.again()
+        determinant = any(isinstance(part, Call) and part.function == "det" for part in definition.tree.all)
+        if determinant and (found := self._drawn_until_finite(definition)):
+            return found
         raise Unreadable(f"{definition.name} {NOT_FINITE}")

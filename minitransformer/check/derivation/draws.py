@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -48,7 +49,8 @@ class Draw:
             self._draw_lengths(missing)
         for name in self.known.numbers:
             if name not in self.values:
-                number: Any = Fraction(self.known.strides.get(name) or Fraction(self.pick.randint(40, 120), 83))
+                most = 75 if re.match("β|beta|ρ|rho", name) else 120  # rates of decay are below 1
+                number: Any = Fraction(self.known.strides.get(name) or Fraction(self.pick.randint(40, most), 83))
                 self.values[name] = Value(self._array(np.array(number, dtype=object)))
         for name, given in self.known.given.items():
             if name not in self.values:
@@ -106,6 +108,9 @@ class Draw:
             numbers = numbers * 0
             for place in np.ndindex(shape[:-1]):
                 numbers[(*place, self.pick.randrange(shape[-1]))] += 1
+        if given.kind.startswith(".."):
+            for place in np.ndindex(shape):
+                numbers[place] = Fraction(self.pick.randrange(self.lengths[given.kind[2:]]) + self.known.origin)
         if given.kind == "mask":
             for place in np.ndindex(shape):
                 numbers[place] = Fraction(self.pick.random() < 0.6)
@@ -190,10 +195,11 @@ class Draw:
     def _slopes(self, array: Any) -> Any:
         return slopes_of(array) if self.exact else array.imag / STEP
 
-    def _moved(self, name: str, targets: set[str], fixed: bool = False) -> dict[str, Value]:
+    def _moved(self, name: str, targets: set[str], fixed: bool = False, held: str = "") -> dict[str, Value]:
         """What is computed from a name on the way to the targets, with the slope of each entry of that name.
 
-        fixed: the targets alone, so that what stands beside the name in their definitions holds still.
+        fixed: the targets alone, so that what stands beside the name in their definitions holds still. held: a name
+        that does not move either.
         """
         own = self.look(name)
         array = own.array
@@ -210,7 +216,7 @@ class Draw:
             needed &= targets
         elif itself and itself.recurrent:
             moved[name] = self._repeated(itself, None, steps)
-        return self._carried(moved, needed - {name})
+        return self._carried(moved, needed - {name, held})
 
     def _carried(self, moved: dict[str, Value], needed: set[str]) -> dict[str, Value]:
         """What is moved, and with it those of the needed names that are computed from it."""
@@ -219,11 +225,14 @@ class Draw:
                 moved[definition.name] = self.defined(definition, moved)
         return moved
 
-    def gradient(self, name: str, loss: str = "") -> Any:
-        """The derivative by each entry of an array, of the loss or of the output whose gradient is given."""
-        key = ("gradient", name, loss)
+    def gradient(self, name: str, loss: str = "", held: str = "") -> Any:
+        """The derivative by each entry of an array, of the loss or of the output whose gradient is given.
+
+        held: a name that is taken as constant.
+        """
+        key = ("gradient", name, loss, held)
         if key not in self.slopes:
-            self.slopes[key] = self._gradient(name, loss)
+            self.slopes[key] = self._gradient(name, loss, held)
         return self.slopes[key]
 
     def differential(self, name: str) -> Any:
@@ -235,7 +244,7 @@ class Draw:
         moved = self._carried(moved, self.known.ancestors({name}))
         return self._slopes(moved[name].array) if name in moved else 0 * self.look(name).array
 
-    def _gradient(self, name: str, of: str) -> Any:
+    def _gradient(self, name: str, of: str, held: str) -> Any:
         upstream, loss = ({}, of) if of else (self.known.upstream(), self.known.loss())
         if name == loss:
             raise Unreadable(
@@ -246,7 +255,7 @@ class Draw:
                 f"d{name} is the gradient of a loss, but of which? Give the gradient of the output, as in "
                 "`given dO: (T, e)`, or define a scalar L."
             )
-        moved = self._moved(name, set(upstream.values()) or {str(loss)})
+        moved = self._moved(name, set(upstream.values()) or {str(loss)}, held=held)
         reached = [each for each in upstream.items() or [("", str(loss))] if each[1] in moved]
         if not reached:
             told = " and ".join(upstream.values()) or loss

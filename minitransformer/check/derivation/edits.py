@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .names import Names
-from .rewriting import Way, everywhere, letters_of, rebuilt, renamed, times, turned
+from .rewriting import Way, everywhere, letters_of, put_in, rebuilt, renamed, times, turned
 from .shifting import computed, letters, others
 from .tree import Call, Delta, Entry, Node, Number, Over, Partial, Power, Product, Ref, Terms, Transposed
 
@@ -57,13 +57,18 @@ class Edits:
 
     def __init__(self, left: Node, right: Node, known: Names) -> None:
         self.left, self.right, self.known = left, right, known
+        own = f"d{left.bottom.name}" if isinstance(left, Partial) else left.name if isinstance(left, Ref) else ""
+        used = sorted(known.arrays(), key=lambda name: name not in known.used)
+        self.arrays = [name for name in used if name != own]  # what is looked for is no part of it
         self.letters = sorted(letters_of(left) | letters_of(right))
         self.free = sorted(left.free)
+        trees = [left, right, *(each.tree for each in known.defined.values())]
+        functions = {part.function for tree in trees for part in tree.all if isinstance(part, Call)}
+        self.normal = ("Φ", "φ") if functions & {"Φ", "φ", "gelu", "erf"} else ()  # SciPy takes time to load
         self.whole = Spot(right, [])
         spots = itertools.starmap(Spot, everywhere(right))
         self.spots = [spot for spot in spots if not any(isinstance(node, Partial) for node, _, _ in spot.way)]
 
-        trees = [left, right, *(each.tree for each in known.defined.values())]
         held = [part for tree in trees for part in tree.all if isinstance(part, Ref | Entry)]
         self.shifts = any(computed(index) for part in held for index in part.indices)
         self.lengths: dict[str, set[str]] = {}
@@ -105,6 +110,10 @@ class Edits:
                     top, bottom = replace(part.top, indices=both[:above]), replace(part.bottom, indices=both[above:])
                     new.append(Partial(top, bottom))
             yield from map(spot.edit, new)
+        for one, other in itertools.combinations(self.letters, 2):
+            swapped = renamed(renamed(renamed(self.right, one, "\u03df"), other, one), "\u03df", other)
+            if swapped != self.right:
+                yield Edit(swapped, f"Are {one} and {other} exchanged?")
 
     def _with(self, part: Ref | Entry, indices: tuple[str, ...]) -> Node:
         if isinstance(part, Ref) and computed(indices[0]) and self.known.own_rank(f"{part.name}_0") is not None:
@@ -123,6 +132,8 @@ class Edits:
     def _other(self, indices: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for n, index in enumerate(indices):
             yield from (with_item(indices, n, letter) for letter in self.letters if letter != index)
+        if len(indices) == 2:
+            yield from (each for each in itertools.permutations(self.letters, 2) if each != indices)
         for a, b in itertools.combinations(range(len(indices)), 2):
             if indices[a] != indices[b]:
                 yield with_item(with_item(indices, a, indices[b]), b, indices[a])
@@ -133,6 +144,19 @@ class Edits:
         for bound in [*([index] for index in extra), *([extra] if len(extra) > 1 else [])]:
             new: Node = Over("sum", tuple(bound), self.right)
             yield Edit(new, f"Is the sum over {' and '.join(bound)} missing?")
+        for spot in self.spots:
+            if isinstance(spot.part, Ref) and len(spot.part.indices) == 1 and isinstance(spot.above, Product):
+                index = next(letter for letter in "lkmnpqrst" if letter not in self.letters)
+                yield spot.edit(Over("sum", (index,), replace(spot.part, indices=(index,))))
+        calls = [each for each in self.right.all if isinstance(each, Call) and each.axis]
+        for axis in dict.fromkeys(call.axis for call in calls):  # all of them, as in two means of one line
+            turned_: Node = self.right
+            for call in [each for each in calls if each.axis == axis]:
+                turned_ = put_in(turned_, call, replace(call, axis="0" if axis in ("1", "-1") else "1"))
+            yield Edit(turned_, f"Is it the other axis, not axis={axis}?")
+        if not self.letters:
+            for name in ("rowsum", "colsum", "sum"):
+                yield Edit(Call(name, (self.right,)), f"Is the sum missing: {name} of the whole?")
         for spot in self.spots:
             part = spot.part
             if isinstance(part, Product):
@@ -157,6 +181,9 @@ class Edits:
             if index != bound and len(part.indices) == 1:
                 told = f"Does the sum run over {index}, not over {bound}?"
                 yield spot.edit(replace(part, indices=(index,)), told)
+        for n, index in enumerate(part.indices if len(part.indices) > 1 else ()):
+            new = replace(part, indices=with_item(part.indices, n))
+            yield spot.edit(new, f"Does the sum run without {index}?")
         if part.function == "sum":
             for body in [part.body, *(renamed(part.body, bound, letter) for letter in self.free)]:
                 yield spot.edit(body, f"Is it {body} alone, without the sum over {bound}?")
@@ -185,6 +212,11 @@ class Edits:
                                 new = replace(part, factors=(*part.factors[:n], x, y, *part.factors[n + 2 :]))
                                 told = is_it(Product(("",), (x, y)), Product(("",), (a, b)))
                                 yield spot.edit(new, told, "transpose")
+        for name in sorted(self.right.names):
+            if self.known.rank(name) == 2:
+                yield Edit(put_in(self.right, Ref(name), Transposed(Ref(name))), f"Is each {name} transposed?")
+        if not self.free:
+            yield Edit(Transposed(self.right), "Is the whole right side transposed?")
 
     def _is_number(self, node: Node) -> bool:
         return isinstance(node, Number) or all(self.known.rank(name) == 0 for name in node.names)
@@ -257,7 +289,7 @@ class Edits:
             part = spot.part
             if isinstance(part, Call) and len(part.arguments) == 1:
                 yield spot.edit(part.arguments[0])
-                for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "Φ", "φ", "rowsum", "colsum"):
+                for name in ("exp", "log", "sqrt", "tanh", "sigmoid", *self.normal, "rowsum", "colsum"):
                     if name != part.function:
                         yield spot.edit(replace(part, function=name))
                 yield spot.edit(replace(part, primes=1 - part.primes) if part.primes < 2 else part)
@@ -267,7 +299,7 @@ class Edits:
     def refs(self, letters: list[str], only: str = "") -> list[Ref]:
         """Every array of the text with indices out of these letters whose lengths fit."""
         found: list[Ref] = []
-        for name in self.known.arrays():
+        for name in self.arrays:
             axes = self.known.axes(name)
             choices = [[i for i in letters if size in self.lengths.get(i, ())] for size in axes]
             for indices in itertools.islice(itertools.product(*choices), 6):
@@ -313,6 +345,7 @@ class Edits:
             return
         rank, axes = self.known.rank(left.name), self.known.axes(left.name)
         yield from self._of_rank(rank)
+        yield from (times(Ref(n), array) for n in self.known.numbers for array in self._of_rank(rank))
         if rank == 2:
             both = [(array, self.known.axes(array.name)) for array in self._of_rank(2)]
             turned_too: list[tuple[Node, tuple[str, ...]]] = [*both, *((Transposed(a), axes[::-1]) for a, axes in both)]
@@ -321,7 +354,7 @@ class Edits:
                     yield Product(("",), (a, b))
 
     def _of_rank(self, rank: int | None) -> list[Ref]:
-        return [Ref(name) for name in self.known.arrays() if self.known.rank(name) == rank]
+        return [Ref(name) for name in self.arrays if self.known.rank(name) == rank]
 
     def _small(self, part: Node) -> list[Node]:
         """Terms that may be missing beside a part: arrays with indices, numbers, vectors."""
@@ -337,6 +370,6 @@ class Edits:
         for spot in self.spots:
             if isinstance(part := spot.part, Ref):
                 rank = self.known.rank(part.name)
-                for name in (*self.known.arrays(), *self.known.sizes, *self.known.numbers):
+                for name in (*self.arrays, *self.known.sizes, *self.known.numbers):
                     if name != part.name and self.known.rank(name) == rank:
                         yield spot.edit(replace(part, name=name))

@@ -1,7 +1,7 @@
 """Sentences about what is wrong with the indices of an equation."""
 
 from .shifting import letters
-from .tree import Entry, Node, Over, Partial, Product, Ref
+from .tree import Delta, Entry, Node, Over, Partial, Product, Ref, Terms
 
 
 def _and(words: list[str]) -> str:
@@ -11,7 +11,22 @@ def _and(words: list[str]) -> str:
 def count(index: str, node: Node) -> int:
     """How often an index stands in a product."""
     held = [part.indices for part in node.all if isinstance(part, Ref | Entry)]
+    held += [(part.left, part.right) for part in node.all if isinstance(part, Delta)]
     return sum(index in letters(each) for indices in held for each in indices)
+
+
+def summed(node: Node, kept: set[str]) -> Node:
+    """The expression with a sum over each index that stands twice in a product: the summation convention."""
+    if isinstance(node, Terms):
+        return node.mapped(lambda term: summed(term, kept))
+    if isinstance(node, Product):  # P_ij (dP_ij - P_il dP_il): first in the brackets
+        inner = list(node.factors)
+        for n, factor in enumerate(inner):
+            if isinstance(factor, Terms):
+                inner[n] = summed(factor, kept.union(*(each.free for each in node.factors if each is not factor)))
+        node = Product(node.marks, tuple(inner))
+    repeated = tuple(sorted(index for index in node.free - kept if count(index, node) > 1))
+    return Over("sum", repeated, node) if repeated else node
 
 
 def bound_and_free(left: Node, right: Node) -> str:

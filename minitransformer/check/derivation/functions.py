@@ -17,11 +17,12 @@ from .faults import Inexact, Unreadable
 STEP = 1e-30
 OVER = {"sum", "prod", "mean", "var", "std", "max", "min", "softmax", "logsumexp"}
 FUNCTIONS = OVER | set(
-    "exp log ln sqrt tanh sigmoid sigm logistic σ relu ReLU gelu GELU silu SiLU softplus sin cos Φ φ erf abs norm "
-    "sign sgn diag tr trace clip clamp Softmax Tr rowsum colsum rowmean colmean det inv".split()
+    "exp log ln sqrt tanh sinh cosh sech sigmoid sigm logistic σ relu ReLU gelu GELU silu SiLU softplus sin cos Φ φ "
+    "erf abs norm sign sgn diag vec stack tr trace clip clamp E Var Softmax Tr rowsum colsum rowmean colmean det "
+    "inv".split()
 )
 ALIKE = {"ln": "log", "sigm": "sigmoid", "logistic": "sigmoid", "σ": "sigmoid", "ReLU": "relu", "GELU": "gelu"}
-ALIKE |= {"SiLU": "silu", "sgn": "sign", "trace": "tr", "Tr": "tr", "Softmax": "softmax"}
+ALIKE |= {"SiLU": "silu", "sgn": "sign", "trace": "tr", "Tr": "tr", "Softmax": "softmax", "E": "mean", "Var": "var"}
 
 
 def exactly(array: Any) -> bool:
@@ -66,6 +67,9 @@ ENTRYWISE: dict[str, Callable[[Any], Any]] = {
     "tanh": np.tanh,
     "sin": np.sin,
     "cos": np.cos,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "sech": lambda x: 1.0 / np.cosh(x),
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.log(1.0 + np.exp(x)),
     "relu": lambda x: np.where(real(x) > 0, x, 0 * x),

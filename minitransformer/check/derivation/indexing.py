@@ -10,7 +10,7 @@ import numpy as np
 
 from .faults import Fault, Unreadable
 from .shifting import computed, terms
-from .tree import BINDS_AND_KEEPS, Entry, Node, Over, Partial, Ref
+from .tree import BINDS_AND_KEEPS, Compare, Entry, Node, Over, Partial, Place, Ref
 from .values import Arithmetic, Value, spread, with_axes
 
 Runs = dict[str, int]  # how far each index runs
@@ -104,6 +104,10 @@ class Indices(Arithmetic):
         for part in node.parts[1:] if whole else node.parts:
             for index, length in self.runs(part, {**known, **found}).items():
                 add(index, length, part)
+        if isinstance(node, Compare) and isinstance(node.left, Place) and isinstance(node.right, Ref):
+            given = self.draw.known.given.get(node.right.name)  # k in [k = y], where y is a label
+            if given and given.kind.startswith(".."):
+                found.setdefault(node.left.index, self.lengths[given.kind[2:]])
         if isinstance(node, Over) and node.function not in BINDS_AND_KEEPS:
             for one, other in node.compared * 2:  # again, for chains such as δ_ij δ_jk
                 if one in found and not computed(other):

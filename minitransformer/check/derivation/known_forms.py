@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .edits import Edit, Edits, Spot, is_it, with_item
+from .functions import ENTRYWISE
 from .rewriting import everywhere, over, put_in, rebuilt, renamed, times
-from .tree import Call, Compare, Node, Over, Product, Ref, Terms, Transposed
+from .tree import Call, Compare, Node, Number, Over, Product, Ref, Terms, Transposed
 
 _OTHER = {"≤": "≥<", "≥": "≤>", "<": ">≤", ">": "<≥"}
 
@@ -22,12 +23,39 @@ def known_forms(edits: Edits) -> Iterator[Edit]:
                     yield from _moved_in(spot, part, n, factor)
             yield from _upside_down(edits, spot, part)
             yield from _product_rule(spot, part)
+            yield from _symmetric(edits, spot, part)
         if isinstance(part, Terms):
             yield from _means(edits, spot, part)
+            yield from _under_the_root(spot, part)
+        if isinstance(part, Call) and part.function == "sqrt" and isinstance(part.arguments[0], Terms):
+            *first, last = part.arguments[0].terms
+            inside = replace(part.arguments[0], signs=part.arguments[0].signs[:-1], terms=tuple(first))
+            yield spot.edit(Terms(("+", part.arguments[0].signs[-1]), (Call("sqrt", (inside,)), last)))
         if isinstance(part, Compare) and part.sign in _OTHER:
             for sign in _OTHER[part.sign]:
                 new = replace(part, sign=sign)
                 yield spot.edit(new, is_it(new, part).replace("1[", "").replace("]", ""))
+
+
+def _symmetric(edits: Edits, spot: Spot, part: Product) -> Iterator[Edit]:
+    """A + Aᵀ for 2 A, which are alike for a symmetric A alone."""
+    if part.factors[0] == Number("2"):
+        for n, factor in enumerate(part.factors):
+            if isinstance(factor, Ref) and edits.known.rank(factor.name) == 2 and not factor.indices:
+                both = Terms(("+", "+"), (factor, Transposed(factor)))
+                new = times(*with_item(part.factors, n, both)[1:])
+                yield spot.edit(
+                    new, f"Is it {both:factor}, not 2 {factor}? They are alike only if {factor} is symmetric."
+                )
+
+
+def _under_the_root(spot: Spot, part: Terms) -> Iterator[Edit]:
+    """√(v + ε) for √v + ε."""
+    for n, (sign, root) in enumerate(zip(part.signs, part.terms, strict=True)):
+        if isinstance(root, Call) and root.function == "sqrt" and sign == "+":
+            inside = Terms(with_item(part.signs, n), with_item(part.terms, n))
+            new = Call("sqrt", (Terms(("+", *inside.signs), (root.arguments[0], *inside.terms)),))
+            yield spot.edit(new)
 
 
 def _new_index(edits: Edits) -> str:
@@ -64,6 +92,29 @@ def _product_rule(spot: Spot, part: Product) -> Iterator[Edit]:
             factors = with_item(part.factors, a, put_in(part.factors[a], one, other))
             new = replace(part, factors=with_item(factors, b, put_in(part.factors[b], other, one)))
             yield spot.edit(Terms(("+", "+"), (part, new)), f"Is the term + {new} missing?")
+
+
+def pieces_of_the_text(edits: Edits) -> Iterator[Edit]:
+    """What the definitions make one expect as a factor: f' of each f(x), 1[x > 0] of max(0, x), what stands below /."""
+    factors: dict[Node, None] = {}
+    below: dict[Node, None] = {}
+    for tree in [*(made.tree for made in edits.known.defined.values()), edits.left]:
+        for part in tree.all:
+            if isinstance(part, Call) and part.function == "norm":
+                below[part] = None
+            if isinstance(part, Call) and part.function in ENTRYWISE and not part.primes:
+                factors[replace(part, primes=1)] = None
+            if isinstance(part, Call) and part.function in ("max", "relu"):
+                inner = [each for each in part.arguments if not isinstance(each, Number)]
+                factors |= {Compare(">", each, Number("0")): None for each in inner[:1]}
+            if isinstance(part, Product):
+                below |= {each: None for mark, each in zip(part.marks, part.factors[1:], strict=True) if mark == "/"}
+                factors |= {each: None for each in part.factors if isinstance(each, Call) and each.names <= {"π"}}
+    places = [*edits.places(), *(spot for spot in edits.spots if isinstance(spot.part, Ref))]
+    for spot, (piece, mark) in itertools.product(places, [*((x, "⊙") for x in factors), *((x, "/") for x in below)]):
+        if piece.free <= set(edits.letters):
+            told = f"the factor {'1/' if mark == '/' else ''}{piece:factor}"
+            yield spot.missing(Product((mark,), (spot.part, piece)), told)
 
 
 def missing_matrices(edits: Edits) -> Iterator[Edit]:

@@ -7,8 +7,8 @@ from .notation import outside
 from .parsing import LONGEST
 
 _GIVEN = re.compile(
-    r"\s*(?:>\s*)?(?:\*\*)?(?:we (?:are|have|take)\s+)?"
-    r"(given|let|consider|inputs?|parameters?|sizes? of arrays|shapes?)\b(?:\*\*)?\s*:?\s*",
+    r"\s*(?:>\s*)?(?:\*\*|\\text\w*\{)?(?:we (?:are|have|take)\s+)?"
+    r"(given|let|consider|inputs?|parameters?|sizes? of arrays|shapes?)\b(?:\*\*)?\s*:?\s*\}?",
     re.IGNORECASE,
 )
 _LEADING = re.compile(
@@ -17,7 +17,7 @@ _LEADING = re.compile(
     r"this is|i\.e\.|we (?:have|get|find|write|define|obtain)|this gives|"
     r"which (?:gives|is)|it follows(?: that)?|by the (?:chain|product|quotient) rule|"
     r"in (?:matrices|matrix form|indices|vector form)|forward(?: pass)?|"
-    r"backward(?: pass)?|as|for|step \d+|loss|together|again)\b[,:]?\s+"
+    r"backward(?: pass)?|as|for|step \d+|loss|together|again)\b[,:]?\s+(?!=)"
     r"|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
     r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)",
     re.IGNORECASE,
@@ -164,6 +164,7 @@ class _Splitter:
 
     def _bare(self, line: str) -> str:
         """The line without the marks of Markdown."""
+        line = re.sub(r"\\(?:text|textrm|mathrm|mbox)\{\s*(and|where|with)\s*\}", r" \1 ", line)
         line = re.sub(r"[ \t]{4,}", "   ", re.sub(r"^\s*>\s?", "", _EQUALS.sub("=", line)))
         bare = re.sub(r"\*\*([A-Za-z :]+)\*\*|\\[\[\]]|\$\$|`(?!``)", r" \1 ", line).strip()
         bullet = re.match(r"[-*•]\s+", bare)

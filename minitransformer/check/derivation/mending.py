@@ -3,20 +3,33 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from .comparing import Trial
-from .edits import Edit, Edits, with_item
-from .faults import OutOfTime
-from .known_forms import known_forms, missing_matrices
+import numpy as np
+
+from .comparing import Trial, both
+from .edits import Edit, Edits, Spot, with_item
+from .faults import Fault, OutOfTime, Unreadable
+from .indexing import PLAIN
+from .known_forms import known_forms, missing_matrices, pieces_of_the_text
 from .rewriting import everywhere, rebuilt, times
-from .tree import Call, Node, Number, Over, Product, Ref
+from .tree import Call, Node, Number, Over, Partial, Product, Ref
+from .values import Value
 
 _IN_ORDER = (  # what people slip on most comes first
     *(Edits.signs, Edits.sums, Edits.indices, Edits.transposes, known_forms, Edits.fewer, Edits.scalars, Edits.factors),
-    *(Edits.marks, Edits.numbers, Edits.terms, Edits.functions, Edits.other_names, missing_matrices),
+    *(
+        Edits.marks,
+        Edits.numbers,
+        pieces_of_the_text,
+        Edits.other_names,
+        Edits.terms,
+        Edits.functions,
+        missing_matrices,
+    ),
 )
+_SURE = 5  # of these, what changes one place; before them nobody looks for paths
 SECONDS = 0.9  # for the changes of one line, at most
 
 
@@ -49,7 +62,12 @@ def reaching(node: Node) -> Node:
     if isinstance(node, Product):
         for n, mark in reversed(list(enumerate(node.marks))):
             function = node.factors[n]
-            if mark == "" and isinstance(function, Call) and len(function.arguments) == 1:
+            if (
+                mark == ""
+                and isinstance(function, Call)
+                and len(function.arguments) == 1
+                and function.function != "sqrt"
+            ):
                 inside = replace(function, arguments=(times(function.arguments[0], node.factors[n + 1]),))
                 factors = with_item(with_item(node.factors, n + 1), n, inside)
                 return replace(node, marks=with_item(node.marks, n), factors=factors)
@@ -62,6 +80,28 @@ def by_entries(node: Node) -> Node:
     if isinstance(node, Product) and "·" in node.marks:
         return replace(node, marks=tuple("⊙" if mark == "·" else mark for mark in node.marks))
     return node
+
+
+def with_entries(node: Node, is_vector: Callable[[Node], bool]) -> Node:
+    """x σ(x) read as x ⊙ σ(x); the same node if no two vectors stand beside each other."""
+    node = node.mapped(lambda part: with_entries(part, is_vector))
+    if isinstance(node, Product) and "" in node.marks:
+        pairs = zip(node.factors, node.marks, node.factors[1:], strict=False)
+        marks = tuple(
+            "⊙"
+            if mark == "" and any(isinstance(x, Call) for x in (*a.all, *b.all)) and is_vector(a) and is_vector(b)
+            else mark
+            for a, mark, b in pairs
+        )
+        return replace(node, marks=marks) if marks != node.marks else node
+    return node
+
+
+def lengths_of(node: Node, is_vector: Callable[[Node], bool]) -> Node:
+    """|x| read as the length of x; the same node if no vector stands between bars."""
+    node = node.mapped(lambda part: lengths_of(part, is_vector))
+    bars = isinstance(node, Call) and node.function == "abs" and is_vector(node.arguments[0])
+    return replace(node, function="norm") if isinstance(node, Call) and bars else node
 
 
 def slash_readings(node: Node) -> Iterator[Node]:
@@ -104,10 +144,15 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
     until = min(now + SECONDS, now + (deadline - now) * 0.6)
     fits = trial.test_of(left, right)
     edits = Edits(left, right, trial.known)
+    paths = (Edit(left, f"Is what flows back through {name} missing?") for name in _lost_paths(trial, left, right))
+    numbers = (edit for spot in edits.spots if (edit := _other_number(trial, left, spot)))
     with contextlib.suppress(OutOfTime):  # the line is wrong all the same
-        for edit in itertools.chain.from_iterable(kind(edits) for kind in _IN_ORDER):
+        first, others = ([kind(edits) for kind in kinds] for kinds in (_IN_ORDER[:_SURE], _IN_ORDER[_SURE:]))
+        for edit in itertools.chain(*first, paths, *others[:3], numbers, *others[3:]):
             if time.monotonic() > until:
                 break
+            if edit.tree is left:  # a path, which has been tried
+                return Repair(edit.question)
             if edit.tree != left and fits(edit.tree) and trial.compare(left, edit.tree).right:
                 if mistake := _known(trial, left, right, edit):
                     from ..verify.mistakes import MISTAKES  # here, because it reads many files
@@ -115,6 +160,38 @@ def mended(trial: Trial, left: Node, right: Node, deadline: float) -> Repair:
                     return Repair(edit.question, mistake, MISTAKES[mistake].sentence)
                 return Repair(edit.question)
     return Repair()
+
+
+def _other_number(trial: Trial, left: Node, spot: Spot) -> Edit | None:
+    """Another number in place of one, found from what the line gives for 0 and for 1."""
+    if not isinstance(spot.part, Number):
+        return None
+    draw = trial.draws[0]
+    with contextlib.suppress(Fault, Unreadable, np.linalg.LinAlgError), np.errstate(all="ignore"):
+        p, zero, _ = both(draw, left, spot.edit(Number("0")).tree, PLAIN)
+        _, one, _ = both(draw, left, spot.edit(Number("1")).tree, PLAIN)
+        step = (one - zero).ravel()
+        number = float(np.dot(step, (p - zero).ravel()) / np.dot(step, step)) if np.any(step) else np.nan
+        if np.allclose(zero + number * (one - zero), p, rtol=1e-9) and number >= 0:
+            return spot.edit(Number(f"{number:.9g}"), f"Is it {number:.9g}, not {spot.part}?")
+    return None
+
+
+def _lost_paths(trial: Trial, left: Node, right: Node) -> Iterator[str]:
+    """The name without which the right side is the gradient: it would be right if that name were constant."""
+    ref = left.bottom if isinstance(left, Partial) and isinstance(left.top, Ref) and not left.top.indices else left
+    loss = str(left.top) if isinstance(left, Partial) and trial.known.rank(str(left.top)) == 0 else ""
+    if not isinstance(ref, Ref) or (isinstance(left, Partial) and trial.known.rank(str(left.top))):
+        return
+    base = ref.name if ref is not left else trial.known.base_of(ref.name)
+    held = Ref("\u2061", ref.indices)
+    for name, made in reversed(trial.known.defined.items()):
+        if base and name not in (base, loss) and base in trial.known.ancestors(made.tree.names):
+            with contextlib.suppress(Fault, Unreadable):
+                for draw in trial.draws:
+                    draw.values[held.name] = Value(draw.gradient(base, loss, held=name))
+                if np.any(trial.draws[0].values[held.name].array) and trial.compare(held, right).right:
+                    yield name
 
 
 def _known(trial: Trial, left: Node, right: Node, edit: Edit) -> str:

@@ -5,13 +5,14 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from .faults import Unreadable
 from .indexing import PLAIN, Reading
 from .notation import outside, plain
 from .tree import Node, Partial, Ref
 
-_NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?\(?\w+\)?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
+_NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?[(\[]?\w+(?:[+-]\w+)?[)\]]?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+(?:\s*(?:·|\bx\b)\s*\w+)*)"
 _OF_SHAPE = r"(?:=|(?:of|with|has)\s+(?:shape|size))?"  # x[n], X (n, d), X of shape (n, d)
 KINDS = {kind: kind for kind in ("one-hot", "probabilities", "positive", "symmetric", "mask")}
@@ -19,6 +20,10 @@ KINDS |= {"onehot": "one-hot", "distribution": "probabilities", "probability": "
 KINDS |= {"nonnegative": "positive"}
 _NUMBER = re.compile(rf"({_NAME})\s*(?:>\s*0|:\s*(?:an?\s+)?(?:positive\s+)?(?:number|scalar|real))?")
 _ARRAY = re.compile(rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)")
+_LABEL = re.compile(
+    rf"({_NAME})\s*(?::|∈|\bin\b)\s*(\([^()]*\))?\s*(?:an?\s+)?(?:labels?|ids?|index|indices|class(?:es)?|tokens?)?\s*"
+    r"(?:\bin\b|∈|\bof\b|\bfrom\b)?\s*[({\[]?\s*[01]\s*(?:,\s*[12]\s*)?,?\s*(?:…|\.\.+|\bto\b)\s*,?\s*(\w+)\s*(?:-\s*1)?[)}\]]?"
+)
 _CLEAR, _END, _CLOSE = r"(?<![A-Za-z])", r"(?![A-Za-z])", r"(?=[a-z](?![A-Za-z]))"  # s, and the s of st+j
 _DOT = r"(?:·|\*|⋅|\\cdot|\\,)"
 _ALONE = {"eps", "ε", "τ", "η", "T", "λ"}  # in `eps, x: (n)` these are numbers
@@ -65,7 +70,14 @@ class Names:
     multiples: dict[str, int] = field(default_factory=dict)  # 2 for the d of (d/2)
     strides: dict[str, int] = field(default_factory=dict)  # s in x_{s·t+j}: the number as which it is tried
     origin: int = 1  # the number of the first entry of an array
+    rows: bool | None = None  # whether vectors are rows unless transposed, as in x W; None so far
+    bars: bool = False  # whether |x| of a vector is its length
+    einstein: bool = False  # whether an index that stands twice in a product is summed
+    primed: bool = False  # whether a prime makes a new name, as in c'; else A' is the transpose
+    functions: dict[str, Any] = field(default_factory=dict)  # f(x) = ... has made f: its (x), as it was parsed
     by_entries_of_x: bool | None = None  # whether ∂y/∂x has a row for each entry of x, not of y; None so far
+    used: set[str] = field(default_factory=set)  # in claims so far
+    by_letters: dict[tuple[str, ...], str] = field(default_factory=dict)  # δ_j of a layer and δ_k of another
     told: list[tuple[list[str], str]] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
 
     def own_rank(self, name: str) -> int | None:
@@ -82,6 +94,11 @@ class Names:
         base = None if own is not None else self.base_of(name)
         return own if base is None else self.own_rank(base)
 
+    @property
+    def labels(self) -> list[str]:
+        """Given names that count entries, as in p_y."""
+        return [name for name, each in self.given.items() if each.kind.startswith("..")]
+
     def only_size(self, name: str) -> bool:
         """Whether the name is that of a size and of nothing else; an array may have the same letter."""
         return name in self.sizes and name not in self.given and name not in self.defined
@@ -92,7 +109,7 @@ class Names:
             return None
         if name[0] == "d" and self._is_array(name[1:]):
             return name[1:]
-        base = _without_bar(name) if any(map(_without_bar, self.given)) else ""
+        base = _without_bar(name) if any(map(_without_bar, (*self.given, *self.numbers))) else ""
         return base if self._is_array(base) else None
 
     def _is_array(self, name: str) -> bool:
@@ -199,6 +216,11 @@ class Names:
         waiting: list[str] = []
         self.told, shaped = [], False
         for piece in filter(None, pieces):
+            if label := _LABEL.fullmatch(piece):
+                axes = tuple(map(self._axis, _axes(label[2]))) if label[2] else ()
+                self._check_new(_tidy(label[1]))
+                self.given[_tidy(label[1])] = Given(axes, f"..{self._axis(label[3])[1]}")
+                continue
             piece = re.sub(rf"^({_NAME})\s*{_OF_SHAPE}\s*(?=[(\[])", r"\1: ", piece)
             if alone := _NUMBER.fullmatch(piece):
                 if ">" in piece or ":" in piece:
@@ -280,7 +302,7 @@ def _without_bar(name: str) -> str:
 
 def _tidy(name: str) -> str:
     """W_{Q} and W_Q are one name, and so are W^{(1)} and W^(1)."""
-    return re.sub(r"[{}()]", "", name)
+    return re.sub(r"[][{}()]", "", name)
 
 
 def _axes(shape: str) -> list[str]:

@@ -19,7 +19,7 @@ _SIGNS = {
     "bigr": "", "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "middle": "", "limits": "", "nolimits": "",
     "displaystyle": "", "textstyle": "", "nonumber": "", "notag": "", "mid": "|", "equiv": "=", "coloneqq": "=",
     "ldots": "…", "dots": "…", "cdots": "…", "star": "*", "infty": "∞", "forall": "∀", "bm": "", "bf": "", "rm": "",
-    "hfill": "", "otimes": "⊙", "dagger": "†",
+    "hfill": "", "otimes": "⊗", "dagger": "†",
 }  # fmt: skip
 _FONTS = r"mathrm|operatorname\*?|mathbf|boldsymbol|bm|mathsf|mathit|mathcal|mathscr|mathtt|mathbb|pmb"
 _FONTS += "|textbf|textit|textrm|text|mbox"
@@ -27,7 +27,7 @@ _GROUP = r"\s*(\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}|\\[A-Za-z
 _PLAIN = {"−": "-", "–": "-", "—": "-", "×": "·", "∗": "*", "⋅": "·", "•": "·", "∙": "·", "∘": "⊙", "⊗": "⊙", "÷": "/",
           "∑": " sum ", "Σ_": " sum _", "∏": " prod ",
           "√": " sqrt ", "⊤": "ᵀ", "ϵ": "ε", "ϕ": "φ", "≡": "=", ":=": "=", "≜": "=", "<=": "≤", ">=": "≥", "!=": "≠",
-          "𝒟": "D", "ℒ": "L", "@": " "}  # fmt: skip
+          "½": "(1/2)", "𝒟": "D", "ℒ": "L", "@": " "}  # fmt: skip
 _BELOW = dict(zip("₊₋ᵢⱼₖₗₘₙₚₛₜₓₐₑₒᵣᵤᵥₕ₀₁₂₃₄₅₆₇₈₉", "+-ijklmnpstxaeoruvh0123456789", strict=True))
 _ABOVE = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ˣⁿˢᶻ", "0123456789-+xnsz", strict=True))
 
@@ -66,6 +66,8 @@ def _fraction(match: re.Match[str]) -> str:
     above, below = _bare(match[1]), _bare(match[2])
     if above in ("\\partial", "∂"):
         return f" ∂/({below}) "  # an operator
+    if above in ("d", "\\mathrm{d}") and below.startswith(above):
+        return f" ∂/(∂ {below.removeprefix(above)}) "
     return f" (({above})/({below})) "
 
 
@@ -124,6 +126,11 @@ def _below(match: re.Match[str]) -> str:
     return "_{" + inside + "}" if set("+-") & set(inside) else "_" + inside
 
 
+def _of_transposed(above: str) -> str:
+    """W^{(2)T} is (W^{(2)})ᵀ, and X^{-T} is (X^{-1})ᵀ."""
+    return f"^{{{'-1' if above[0] == '-' else above}}}ᵀ "
+
+
 _OVER = r"([a-z](?:[ ,] ?[a-z]\b){1,2}|[a-z]{1,3}|[a-z]\s*(?:[≤≥≠<>]=?|!=)\s*[a-z])"
 
 
@@ -138,16 +145,22 @@ def plain(text: str) -> str:
     """A line in the notation of grammar.lark."""
     text = unicodedata.normalize("NFC", from_latex(text))
     text = re.sub("ᵀ|⊤", "ᵀ", text)
+    text = re.sub(r"\b(?:np|jnp|torch|F|math)\.(?=[a-z])|\.(?:values\b|item\(\)|detach\(\))", "", text)
+    text = re.sub(r"\b([^\W\d]\w*)\.grad\b", r"d\1", text)
+    text = re.sub(r"\^\{\s*(\(\w+\)|\[\w+\]|-\s*1?)\s*(?:ᵀ|T)\s*\}", lambda m: _of_transposed(m[1]), text)
+    text = re.sub("[" + "".join(_BELOW) + "]+", _below, text)
     text = re.sub(r"_\{(\w),?:\}", r"_\1 ", text)  # P_{i:} is row i, and so is P_i
     text = re.sub(rf"(?:[∑Σ]|\bsum\b)(?:\s+over(?:\s+all)?)?\s*{_OVER}(?:\s+of\b)?(?=\s|\()", _over_letters, text)
     text = re.sub(r"δ([a-z]{2})(?![A-Za-z_])", r"δ_\1", text)
+    text = re.sub(r"(?<![\w)])d/d([^\W\d]\w*)\s*(?=[\w(\[])", r"∂/(∂ \1) ", text)
     text = re.sub(r"\(d ([^()/]+)\)/\(d ([^()/]+)\)", r"(∂ \1)/(∂ \2)", text)  # dL/dx, with spaces behind d
     text = re.sub(r"\^\s*(\{\s*(T|ᵀ)\s*\}|\(\s*T\s*\)|ᵀ|T(?![\w]))", "ᵀ ", text)
+    if re.search(r"\bvec\b", text):
+        text = text.replace("⊗", "⊠")  # beside vec(X), the Kronecker product
     for sign, letter in _PLAIN.items():
         text = text.replace(sign, letter)
     text = re.sub(r"(?<=[\w)\]])\.T\b", "ᵀ ", text)
     text = re.sub(r"\*\*", "^", text)
-    text = re.sub("[" + "".join(_BELOW) + "]+", _below, text)
     text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)
     text = re.sub(r"\^\(([0-9])\)", r"^\1", text)
     text = re.sub(r"\|\|([^|]+)\|\|", r"‖\1‖", text)

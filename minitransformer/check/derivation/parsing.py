@@ -32,6 +32,13 @@ class Expression(NamedTuple):
         ((sign, items), *more) = self.terms
         return items[0].factor if not sign and not more and len(items) == 1 and items[0].factor.name else None
 
+    @property
+    def whole(self) -> str:
+        """The digits of a side that is a whole number, with its sign; "" for any other."""
+        ((sign, items), *more) = self.terms
+        alone = items[0].factor if len(items) == 1 and not more else None
+        return sign.replace("+", "") + alone.number if alone and alone.number.isdigit() and not alone.after else ""
+
 
 class Item(NamedTuple):
     """A factor of a product, with the mark and the sign before it."""
@@ -50,16 +57,17 @@ class Relation(NamedTuple):
 
 
 class After(NamedTuple):
-    """What follows a name, a number or a bracket. kind: "_", "^", "ᵀ" or "'"; text: the i,j of _{i,j}."""
+    """What follows a name, a number or a bracket. kind: "_", "^", "ᵀ", "'" or "."; text: the i,j of _{i,j}."""
 
     kind: str
     text: str = ""
     exponent: Expression | None = None
+    inside: tuple[Relation, ...] = ()  # the axis=0 of x.sum(axis=0)
 
     @property
     def label(self) -> str | None:
         """What it adds to a name if it is part of the name: the _Q of W_Q, the ^1 of W^{(1)}."""
-        return None if self.kind == "ᵀ" else self.kind + self.text
+        return None if self.kind in "ᵀ." else self.kind + self.text
 
 
 class Factor(NamedTuple):
@@ -122,9 +130,11 @@ class _Builder:
         return str(parts[0])
 
     def after(self, parts: list[Any]) -> After:
-        (part,) = parts
+        part, *inside = parts
         if isinstance(part, Expression):
             return After("^", _text(part), part)
+        if part.type == "METHOD":
+            return After(".", part[1:], inside=inside[0] if inside else ())
         if part.type == "SUBSCRIPT":
             text = part[1:]
             return After("_", (text[1:-1] if text[:1] in "{(" else text).replace(" ", ""))

@@ -7,14 +7,16 @@ What the letters mean depends on the names known so far: is `K (a + b)` a produc
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 from . import tree
 from .faults import Fault, Unreadable
 from .functions import ALIKE, FUNCTIONS, OVER
 from .names import Names
-from .parsing import EXAMPLES, LETTER, After, Expression, Factor, Item, Relation
+from .parsing import EXAMPLES, LETTER, After, Expression, Factor, Item, Relation, parsed
+from .ranges import axis_of, range_of
 from .recognising import found, segments
-from .shifting import LETTER as INDEX
+from .rewriting import put_in, times
 from .shifting import computed, indices_of
 
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
@@ -33,10 +35,10 @@ class Reader:
         self.comparing = 0
         self.swallowed = False  # whether a sum below a slash has taken in a factor that may not be meant to be there
 
-    def expression(self, parsed: Expression) -> tree.Node:
+    def expression(self, typed: Expression) -> tree.Node:
         """A sum of products."""
-        signs = tuple(sign or "+" for sign, _ in parsed.terms)
-        terms = tuple(self._product(items) for _, items in parsed.terms)
+        signs = tuple(sign or "+" for sign, _ in typed.terms)
+        terms = tuple(self._product(items) for _, items in typed.terms)
         return terms[0] if signs == ("+",) else tree.Terms(signs, terms)
 
     def _product(self, items: Sequence[Item]) -> tree.Node:
@@ -72,10 +74,20 @@ class Reader:
         other_e = self.known.rank("e") is not None and not self.known.only_size("e")
         if name == "e" and not other_e and after and after[0].exponent:
             return self._after(tree.Call("exp", (self.expression(after[0].exponent),)), after[1:]), n + 1
-        if self.found(name, after) is not None:
+        inside = items[n + 1].factor.inside if items[n + 1 :] and not items[n + 1].mark else ()
+        known = self.found(name, after)
+        if inside and known and known[0] in self.known.functions:
+            return self._of_argument(known[0], known[1], inside, items[n + 1].factor.after), n + 2
+        called = (inside and not after) or (name in OVER and after and after[0].kind == "_")
+        whole = known is None or (known[0] == name and len(name) > 1 and (inside or not self.known.rank(name)))
+        if known and not (whole and called and name in FUNCTIONS):  # var(x) is the variance, also if var is a name
             return self._name(name, after), n + 1
         if name in ("δ", "delta", "I") and after and after[0].kind == "_":
-            letters = indices_of(after[0].text.replace("=", ","))
+            text, labels = self._labelled(after[0].text.replace("=", ","))
+            letters = indices_of(text)
+            if len(letters) == 2 and labels:
+                one, other = (labels.get(letter, tree.Place(letter)) for letter in letters)
+                return self._after(tree.Compare("=", one, other), after[1:]), n + 1
             if len(letters) == 2:
                 return self._after(tree.Delta(*letters), after[1:]), n + 1
         if name in ("δ", "delta") and items[n + 1 :] and not after:
@@ -85,6 +97,23 @@ class Reader:
         if name in FUNCTIONS:
             return self._call(name, after, items, n + 1)
         return self._name(name, after), n + 1
+
+    def _of_argument(self, name: str, primes: Sequence[After], inside: Any, after: Sequence[After]) -> tree.Node:
+        """f(x), f'(x) and f(z), where the text defines f(x)."""
+        own = self.known.functions[name]
+        variables = [self._array(each.left.single) for each in own]
+        made: tree.Node = tree.Ref(name)
+        if inside != own:
+            if len(inside) != len(own):
+                raise Unreadable(f"{name} was defined with {len(own)} arguments.")
+            made = self.known.defined[name].tree
+            for variable, new in zip(variables, inside, strict=True):
+                made = put_in(made, variable, self._relation(new))
+        if primes and primes[0].kind == "'":
+            if inside != own or any(self.known.rank(each) for each in (name, *(x.name for x in variables))):
+                raise Unreadable(f"{name}' can be read of a number alone, as {name}'(x).")
+            made, primes = tree.Partial(made, variables[0]), primes[1:]
+        return self._after(made, [*primes, *after])
 
     # derivatives
 
@@ -118,7 +147,7 @@ class Reader:
         top: tree.Node | None = None
         m = n + 1
         marked = factor.mark == "∂"
-        in_brackets = bool(inside) and inside[0].factor.mark == "∂"
+        in_brackets = bool(inside) and inside[0].factor.mark == "∂" and all(item.mark != "/" for item in inside)
         if marked:
             if m < len(items) and items[m].mark != "/":
                 top, m = self._top([Item("", "", items[m].factor), *items[m + 1 :]], m)
@@ -135,7 +164,10 @@ class Reader:
         if top is None:
             if m >= len(items):
                 raise Unreadable("∂/∂x_j needs an expression behind it: ∂/∂x_j (x_i^2).")
-            top, m = self._unit(items, m)
+            if items[m].factor.inside:
+                top, m = self._unit(items, m)
+            else:
+                top, m = self._product(items[m:]), len(items)
         return tree.Partial(top, bottom), m
 
     def _top(self, items: Sequence[Item], start: int) -> tuple[tree.Node, int]:
@@ -152,12 +184,27 @@ class Reader:
         loss = named if named and self.known.rank(named) == 0 else self.known.loss()
         if loss is None and named in _LOSSES and self.known.rank(named) is None:
             loss = "L"  # the one whose gradient by an output is given
+        if after and after[0].kind == "^":
+            raise Unreadable("Second derivatives cannot be read; define the first as a name.")
+        if named == loss and not (after and after[0].kind == "_") and (by := self._argument_of(str(loss))):
+            after = (After("_", by), *after)
         if not after or after[0].kind != "_" or loss is None:
             raise Unreadable("∇ needs a loss L that the text defines and an array: ∇_W L.")
         following = n + 1
         if items[n + 1 :] and named in (loss, named if loss == "L" else loss):
             following += 1
-        return self._after(tree.Partial(tree.Ref(loss), tree.Ref(after[0].text)), after[1:]), following
+            called = items[following].factor if items[following:] else Factor()
+            following += bool(called.inside) and called.inside == self.known.functions.get(named)
+        bottom = self._array(parsed(after[0].text)[0].single or Factor(name=after[0].text))
+        return self._after(tree.Partial(tree.Ref(loss), bottom), after[1:]), following
+
+    def _argument_of(self, loss: str) -> str:
+        """The w of ∇L: that of L(w), or the one given array from which L is computed; "" if there are several."""
+        if len(own := self.known.functions.get(loss, ())) == 1:
+            return str(own[0].left.single.name)
+        given = [name for name, each in self.known.given.items() if each.axes and not each.kind]
+        used = [name for name in given if name in self.known.ancestors({loss})]
+        return used[0] if len(used) == 1 else ""
 
     def _array(self, factor: Factor, loss: bool = False) -> tree.Ref:
         if loss and factor.name in _LOSSES and self.known.rank(factor.name) is None:
@@ -174,7 +221,7 @@ class Reader:
         upper = ""
         if rest and rest[0].kind in ("^", "ᵀ") and name in ("sum", "prod"):
             upper, rest = rest[0].text or "T", rest[1:]
-        letters, conditions, upper = _range_of(subscript.text, upper, self.known)
+        letters, conditions, upper = range_of(subscript.text, upper, self.known)
         if rest:
             raise Unreadable(f"After {name} and its index an expression must follow.")
         if n >= len(items):
@@ -202,8 +249,10 @@ class Reader:
             raise Unreadable(f"{name} needs an argument: {name}(x).")
         argument = items[n].factor
         outside: Sequence[After] = ()
+        axis = ""
         if argument.inside:
-            arguments = tuple(map(self._relation, argument.inside))
+            inside, axis = axis_of(argument.inside, name)
+            arguments = tuple(map(self._relation, inside))
             outside, n = argument.after, n + 1
             powered = outside and outside[0].kind == "^" and not isinstance(arguments[0], tree.Ref)
             if powered and name in OVER and name != "softmax":
@@ -219,7 +268,7 @@ class Reader:
                 raise Unreadable(f"{name} takes a number and two bounds: {name}(r, 1 - ε, 1 + ε).")
             name, arguments = "min", (tree.Call("max", arguments[:2]), arguments[2])
         powers = [part for part in after if part.kind == "^"]
-        called = tree.Call(ALIKE.get(name, name), arguments, len(after) - len(powers))
+        called = tree.Call(ALIKE.get(name, name), arguments, len(after) - len(powers), axis)
         return self._after(called, [*powers, *outside]), n
 
     # atoms
@@ -235,11 +284,11 @@ class Reader:
             return self._relation(factor.inside[0])
         raise Unreadable(f"{factor.mark} cannot stand here. Write it like {EXAMPLES}.")
 
-    def _relation(self, parsed: Relation) -> tree.Node:
-        if parsed.right is None:
-            return self.expression(parsed.left)
+    def _relation(self, relation: Relation) -> tree.Node:
+        if relation.right is None:
+            return self.expression(relation.left)
         self.comparing += 1
-        node = tree.Compare(parsed.sign, self.expression(parsed.left), self.expression(parsed.right))
+        node = tree.Compare(relation.sign, self.expression(relation.left), self.expression(relation.right))
         self.comparing -= 1
         return node
 
@@ -252,6 +301,14 @@ class Reader:
                 if isinstance(node, tree.Ref) and node.indices and len(node.indices) == self.known.rank(node.name):
                     raise Unreadable("An entry has no transpose: write A_ji, or (Aᵀ)_ij.")
                 node = self._transposed(node)
+            elif part.kind == ".":
+                if part.text not in FUNCTIONS:
+                    raise Unreadable(f".{part.text}(...) is no function of the notation.")
+                inside, axis = axis_of(part.inside)
+                name = ALIKE.get(part.text, part.text)
+                node = tree.Call(name, (node, *map(self._relation, inside)), axis=axis)
+            elif part.kind == "'" and not self.known.primed and any(self.known.rank(each) for each in node.names):
+                node = self._transposed(node)  # A'
             elif part.exponent is None:
                 raise Unreadable("A prime stands at functions, as in tanh'(x), and at indices, as in x_i'.")
             else:
@@ -284,8 +341,11 @@ class Reader:
         if not after and self.comparing and name in self.bound:
             return tree.Place(name)
         indices: list[str] = []
+        chosen: dict[str, tree.Ref] = {}
         while rest and rest[0].kind == "_" and len(indices) < rank:
-            letters = indices_of(rest[0].text, rank)
+            text, labels = self._labelled(rest[0].text)
+            chosen |= labels
+            letters = indices_of(text, rank)
             digits = len(letters) == 1 < rank == len(letters[0]) and letters[0].isdigit()
             indices += letters[0] if digits else letters  # W_12 is W_{1,2}
             rest = rest[1:]
@@ -296,7 +356,23 @@ class Reader:
             raise Fault(f"{full} is a number, so it has no index.")
         first = full + "_0"
         shifted = bool(indices) and computed(indices[0]) and self.known.rank(first) == rank - 1
-        return self._after(tree.Ref(full, tuple(indices), first if shifted else ""), rest)
+        full = self.known.by_letters.get((full, *indices), full)
+        node: tree.Node = tree.Ref(full, tuple(indices), first if shifted else "")
+        for letter, label in chosen.items():  # p_y of a label y: sum_a p_a 1[a = y]
+            node = tree.Over("sum", (letter,), times(node, tree.Compare("=", tree.Place(letter), label)))
+        return self._after(node, rest)
+
+    def _labelled(self, text: str) -> tuple[str, dict[str, tree.Ref]]:
+        """A subscript with a letter in place of each label, such as the y_i of p_{i y_i}; and the labels."""
+        labels: dict[str, tree.Ref] = {}
+        for name in self.known.labels:
+            rank = self.known.rank(name)
+            word = name if len(name) == 1 else rf"(?<![A-Za-z]){name}(?![a-z])"
+            for found_ in re.findall(word + (r"_\{?([a-z])\}?" if rank else "()"), text):
+                letter = next(each for each in "abcdefgh" if each not in text and each not in self.bound)
+                labels[letter] = tree.Ref(name, tuple(found_))
+                text = re.sub(rf"{name}" + (rf"_\{{?{found_}\}}?" if rank else ""), f",{letter},", text, count=1)
+        return re.sub(",,+", ",", text).strip(","), labels
 
     def _unknown(self, name: str, after: Sequence[After]) -> tree.Node:
         if after and after[0].kind == "_" and name in ("I", "ones"):
@@ -322,34 +398,3 @@ class Reader:
                 raise Unreadable(f"{told} is not defined. Is it {array}_{indices}? An index follows an underscore.")
         more = f"Give its shape above, as in `given {name}: (n, d)`, or write what it is: `{told} = ...`."
         raise Unreadable(f"{told} is not defined. {more}")
-
-
-def _range_of(content: str, upper: str, known: Names) -> tuple[tuple[str, ...], tuple[tree.Node, ...], str]:
-    """The indices of a sum, its conditions, and the size up to which it goes, if it names one. Raises Unreadable."""
-    content = content.replace("\\", "")
-    conditions: list[tree.Node] = []
-    lower = ""
-    if first := re.match(rf"((?:{INDEX},?)+)(?:=([\w+-]+))?$", content):
-        letters, lower = indices_of(first[1]), first[2] or ""
-        if lower not in ("", "0", "1") or (lower == "1" and known.origin == 0):
-            conditions += [tree.Compare("≥", tree.Place(letter), tree.Place(lower)) for letter in letters]
-    elif match := re.fullmatch(rf"({INDEX})([≠≤≥<>])({INDEX})", content):
-        letters = (match[1],)
-        conditions.append(tree.Compare(match[2], tree.Place(match[1]), tree.Place(match[3])))
-    else:
-        raise Unreadable(f"The range {content!r} of a sum cannot be read; write sum_j, sum_{{i,j}} or sum_{{j≠i}}.")
-    if len(set(letters)) < len(letters):
-        raise Unreadable(f"The sum names an index twice: {content}.")
-    if condition := _up_to(letters[-1], upper, lower == "0", known):
-        return letters, (*conditions, condition), ""
-    return letters, tuple(conditions), upper
-
-
-def _up_to(index: str, upper: str, from_zero: bool, known: Names) -> tree.Node | None:
-    """The condition j ≤ n-1 of sum_{j=1}^{n-1}; None if a sum goes over all that there is."""
-    if half := re.fullmatch(rf"({INDEX})/(\d)", upper):
-        return tree.Compare("≤", tree.Place(half[2] + index), tree.Place(half[1]))
-    whole = upper in ("", "…") or known.rank(upper) == 0 or upper.isdigit()
-    if whole or (from_zero and upper.endswith("-1") and known.rank(upper[:-2]) == 0):
-        return None
-    return tree.Compare("≤", tree.Place(index), tree.Place(upper)) if len(upper) == 1 or computed(upper) else None

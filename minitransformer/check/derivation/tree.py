@@ -205,14 +205,16 @@ class Entry(Node):
 
 @dataclass(frozen=True)
 class Call(Node):
-    """f(a, b); primes: f'(a)."""
+    """f(a, b); primes: f'(a); axis: that of sum(x, axis=0), as it was typed."""
 
     function: str
     arguments: tuple[Node, ...]
     primes: int = 0
+    axis: str = ""
 
     def _written(self, inside: str) -> str:
-        return f"{self.function}{self.primes * chr(39)}({', '.join(map(str, self.arguments))})"
+        along = [f"axis={self.axis}"] if self.axis else []
+        return f"{self.function}{self.primes * chr(39)}({', '.join([*map(str, self.arguments), *along])})"
 
 
 @dataclass(frozen=True)

@@ -136,9 +136,13 @@ class Line:
             if mark == "" or mark == "·":
                 turn = self._multiplied(before, turn, factor, other, mark)
             else:
-                turn = self._same((before, turn), (factor, other)) if rank == 1 else None
+                turn = self._entrywise(turn, other) if rank == 1 else None
             before = Product(node.marks[:n], node.factors[: n + 1])
         return turn
+
+    def _entrywise(self, one: Turn | None, other: Turn | None) -> Turn | None:
+        """Of x ⊙ y; a row beside a column, as in δᵀ W ⊙ σ'(z), may be either: books write it so."""
+        return (one if self.turns.same(one, other) else None) if one and other else one or other
 
     def _multiplied(self, a: Node, one: Turn | None, b: Node, other: Turn | None, mark: str) -> Turn | None:
         left, right = self._value(a), self._value(b)

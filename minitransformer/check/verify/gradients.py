@@ -25,7 +25,7 @@ from ..trace.inside import layer_inside, upstream_of
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
-from . import anew, blame, foreign
+from . import anew, blame, culprits, foreign
 from . import arguments as given
 from .arguments import displaced, leaves_of, parameter_probe
 from .contract import CHANGED, Contract, marked
@@ -109,6 +109,7 @@ def gradients(
             look = functools.partial(check.rows_elsewhere, upstream, settings, intermediates)
             second = anew.second_look(look, arguments, [*owned, *held], seed)
     note = " ".join(filter(None, [note, foreign.trait(f, "found", ""), second.note]))
+    note = "\n".join(filter(None, [note, culprits.told(check, rows)]))
     left_out += second.left_out + list(foreign.trait(f, "left_out", {}).items())
     moved = tuple(x for _, x in second.arguments)
     return Report(name or given.name_of(f), tuple(second.rows or rows), note, tuple(left_out), moved)

@@ -25,6 +25,7 @@ from minitransformer.ideas.published.tokenizers import PublishedTokenizer
 from minitransformer.layers import InputEmbedding, KeyValueCache, Linear, MultiHeadAttention
 from minitransformer.models import LanguageModel, Transformer, from_pretrained, save_pretrained
 from minitransformer.school.inspect.watch import attentions
+from minitransformer.school.show.reading import visible
 from minitransformer.school.show.stepper.command import TextRecording, step_text
 
 WINDOW, N_LAYERS = 4, 3
@@ -298,7 +299,7 @@ def weights_shown(read: TextRecording) -> np.ndarray:
 def test_step(folders: Any, name: str, layer: int) -> None:
     """The weights of a layer reach as far back as its window, and those of a head are a part of them."""
     read, one = (step_text(folders(name), TEXT, layer, head) for head in (None, 3))
-    assert read.tokens == [TOKENS[i] for i in IDS[:-1]]
+    assert read.tokens == [visible(TOKENS[i]) for i in IDS[:-1]]
     whole, alone = (weights_shown(each) for each in (read, one))
     n = len(IDS) - 1
     assert whole.shape == (4, n, n)

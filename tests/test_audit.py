@@ -181,6 +181,39 @@ def test_what_the_suites_own_function_does_by_design_is_no_survivor(tmp_path: Pa
     assert "It is no survivor: the suite's own function does the same." in table([(described, [result])])
 
 
+KILL = """
+import os, pathlib
+
+def test_kill():
+    runs = pathlib.Path(__file__).with_name("runs")
+    with runs.open("a") as file:
+        file.write("x")
+    if runs.stat().st_size == 3:
+        os.kill(os.getppid(), 9)
+"""
+LEAVE = """
+import json, os, time
+json.dumps = lambda *args, **options: "{}"
+
+def test_leave():
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(60)
+        os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "right", "problem"), [(KILL, "error", "the worker stopped"), (LEAVE, "passed", "")])
+def test_what_tests_do_to_the_worker(tmp_path: Path, more: str, right: str, problem: str) -> None:
+    """Verdicts on some of the mistakes are none on the suite; and nobody waits for what a test leaves running."""
+    start = time.monotonic()
+    described, (result,) = audit(suite(tmp_path, WEAK + more), tmp_path, 20.0)
+    assert (result.right, result.problem) == (right, problem) and result.outcomes
+    assert ("no verdict" in table([(described, [result])])) == (right == "error")
+    assert time.monotonic() - start < 50.0
+
+
 def test_one_process_takes_all_in_turn_and_another_goes_on_where_it_hangs_or_dies() -> None:
     def run(names: list[str], tell: Any) -> None:
         for name in names:

@@ -131,7 +131,8 @@ BYTES = {
     "an unknown packing": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 99, 0) + bytes(99)), "is of type 99"),
     "integers": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 26, 0) + bytes(199)), "is of type I32"),
     "tensors in one place": (raw(2, 0, b"".join(text(n) + struct.pack("<IQIQ", 1, 4, 0, 0) for n in "ab") + bytes(99)),
-     "'a' and 'b' overlap"),
+     "'b' must begin at byte 32 of the numbers, where the one before it ends, got 0"),
+    "a tensor elsewhere": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 4, 0, 4) + bytes(99)), "at byte 0 .* got 4"),
     "an odd alignment": (raw(0, 1, text("general.alignment") + struct.pack("<II", 4, 0)),
      "general.alignment must be an integer"),
 }  # fmt: skip

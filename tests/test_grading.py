@@ -238,10 +238,10 @@ SLICES = {
         "course.check('softmax_backward', softmax_backward)\nstep(ops.softmax)",
     ),
     "magics": (
-        "%matplotlib inline\nimport numpy as np\n!pip install torch\nfiles = !ls\nnp.sum?",
-        "if True:\n    %time x = 1\n",
+        "%matplotlib inline\nimport numpy as np\n!pip install \\\n    torch\nfiles = !ls\nnp.sum?\none = (7\n%3)",
+        "pip install torch\nif True:\n    %time two = 2 * one\n",
         "%%bash\nrm -rf /",
-        "%%time" + RIGHT,
+        "%%time" + RIGHT.replace("return", "return two / 2 *"),
         "text = '''\n% not a magic\n'''\nassert text == '\\n% not a magic\\n'",
     ),
     "what was refused before: processes and threads": (

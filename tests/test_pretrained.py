@@ -293,6 +293,23 @@ _NO_ROPE = {"no_rope_layers": [1, 0], "use_bias": False, "use_sliding_window": N
     [
         ("llama", {"rope_scaling": {"type": "mrope", "factor": 2.0}}, "rope_scaling of type 'mrope'"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "factor is missing"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 1}},
+            "longrope needs original_max_position_embeddings of at least 2, got 1",
+        ),
+        ("gemma3_text", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "no rope_parameters beside it"),
+        (
+            "olmo3",
+            {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rope_scaling must have a rope_type here",
+        ),
+        ("olmo3", {"rope_parameters": {"full_attention": {"truncate": False}}}, "truncate False is not supported"),
+        (
+            "modernbert",
+            {"rope_parameters": None, "rope_scaling": {"rope_type": "default"}},
+            "rope_scaling .* only None",
+        ),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5 is not supported, only 1.0 is"),
         ("llama", {"rope_parameters": {"rope_theta": 9.0, "half": True}}, "in rope_parameters: half = True; it may"),
         ("llama", {"attention_bias": True}, "attention_bias and mlp_bias must be equal"),
@@ -307,6 +324,9 @@ _NO_ROPE = {"no_rope_layers": [1, 0], "use_bias": False, "use_sliding_window": N
         ("llama", {"head_dim": 3}, "head_dim must be even, since rotary positions turn pairs of numbers; got 3"),
         ("llama", _NO_ROPE, r"not understood in config.json: no_rope_layers = \[1, 0\], use_bias = False; it may"),
         ("albert", {"embedding_size": 10**9}, "these sizes ask for more than the"),
+        ("mixtral", {"num_local_experts": 2**31}, "these sizes ask for more than the"),
+        ("modernbert", {"num_hidden_layers": 2**31}, "2147483648 layers are more than the .* tensors of the file hold"),
+        ("kimi_linear", {"num_hidden_layers": 2**31, "layer_types": None}, "2147483648 layers are more than the"),
         ("bert", {"embedding_size": 4}, "not understood in config.json: embedding_size = 4"),
         ("t5", {"dense_act_fn": "mish"}, "dense_act_fn 'mish' is not supported"),
         ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder False is not supported"),

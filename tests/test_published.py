@@ -243,6 +243,10 @@ def test_a_folder_without_a_tokenizer(encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(document))
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read as a tokenizer"):
         load_tokenizer(tmp_path)
+    document["model"] = {"type": "BPE", "vocab": {"a": 2**31}, "merges": []}  # each id below has a name, too
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"tokenizer\.json has a token of id 2,147,483,648; at most 4,194,304 tokens"):
+        load_tokenizer(tmp_path)
     words().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": "3"}')
     with pytest.raises(ValueError, match="eos_token_id must be an integer"):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -254,6 +255,8 @@ def stopped(tmp_path_factory):
         ("checkpoints/00000004/state.json", lambda b: b"[]", 'must be an object with "step": 4'),
         ("checkpoints/00000004/state.json", lambda b: b.replace(b'"step": 4', b'"step": 5'), '"step": 4'),
         ("checkpoints/00000004/state.json", lambda b: b.replace(b'"epoch"', b'"epcoh"'), "is damaged"),
+        ("checkpoints/00000004/state.json", lambda b: re.sub(rb'"position": \d+', b'"position": -1', b), "got '-1'"),
+        ("checkpoints/00000004/state.json", lambda b: re.sub(rb'"epoch": \d+', b'"epoch": null', b), "epoch must be a"),
         ("checkpoints/00000004/model.safetensors", lambda b: b[:-7], "cannot be read as safetensors"),
         ("checkpoints/00000004/optimizer.safetensors", lambda b: b[:-7], "cannot be read as safetensors"),
         ("log.jsonl", lambda b: b"{\n" + b, "is damaged: "),

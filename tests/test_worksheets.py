@@ -232,6 +232,14 @@ def test_a_slip_costs_its_own_marks_alone(kind):
                     assert (found.verdict, found.follows) == ("right", 0)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_zeros_in_every_blank_earn_what_is_zero_in_the_key(kind):
+    for sheet in sheets_of(kind)[:3]:
+        marks = marked(sheet, {name: np.zeros_like(value, dtype=float) for name, value in sheet.answers.items()})
+        zeros = sum((abs(value) <= 1.1e-3).sum() for value in sheet.answers.values())
+        assert marks.right <= zeros, str(marks)
+
+
 def test_a_slip_and_then_the_key_s_numbers_are_right_as_well():
     sheet = make("attention-backward", 7)
     values = dict(sheet.answers) | {"weights": sheet.answers["weights"] + 0.1}

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from gguf_files import written
 from safetensors.torch import load_file, save_file
 
+from minitransformer import text
 from minitransformer.check.verify.catalogue.case import ordinary
 from minitransformer.ideas.published.families import EVERY
 from minitransformer.ideas.published.fp8 import _NUMBERS
@@ -55,6 +57,33 @@ def test_a_deepseek_of_8_bits(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = theirs(torch.from_numpy(IDS)).logits.numpy()
     np.testing.assert_allclose(from_pretrained(packed)(IDS)[0], expected, rtol=0, atol=1e-5)
+
+
+_CAT = {"40": {"content": "cat", "lstrip": False, "rstrip": False, "normalized": False, "special": True}}
+
+
+@pytest.mark.parametrize("file, about", [
+    ("tokenizer_config.json", {"bos_token": "cat"}),
+    ("tokenizer_config.json", {"additional_special_tokens": ["mat", "cat"]}),
+    ("tokenizer_config.json", {"extra_special_tokens": {"x_token": "cat"}}),
+    ("tokenizer_config.json", {"added_tokens_decoder": _CAT}),
+    ("special_tokens_map.json", {"pad_token": {"content": "cat", "lstrip": False, "rstrip": False}}),
+], ids=lambda each: str(each)[:40])  # fmt: skip
+def test_a_token_is_special_wherever_a_folder_says_so(tmp_path: Path, file: str, about: dict[str, Any]) -> None:
+    vocabulary = {word: i for i, word in enumerate(["[UNK]", "the", "cat", "mat", "on", "##s"])}
+    model = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    model.decoder = tokenizers.decoders.WordPiece()
+    model.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    for name in dict.fromkeys(["tokenizer_config.json", file]):
+        found = about if name == file else {}
+        kind = {"tokenizer_class": "PreTrainedTokenizerFast"} if name == "tokenizer_config.json" else {}
+        (tmp_path / name).write_text(json.dumps(kind | found))
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), text.load(tmp_path)
+    ids = ours.encode("the cats on the mat", special=True)
+    assert ids == theirs.encode("the cats on the mat") and ids[:2] == [1, 2]
+    assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True) and "cat" not in ours.decode(ids)
 
 
 VISION: dict[str, dict[str, Any]] = {

@@ -42,6 +42,9 @@ def _cases() -> list[Case]:
     odd = {"hidden_size": 20, "num_attention_heads": 2, "num_hidden_layers": 4, "num_labels": N}
     modern = dict(FAMILIES["modernbert"].small) | odd | _MEAN
     found.append(Case("modernbert mean, biases", "ModernBertForSequenceClassification", modern))
+    apart = dict(FAMILIES["bart"].small) | {"tie_word_embeddings": False, "num_labels": N, "eos_token_id": END}
+    found.append(Case("bart two tables", "BartForSequenceClassification", apart))
+    found.append(Case("mbart two tables", "MBartForQuestionAnswering", apart | {"num_labels": 2}))
     return found
 
 
@@ -124,7 +127,8 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
         layout = family.layout(ours, prefix and f"{prefix}.").as_in({name for name, _ in theirs.named_parameters()})
         found = {place.theirs: place.read() for place in layout.places}
         if case.model_type in ("bart", "mbart"):  # their decoder reads padding, but its vector is not trained
-            found["model.shared.weight"][published.PAD] = 0.0
+            shared = "model.shared.weight"
+            found[shared if shared in found else "model.decoder.embed_tokens.weight"][published.PAD] = 0.0
         return found
     finally:
         for name, parameter in ours.parameters():

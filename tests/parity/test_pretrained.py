@@ -203,6 +203,7 @@ CASES = [
     Case("pegasus words relu untied", "PegasusForConditionalGeneration",
          _BART | {"activation_function": "relu", "tie_word_embeddings": False, "encoder_layers": 3}),
     Case("marian body", "MarianModel", _BART),
+    Case("marian body of three tables", "MarianModel", _BART | {"tie_word_embeddings": False}),
     Case("marian words", "MarianMTModel", _BART | {"activation_function": "swish", "scale_embedding": True}),
     Case("marian words other shape untied", "MarianMTModel", _BART_2 | {"tie_word_embeddings": False}),
     Case("marian words apart", "MarianMTModel",

@@ -75,7 +75,9 @@ CASES = [
 
 @pytest.mark.parametrize("theta", [300.0, 1e4, 1e6])
 @pytest.mark.parametrize(
-    "turn", [LINEAR, DYNAMIC, YARN, GPT_OSS, DEEPSEEK, LLAMA_3, LONG], ids=lambda turn: turn["rope_type"]
+    "turn",
+    [LINEAR, DYNAMIC, YARN, GPT_OSS, GPT_OSS | {"truncate": None}, DEEPSEEK, LLAMA_3, LONG],
+    ids=lambda turn: turn["rope_type"],
 )
 def test_frequencies(turn: dict[str, Any], theta: float) -> None:
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "head_dim": 8, "max_position_embeddings": 32}

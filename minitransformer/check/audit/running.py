@@ -93,13 +93,15 @@ def audit(
         try:
             for line in worker.stdout:
                 _note(results, json.loads(line), progress)
+        except (ValueError, LookupError, TypeError):  # a test wrote in the worker's place
+            worker.kill()
         except BaseException:
             worker.kill()
             raise
         said = worker.stderr.read().strip()
     if worker.returncode:
         for result in results:
-            if result.right == "not run":
+            if result.right == "not run" or (result.right == "passed" and len(result.outcomes) < result.known):
                 result.right, result.problem = "error", said.splitlines()[-1] if said else "the worker stopped"
     return suite, [r for r in results if r.function.tests and not (r.function.optional and r.right == "not run")]
 

@@ -11,13 +11,13 @@ import contextlib
 import functools
 import io
 import itertools
-import json
 import multiprocessing
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from json import dumps  # a suite may replace json.dumps
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from .suite import Function, Suite, read
 
 _OPTIONS = ("-q", "-x", "-p", "no:cacheprovider")
 LATE = "ran out of time"
+_TOLD: list[int] = []  # the descriptor of what this process tells
 Tell = Callable[[dict[str, Any]], None]
 Tests = Callable[[], dict[str, Any]]  # runs the tests, and returns what became of them
 
@@ -44,9 +45,10 @@ def main(path: str, folder: str, limit: float) -> None:
     out, quiet = os.fdopen(os.dup(1), "w"), os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 0)
     os.dup2(quiet, 1)
+    _TOLD.append(out.fileno())
 
     def tell(number: int, line: dict[str, Any]) -> None:
-        print(json.dumps({"function": number, **line}), file=out, flush=True)
+        print(dumps({"function": number, **line}), file=out, flush=True)
 
     try:
         exec(suite.before, {"np": np})
@@ -255,6 +257,8 @@ def told_apart(limit: float, run: Callable[[Tell], None]) -> Iterator[dict[str, 
     def child() -> None:
         os.setsid()
         ours.close()
+        for descriptor in _TOLD:  # or what the tests leave running keeps the reader waiting
+            os.dup2(0, descriptor)
         with contextlib.suppress(BaseException):
             try:
                 run(theirs.send)

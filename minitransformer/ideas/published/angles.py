@@ -16,7 +16,7 @@ from ..after.scaled_angles.angles import sharper
 from .fields import Fields
 
 _PLACES = ("rope_scaling", "rope_parameters")  # the first that is there counts, as in the library transformers
-_TRAINED = "original_max_position_embeddings"
+TRAINED = "original_max_position_embeddings"
 _PART = "partial_rotary_factor"
 
 
@@ -31,12 +31,10 @@ def read(fields: Fields, width: int, partial: bool = False) -> dict[str, Any]:
     given: Any = fields.get(place, {}) or {}
     if not isinstance(given, dict):
         raise ValueError(f"{place} must be an object, got {type(given).__name__}")
-    beside = {name: value for name in ("rope_theta", _PART, _TRAINED) if (value := fields.get(name)) is not None}
-    trained = {
-        name: value for name, value in beside.items() if name == _TRAINED
-    }  # this one counts more than one inside
+    beside = {name: value for name in ("rope_theta", _PART, TRAINED) if (value := fields.get(name)) is not None}
+    trained = {name: value for name, value in beside.items() if name == TRAINED}  # this one counts more than one inside
     inside = Fields({**beside, **given, **trained})
-    inside.asked |= {"rope_type", "type", _TRAINED}
+    inside.asked |= {"rope_type", "type", TRAINED}
     kind = given.get("rope_type") or given.get("type") or "default"
     if kind not in _READ:
         raise ValueError(f"{place} of type {str(kind)[:40]!r} is not supported; one of {', '.join(_READ)} is")
@@ -76,27 +74,30 @@ def _dynamic(inside: Fields, longest: int) -> dict[str, Any]:
 
 
 def _yarn(inside: Fields, longest: int) -> dict[str, Any]:
-    trained = inside.size(_TRAINED, longest)
+    trained = inside.size(TRAINED, longest)
     factor = inside.positive("factor", longest / trained)
     weights = [inside.positive(name, 0.0) for name in ("mscale", "mscale_all_dim") if inside.get(name)]
     usual = sharper(factor, weights[0]) / sharper(factor, weights[1]) if len(weights) == 2 else sharper(factor)
     return {
         "kind": "yarn", "factor": factor, "trained": trained, "fast": inside.positive("beta_fast", 32.0),
-        "slow": inside.positive("beta_slow", 1.0), "truncate": inside.flag("truncate", True),
+        "slow": inside.positive("beta_slow", 1.0),
+        "truncate": inside.get("truncate", True) is not None and inside.flag("truncate", True),  # null means false
         "attention": inside.positive("attention_factor", usual),
     }  # fmt: skip
 
 
 def _llama3(inside: Fields, longest: int) -> dict[str, Any]:
     return {
-        "kind": "llama3", "factor": inside.positive("factor"), "trained": inside.size(_TRAINED, longest),
+        "kind": "llama3", "factor": inside.positive("factor"), "trained": inside.size(TRAINED, longest),
         "low": inside.positive("low_freq_factor"), "high": inside.positive("high_freq_factor"),
     }  # fmt: skip
 
 
 def _longrope(inside: Fields, longest: int) -> dict[str, Any]:
-    trained = inside.size(_TRAINED, longest)
+    trained = inside.size(TRAINED, longest)
     factor = inside.positive("factor", longest / trained)
+    if trained == 1:
+        raise ValueError(f"longrope needs {TRAINED} of at least 2, got 1")
     usual = math.sqrt(1.0 + math.log(factor) / math.log(trained)) if factor > 1.0 else 1.0
     return {
         "kind": "longrope", "short": inside.positives("short_factor"), "long": inside.positives("long_factor"),
@@ -109,7 +110,7 @@ _READ: dict[str, Callable[[Fields, int], dict[str, Any] | None]] = {
     "longrope": _longrope, "su": _longrope,
 }  # fmt: skip
 _THEIRS = {
-    "kind": "rope_type", "factor": "factor", "trained": _TRAINED, "fast": "beta_fast", "slow": "beta_slow",
+    "kind": "rope_type", "factor": "factor", "trained": TRAINED, "fast": "beta_fast", "slow": "beta_slow",
     "truncate": "truncate", "attention": "attention_factor", "low": "low_freq_factor", "high": "high_freq_factor",
     "short": "short_factor", "long": "long_factor",
 }  # fmt: skip
@@ -119,7 +120,7 @@ def one(base: float, scaled: Mapping[str, Any] | None, part: float = 1.0) -> dic
     """The object `rope_parameters` of these angles. part: how much of each head is rotated."""
     options = {_THEIRS[name]: value for name, value in (scaled or {"kind": "default"}).items()}
     if options["rope_type"] == "dynamic":
-        del options[_TRAINED]  # they take max_position_embeddings
+        del options[TRAINED]  # they take max_position_embeddings
     return {**options, "rope_theta": base} | ({} if part == 1.0 else {_PART: part})
 
 

@@ -190,8 +190,9 @@ def _marian_theirs(config: BartConfig) -> Found:
 
 
 SHARED = """
-shared                          =  target_tokens
+shared                          =  (target_tokens,embed_source.tokens)
 (encoder,decoder).embed_tokens  ~  target_tokens
+(encoder,decoder).embed_tokens  ~  embed_source.tokens
 """
 APART = """
 shared                -

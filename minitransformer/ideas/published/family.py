@@ -40,6 +40,7 @@ ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": C
 WRITERS_ALONE = {"Model": BODY, "ForCausalLM": WORDS}
 WRITERS = {**WRITERS_ALONE, "ForSequenceClassification": CLASSES}
 _COLUMNS = {ANSWERS: 2, REPLACED: 1}  # of their last map
+_MOST_LAYERS = 1_000  # uses of one shared layer; the file limits the number of separate layers
 
 
 def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
@@ -139,15 +140,18 @@ class Family:
         return self.read(Fields(self.small), head, {}), head
 
     def ours(self, fields: Fields, head: str, stored: Stored) -> Config:
-        """The config of a body with this head. A language model's body alone has no output, so that counts as tied."""
+        """The config of a body with this head. Without an output, as in a body alone, that counts as tied."""
         fields.only(**self.only)
+        for name, n in fields.document.items():
+            if name.endswith(("layer", "layers")) and type(n) is int and n < 1 << 64:
+                check_layers(n, max(len(stored), _MOST_LAYERS), len(stored))
         fields = self.as_today(fields).otherwise(**self.usual)
         read_base, _ = self.base
         found = read_base(fields)
         found |= fields.read(self.fields)
-        if head == BODY and WORDS in self.architectures.values() and "max_length" in found:
-            found["tie_output"] = True
         found |= self.more_ours(fields, found, head, stored)
+        if head == BODY and WORDS in self.architectures.values():
+            found["tie_output"] = True
         return self.of_head.get(head, self.recipe)(**found)
 
     def theirs(self, config: Any) -> Found:
@@ -195,6 +199,12 @@ class Family:
         if head == CLASSES or head in HEADS:
             table += f"\n/{self.last_map(head)} T head"
         return layout(_as_named(model), lines(table, prefix))
+
+
+def check_layers(n_layers: int, at_most: int, n_tensors: int) -> None:
+    """Refuse more layers than a file can hold, before anything counts them."""
+    if n_layers > at_most:
+        raise ValueError(f"{n_layers} layers are more than the {n_tensors} tensors of the file hold")
 
 
 def head_of(model: Pretrained) -> str:

@@ -102,8 +102,8 @@ def open_file(path: str | os.PathLike[str]) -> File:
     A model may be cut into NAME-00001-of-00003.gguf and so on; path is then the first part, which has the metadata.
 
     Raises FileNotFoundError if a file is missing, ModuleNotFoundError without the library `gguf`, and ValueError where
-    one is cut short, claims more than it has, has tensors that overlap or of an unknown type, or is no part of the
-    model.
+    one is cut short, claims more than it has, has tensors of an unknown type or not one after the other, or is no part
+    of the model.
     """
     first = _open_part(Path(path))
     n_parts, tensors = _number(first, "split.count", 1), dict(first.tensors)
@@ -156,7 +156,7 @@ def _open_part(path: Path) -> File:
                     raise ValueError(f"{name[:60]!r} is there twice")
                 metadata[name] = reader.value(reader.number("<I"))
             described = [reader.tensor() for _ in range(n_tensors)]
-            tensors = _placed(path, library, described, _aligned(reader.place, metadata), reader.size)
+            tensors = _placed(path, library, described, reader.place, _alignment(metadata), reader.size)
     except (ValueError, OverflowError) as error:  # UnicodeDecodeError is a ValueError
         raise ValueError(f"{path} cannot be read as GGUF: {error}") from error
     return File(path, metadata, tensors)
@@ -222,15 +222,17 @@ class _Reader:
         return np.frombuffer(self.take(n * dtype.itemsize), dtype)
 
 
-def _aligned(place: int, metadata: Mapping[str, Any]) -> int:
-    """Where the numbers begin."""
+def _alignment(metadata: Mapping[str, Any]) -> int:
+    """Each tensor begins at a multiple of it."""
     step = metadata.get("general.alignment", 32)
     if type(step) is not int or not 1 <= step <= 1 << 20:
         raise ValueError(f"general.alignment must be an integer from 1 to {1 << 20}, got {str(step)[:40]}")
-    return -(-place // step) * step
+    return step
 
 
-def _placed(path: Path, library: Any, described: Any, begin: int, size: int) -> dict[str, Packed]:
+def _placed(path: Path, library: Any, described: Any, place: int, step: int, size: int) -> dict[str, Packed]:
+    """The tensors: each follows the one before, at the next multiple of `step`. place: where the header ends."""
+    begin = end = -(-place // step) * step
     found: dict[str, Packed] = {}
     for name, shape, number, offset in described:
         if name in found:
@@ -248,12 +250,13 @@ def _placed(path: Path, library: Any, described: Any, begin: int, size: int) -> 
         if 0 in shape or shape[-1] % block:
             raise ValueError(f"the tensor {name[:60]!r} of shape {shape} has no whole blocks of {block} numbers")
         n_bytes *= math.prod(shape) // block
-        found[name] = Packed(name, path, "F32", shape, begin + offset, kind.name, n_bytes)
-    end, last = begin, ""
-    for name, tensor in sorted(found.items(), key=lambda item: item[1].start):
-        if tensor.start < end:
-            raise ValueError(f"the tensors {last[:60]!r} and {name[:60]!r} overlap")
-        end, last = tensor.start + tensor.n_bytes, name
-        if end > size:
-            raise ValueError(f"the tensor {name[:60]!r} ends at byte {end:,}, but the file at {size:,}")
+        if begin + offset != end:
+            raise ValueError(
+                f"the tensor {name[:60]!r} must begin at byte {end - begin:,} of the numbers, where the one before it "
+                f"ends, got {offset:,}"
+            )
+        if end + n_bytes > size:
+            raise ValueError(f"the tensor {name[:60]!r} ends at byte {end + n_bytes:,}, but the file at {size:,}")
+        found[name] = Packed(name, path, "F32", shape, end, kind.name, n_bytes)
+        end = -(-(end + n_bytes) // step) * step
     return found

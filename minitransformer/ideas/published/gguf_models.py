@@ -37,7 +37,7 @@ import numpy as np
 
 from .angles import part_of
 from .families import FAMILIES, Family
-from .family import Change
+from .family import Change, check_layers
 from .fields import Fields, general
 from .gguf import Changed, File, Packed
 from .names import in_gguf, lines
@@ -129,6 +129,7 @@ def document(file: File) -> dict[str, Any]:
     table = file.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise ValueError("token_embd.weight must be the matrix (vocabulary, width) of tokens")
+    check_layers(config["num_hidden_layers"], len(file.tensors), len(file.tensors))
     fields.size(f"{kind}.vocab_size", table.shape[0])  # an integer, if it is there; the table shows how many there are
     config |= {
         "model_type": family.model_type,

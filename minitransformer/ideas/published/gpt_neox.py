@@ -79,7 +79,7 @@ use_parallel_residual      flag        parallel      true
 def _turns(fields: Fields, found: Found, *_: Any) -> Found:
     """How much of a head turns, and the base."""
     named = fields.positive("rotary_emb_base", 10000.0), fields.positive("rotary_pct", 0.25)
-    turns = Fields({"rope_theta": named[0], "partial_rotary_factor": named[1], **fields.document}, fields.asked)
+    turns = fields.instead(rope_theta=named[0], partial_rotary_factor=named[1])
     return unscaled(turns, found["d_model"] // max(1, found["n_heads"]))
 
 
@@ -114,7 +114,7 @@ layers.*.attention.rotary_emb.inv_freq  -
 
 # llama.cpp, convert_hf_to_gguf.py, GPTNeoXModel.
 GGUF = "blk.*.attn_qkv heads layers.*.attention.query_key_value"
-TURNED = "rope_theta = rope_theta\npartial_rotary_factor = partial_rotary_factor"
+TURNED = "rotary_emb_base = rope_theta\nrotary_pct = partial_rotary_factor"
 FAMILY = Family(
     "gpt_neox", "gpt_neox", GptNeoxConfig, classes("GPTNeoX", WRITERS | READERS), FIELDS, NAMES,
     only={"is_decoder": False}, more_ours=_turns, more_theirs=_written_turns,

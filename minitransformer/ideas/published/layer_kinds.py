@@ -63,13 +63,20 @@ def of_kind(fields: Fields, kind: str, base: float, old: str | None = None) -> F
     base: for a missing one. old: the field of the base in older files, if that is not Llama's or Gemma's.
     """
     found, theta = fields.get("rope_parameters"), fields.get(old or _BASES[kind])
-    document: dict[str, Any] = {"rope_theta": base if theta is None else theta}
+    scaling = fields.get("rope_scaling")
+    document: dict[str, Any] = {"rope_theta": base if theta is None else theta, angles.TRAINED: None}  # not read here
+    if scaling and (found is not None or "rope_type" not in scaling):
+        raise ValueError(
+            "rope_scaling must have a rope_type here, and no rope_parameters beside it; take one of them out"
+        )
     if kind == SLIDING:
         document["rope_scaling"] = None
     if found is not None:
         if not isinstance(found, dict) or not found.keys() <= {FULL, SLIDING}:
             raise ValueError(f"rope_parameters must have an object for {FULL} and one for {SLIDING}, and nothing else")
         document["rope_parameters"] = found.get(kind)
+        if isinstance(found.get(kind), dict):
+            Fields(found[kind]).only(truncate=True)
     return fields.instead(**document)
 
 

@@ -163,7 +163,7 @@ def _in_gguf(fields: Fields, stored: Any, config: Found) -> Found:
 
 FAMILY = Family(
     "modernbert", "model", ModernBertConfig, classes("ModernBert", ENCODERS), FIELDS, NAMES,
-    only={"position_embedding_type": "absolute"}, more_ours=_ours, more_theirs=_theirs,
+    only={"position_embedding_type": "absolute", "rope_scaling": None}, more_ours=_ours, more_theirs=_theirs,
     adds="rotary positions of two bases, a window on both sides in most layers, gated feed-forward networks",
     small=small(
         FIELDS, num_hidden_layers=3, max_position_embeddings=16, pad_token_id=1, local_attention=5,

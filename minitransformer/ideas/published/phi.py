@@ -81,7 +81,9 @@ FAMILY = Family(
     only={"qk_layernorm": False}, usual={"partial_rotary_factor": 0.5}, more_ours=_ours,
     more_theirs=lambda config: {"partial_rotary_factor": 1.0, **angles.written(config)},
     adds="as GPT-NeoX; one norm for both sub-layers, a bias of the logits",
-    in_gguf=InGguf(architecture="phi2", fields=gpt_neox.TURNED),
+    in_gguf=InGguf(
+        architecture="phi2", fields="(rope_theta,partial_rotary_factor) = (rope_theta,partial_rotary_factor)"
+    ),
     small=small(
         FIELDS, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, intermediate_size=10, bos_token_id=None,
         eos_token_id=None,

@@ -30,7 +30,7 @@ from ...core.text.tokenizer import Tokenizers
 from . import fp8, gguf, gguf_models, text_part
 from .bart import BartConfig
 from .families import EVERY, Family
-from .family import BODY, WORDS, Config, Pretrained, body_of, head_of
+from .family import BODY, WORDS, Config, Pretrained, body_of, check_layers, head_of
 from .fields import Fields
 from .heads import ANSWERS, REPLACED
 from .names import Layout, Place
@@ -38,8 +38,6 @@ from .packed import PackedWeight, put
 from .tokenizers import TARGET_TOKENIZER, TOKENIZER
 from .unknown import missing
 from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors, write_bfloat16
-
-_MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
 
 
 def _named(found: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -143,14 +141,13 @@ def _filled(
 def _check_sizes(config: Config, n_numbers: int, n_tensors: int) -> None:
     """Refuse a config that asks for more than the file holds, before anything of that size is allocated."""
     layers = [f.name for f in dataclasses.fields(config) if f.name.endswith("layers")]
-    for name in layers:
-        if getattr(config, name) > (_MOST_LAYERS if getattr(config, "shared", False) else n_tensors):
-            raise ValueError(f"{getattr(config, name)} layers are more than the {n_tensors} tensors of the file hold")
     n_layers = 1 if getattr(config, "shared", False) else sum(getattr(config, name) for name in layers)
+    check_layers(n_layers, n_tensors, n_tensors)
     heads = getattr(config, "n_heads", 1) * (getattr(config, "d_head", None) or 1)
     width = max(config.d_model, heads, *(getattr(config, name, None) or 1 for name in ("d_ff", "width")))  # of ALBERT
     tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary", "types")]
-    if n_layers * width > n_numbers or max(tables) > n_numbers:
+    experts = (getattr(config, "n_experts", None) or 0) * config.d_model
+    if n_layers * width > n_numbers or max(*tables, experts) > n_numbers:
         raise ValueError(f"these sizes ask for more than the {n_numbers:,} numbers that the file holds")
 
 

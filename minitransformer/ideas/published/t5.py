@@ -183,8 +183,9 @@ def _theirs(config: T5Config) -> Found:
 
 
 NAMES = f"""
-shared                          =  target_tokens
+shared                          =  (target_tokens,embed_source.tokens)
 (encoder,decoder).embed_tokens  ~  target_tokens
+(encoder,decoder).embed_tokens  ~  embed_source.tokens
 shared                          =  embed.tokens
 encoder.embed_tokens            ~  embed.tokens
 SIDE.block.*.layer.0.layer_norm               =  SIDE.layers.*.self_attention.norm

@@ -21,7 +21,7 @@ from . import chat
 from .weight_files import read_object
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer"  # the second: a folder inside the model's folder
-_LONGEST = 1 << 27  # bytes of a tokenizer.json
+_LONGEST, _MOST_TOKENS = 1 << 27, 1 << 22  # bytes of a tokenizer.json, and tokens
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -142,7 +142,13 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
     with _caught(f"{path} cannot be read as a tokenizer"):
         model = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     about = _object(folder / "tokenizer_config.json")
+    if "added_tokens_decoder" not in about:  # older files
+        about |= _object(folder / "special_tokens_map.json")
     special = {name: text for name in _SPECIAL if (text := _text(about.get(name))) is not None}
+    added = {token.content for token in model.get_added_tokens_decoder().values()}
+    # What these files call special is so for the library transformers, whatever tokenizer.json says.
+    with _caught(f"{folder}: the special tokens cannot be read"):
+        model.add_special_tokens([x for x in _named(about) if x not in added and model.token_to_id(x) is not None])
     if "mask_token" not in special:
         known = [name for name in ("[MASK]", "<mask>") if model.token_to_id(name) is not None]
         special |= {"mask_token": known[0]} if known else {}
@@ -154,9 +160,19 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
     found = ends if isinstance(ends, list) else [] if ends is None else [ends]
     if not all(type(i) is int for i in found):
         raise ValueError(f"{folder}: eos_token_id must be an integer or a list of integers, got {str(ends)[:60]}")
-    return PublishedTokenizer(
-        model, special, found, _template(folder, about), about.get("split_special_tokens") is True
-    )
+    plain = about.get("split_special_tokens") is True
+    tokenizer = PublishedTokenizer(model, special, found, _template(folder, about), plain)
+    if (size := len(tokenizer)) > _MOST_TOKENS:
+        raise ValueError(f"{path} has a token of id {size - 1:,}; at most {_MOST_TOKENS:,} tokens are read")
+    return tokenizer
+
+
+def _named(about: Mapping[str, Any]) -> list[str]:
+    """The special tokens that a tokenizer_config.json names."""
+    values = [*map(about.get, _SPECIAL)]
+    for more in map(about.get, ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")):
+        values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else ()
+    return [text for value in values if (text := _text(value)) is not None]
 
 
 def _template(folder: Path, about: Mapping[str, Any]) -> str | None:

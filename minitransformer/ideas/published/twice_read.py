@@ -75,7 +75,7 @@ class EncoderThenDecoder(Module):
     """
 
     names_in_tables: ClassVar[dict[str, str]] = {  # the first that fits counts
-        "embed.source.tokens": "target_tokens", "embed.source": "embed_source", "embed.target": "embed_target",
+        "embed.source": "embed_source", "embed.target.tokens": "target_tokens", "embed.target": "embed_target",
         "encoder.encoder": "encoder", "encoder.decoder": "decoder",
     }  # fmt: skip
 

@@ -119,8 +119,8 @@ def _of_shards(folder: Path) -> dict[str, Tensor]:
         raise ValueError(f'{folder / INDEX}: "weight_map" must give the file of each tensor')
     found: dict[str, Tensor] = {}
     for file in sorted(set(index.values())):
-        if Path(file).name != file or file in (".", "..") or "\\" in file or "\0" in file:
-            raise ValueError(f"{folder / INDEX} names {file!r}, which is not a file of this folder")
+        if Path(file).name != file or file in (".", "..") or "\\" in file or "\0" in file or len(file) > 200:
+            raise ValueError(f"{folder / INDEX} names {file[:60]!r}, which is not a file of this folder")
         if not (folder / file).is_file():
             raise FileNotFoundError(f"{folder / INDEX} names {file}, but it is missing, or a link that leads nowhere")
         for name, tensor in of_file(folder / file).items():

@@ -85,7 +85,7 @@ class Trainer:
         last = checkpoint.load(self.folder, saved[-1])
         try:
             self.progress = Progress(**last.state)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"state.json of the checkpoint of step {saved[-1]} is damaged: {error}") from error
         self.model.load_state(last.model)
         self.optimizer.load_state(last.optimizer)

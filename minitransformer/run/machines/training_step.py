@@ -38,6 +38,12 @@ class Progress:
     loss_scale: float = FIRST_SCALE  # of float16; see precision.py
     good_steps: int = 0  # since the scale last changed
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            kinds = (int, float) if name in ("best", "loss_scale") else (int,)
+            if not (type(value) in kinds and value >= 0) and (name, value) != ("best", None):
+                raise ValueError(f"{name} must be a number of at least 0, got {str(value)[:40]!r}")
+
 
 class TrainingStep:
     """Moves a model by one step. It makes the workers and the optimiser that the settings ask for.

@@ -185,36 +185,44 @@ def _cells(text: str) -> list[str]:
 
 
 def _parsed(cell: str) -> ast.Module:
+    """The statements of a cell. Only where Python fails a line may be a magic: % also divides, and stands in texts."""
+    lines = _without_cell_magic(cell.split("\n"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # for a student's "\d"
-        try:
-            return ast.parse(cell)
-        except SyntaxError:
-            plain = _without_magics(cell)
-            if plain == cell:
-                raise
-            return ast.parse(plain)
+        while True:
+            try:
+                return ast.parse("\n".join(lines))
+            except SyntaxError as error:
+                i = (error.lineno or 0) - 1
+                if not 0 <= i < len(lines) or (plain := _plain(lines[i])) == lines[i]:
+                    raise
+                while lines[i].rstrip().endswith("\\") and i + 1 < len(lines):  # it goes on in the next line
+                    lines[i], plain, i = plain, "", i + 1
+                lines[i] = plain
 
 
-def _without_magics(cell: str) -> str:
-    """The cell as plain Python. A cell in another language, such as %%bash, becomes empty."""
-    lines = cell.splitlines()
+def _without_cell_magic(lines: list[str]) -> list[str]:
+    """The lines of a cell without %%time and the like. A cell in another language, such as %%bash, becomes empty."""
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
-    if lines and lines[first].startswith("%%"):
-        magic = lines[first][2:].split()[:1]
-        if magic not in (["time"], ["timeit"], ["capture"], ["prun"]):
-            return ""
-        lines[first] = ""
-    return "\n".join(_plain(line) for line in lines)
+    if not lines[first].startswith("%%"):
+        return lines
+    magic = lines[first][2:].split()[:1]
+    if magic not in (["time"], ["timeit"], ["capture"], ["prun"]):
+        return []
+    return _without_cell_magic([*lines[:first], "", *lines[first + 1 :]])
 
 
 def _plain(line: str) -> str:
-    """A line without its magic; `pass` keeps an indented block around it valid."""
+    """A line without its magic; `pass` keeps an indented block around it valid. What %time measures stays."""
     content = line.strip()
-    is_magic = content.startswith(("%", "!", "?")) or (content.endswith("?") and not content.startswith("#"))
+    start = line[: len(line) - len(line.lstrip())]
+    if content.startswith("%time "):
+        return start + content.removeprefix("%time ").lstrip()
+    is_magic = content.startswith(("%", "!", "?", "pip ", "conda ", "cd ", "ls "))
+    is_magic |= content.endswith("?") and "#" not in content
     _, equals, value = content.partition("=")
     is_magic |= bool(equals) and value.lstrip().startswith(("%", "!"))
-    return line[: len(line) - len(line.lstrip())] + "pass" if is_magic else line
+    return start + "pass" if is_magic else line
 
 
 def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:

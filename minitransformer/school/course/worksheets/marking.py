@@ -2,7 +2,7 @@
 
 Each step is recomputed by its formula from the student's own earlier numbers. An answer is right if it agrees with the
 key or with this result. So a student who continues consistently after a slip loses only the mark of the slip. The key's
-number replaces an earlier blank.
+number replaces an earlier blank, and wrong zeros throughout a step: else zeros everywhere would follow from each other.
 """
 
 from dataclasses import asdict, dataclass
@@ -117,7 +117,8 @@ def mark(form: Form) -> Marks:
                 expected=tuple(number(expected[i, j]) for i, j in wrong),
             )
         )
-        own[step.name] = np.where(blank, key, answer)
+        nothing = not np.nan_to_num(answer).any() and not right.all()
+        own[step.name] = np.where(blank | nothing, key, answer)
     return Marks(sheet, tuple(steps))
 
 

@@ -135,3 +135,21 @@ class Layer:
     assert told(tmp_path, code, BATCH) == ["14: self.db = dy.mean(axis=0)"]
     slip = code.replace("mean", "sum").replace("dx += dy @ self.W.T", "dx += 2 * dy @ self.W.T")
     assert told(tmp_path, slip, BATCH) == ["15: dx = np.zeros_like(self.x)", "16: dx += 2 * dy @ self.W.T"]
+
+
+def test_a_backward_within_its_forward_is_told_too() -> None:
+    def f(x: np.ndarray, w: np.ndarray) -> Any:
+        h = x @ w
+        y = np.tanh(h)
+
+        def backward(dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            dh = dy * (1.0 - y)
+            dw = x.T @ dh
+            return dh @ w.T, dw
+
+        return y, backward
+
+    report = str(verify.gradients(f, INPUTS[0][0], INPUTS[1]))
+    assert re.findall(r"^  \d+: (.+)$", report.partition("Look at this line of backward")[2], re.M) == [
+        "dh = dy * (1.0 - y)"
+    ]

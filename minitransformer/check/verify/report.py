@@ -218,5 +218,5 @@ class Report:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
         body = "".join(line(row.cells(), "td") for row in self.rows)
-        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        note = f'<p style="white-space: pre-line">{html.escape(self.note)}</p>' if self.note else ""
         return f"<p>{html.escape(self._verdict())}</p><table>{line(_HEADINGS, 'th')}{body}</table>{note}"

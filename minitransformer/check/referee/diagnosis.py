@@ -24,6 +24,7 @@ from ..trace.values import host_copy
 from ..verify import arguments as given
 from ..verify.catalogue import CASES, known_ops
 from ..verify.mistakes import Mistake
+from ..verify.one_thread import one_blas_thread
 from .conventions import readings
 from .readings import Op
 from .results import OUTPUT, Candidate, Comparison, Trial, fails, of_output, parts, reachable, singles
@@ -93,6 +94,7 @@ class Diagnosis:
         return f"{start}. {does} a known mistake{' does' if self.shared != OUTPUT else ''} {where}:\n      {told}"
 
 
+@one_blas_thread
 def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **options: Any) -> Diagnosis:
     """Which known mistake of the op f has, if any. Compares `f(*inputs, **options)` with the op, right and wrong.
 

@@ -30,11 +30,13 @@ from . import arguments as given
 from .arguments import displaced, leaves_of, parameter_probe
 from .contract import CHANGED, Contract, marked
 from .differences import Differences, Probe
+from .one_thread import one_blas_thread
 from .report import Report, Row
 
 Progress = Callable[[list[Any]], Iterable[Any]]  # iterates over a list and shows the progress, as tqdm does
 
 
+@one_blas_thread
 def gradients(
     f: Callable[..., Any],
     *inputs: Any,
@@ -293,6 +295,7 @@ def _require_finite(output: np.ndarray, recording: Recorder) -> None:
     raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
 
 
+@one_blas_thread
 def model_gradients(
     model: Module,
     run: Callable[[], tuple[Array, Pullback]],

@@ -8,6 +8,7 @@ from kernel_checks import random as draw
 from tiers import in_one
 
 from minitransformer import ideas, ops, verify
+from minitransformer.check.referee.conventions import _drawing
 from minitransformer.check.verify.pattern import apart, pattern
 
 
@@ -122,6 +123,21 @@ def test_dropout_is_compared_under_the_mask_that_it_drew() -> None:
     assert "the mask that it drew" in verify.check_gradients((forward, scaled), *drawn, op="dropout").note
     with pytest.raises(AssertionError, match="dropout-not-rescaled"):
         verify.check_gradients((forward, not_scaled), *drawn, op="dropout")
+
+
+def test_dropout_elsewhere_draws_its_own_numbers_meanwhile() -> None:
+    """The function of the module was another one for the time of the call, in all threads."""
+    x, drawn = draw(8, 6), []
+
+    class Numbers(np.ndarray):
+        def __ge__(self, rate: Any) -> Any:
+            drawn.append(ops.dropout(x, 0.3, np.random.default_rng(1))[0])
+            return np.asarray(self) >= rate
+
+    mask = np.random.default_rng(0).random(x.shape) > 0.3
+    y, _ = _drawing(mask.astype(np.float32).view(Numbers), ops.dropout)(x=x, rate=0.3, rng=np.random.default_rng(0))
+    assert ((y != 0.0) == mask).all() and len(drawn) == 1
+    np.testing.assert_array_equal(drawn[0], ops.dropout(x, 0.3, np.random.default_rng(1))[0])
 
 
 def test_any_slope_at_a_kink_is_that_of_the_op() -> None:

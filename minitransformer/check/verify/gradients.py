@@ -110,7 +110,8 @@ def gradients(
         if all(row.ok for row in rows):
             look = functools.partial(check.rows_elsewhere, upstream, settings, intermediates)
             second = anew.second_look(look, arguments, [*owned, *held], seed)
-    note = " ".join(filter(None, [note, foreign.trait(f, "found", ""), second.note]))
+    stopped = "" if all(row.ok for row in second.rows or rows) else foreign.trait(f, "stopped", "")
+    note = " ".join(filter(None, [note, foreign.trait(f, "found", ""), second.note, stopped]))
     note = "\n".join(filter(None, [note, culprits.told(check, rows)]))
     left_out += second.left_out + list(foreign.trait(f, "left_out", {}).items())
     moved = tuple(x for _, x in second.arguments)

@@ -111,6 +111,16 @@ def test_a_convention_is_read_and_named(sentence: str) -> None:
     assert sentence in verify.check_gradients(f, *inputs, op=op).note
 
 
+def test_a_mask_given_by_keyword_is_read_in_conventions_too() -> None:
+    def f(q: np.ndarray, k: np.ndarray, v: np.ndarray, attn_mask: Any = None) -> Any:
+        return ops.attention(q, k, v, attn_mask != 0)
+
+    note = verify.check_gradients(f, *QKV, op="attention", attn_mask=MASK.astype(int)).note
+    assert "its mask is 1 where a query may attend" in note
+    with pytest.raises(AssertionError, match="its gradients are right for its output, but"):
+        verify.check_gradients(f, *QKV, op="attention", attn_mask=MASK * np.arange(1, 8))
+
+
 def test_dropout_is_compared_under_the_mask_that_it_drew() -> None:
     """A right one was called another function when our dropout came to draw its numbers in another way."""
 
@@ -138,6 +148,18 @@ def test_dropout_elsewhere_draws_its_own_numbers_meanwhile() -> None:
     y, _ = _drawing(mask.astype(np.float32).view(Numbers), ops.dropout)(x=x, rate=0.3, rng=np.random.default_rng(0))
     assert ((y != 0.0) == mask).all() and len(drawn) == 1
     np.testing.assert_array_equal(drawn[0], ops.dropout(x, 0.3, np.random.default_rng(1))[0])
+
+
+def test_an_op_has_one_output_and_the_values_of_others_are_named() -> None:
+    def forward(x: np.ndarray) -> Any:
+        y, pull = ops.softmax(x)
+        return (y, np.exp(x).sum(-1)), (pull, x)  # without the logarithm
+
+    def backward(dy: Any, cache: Any) -> np.ndarray:
+        return cache[0](dy[0]) + dy[1][:, None] * np.exp(cache[1])
+
+    report = verify.check_gradients((forward, backward), draw(3, 4), op="softmax")
+    assert report.unchecked == ("the values of output[1]",) and "softmax has one output" in str(report)
 
 
 def test_any_slope_at_a_kink_is_that_of_the_op() -> None:

@@ -24,8 +24,9 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
     """A function of our form, (*arrays, **options) -> (output, backward), from a forward and a backward in NumPy.
 
     from_pair(forward, backward): `out, cache = forward(x, ...)` and `backward(dout, cache)`, which returns a gradient
-    for each floating-point array of forward, in order, or a dict of them under the names `x`, `dx` or `grad_x`. If the
-    first parameter of backward is called cache, the call is `backward(cache, dout)`. Several outputs, `y, h, cache`,
+    for each floating-point array of forward, in order, or a dict of them under the names `x`, `dx` or `grad_x`; None
+    may stand for the other inputs. If the first parameter of backward is called cache, the call is
+    `backward(cache, dout)`; if forward returns a number, it may be `backward(cache)`. Several outputs, `y, h, cache`,
     are checked whole, as one long array; backward is then given a gradient for each, or all in a tuple.
 
     from_pair(layer): an object with the methods `forward(x, ...)`, which returns the output, and `backward(dout)`,
@@ -67,7 +68,7 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
             arguments = [cache, *gradients_for(dy)] if cache_first else [*gradients_for(dy), cache]
             found = ran(given.name_of(backward), "backward", lambda: backward(*arguments))
             found = _in_order(found, given.input_names(forward, inputs), inputs) if isinstance(found, dict) else found
-            return tuple(found) if isinstance(found, list) else found, {}
+            return upstream.times(dy, _arrays(found)), {}
 
         return y, pullback
 
@@ -80,11 +81,13 @@ class _Upstream:
     """How a backward takes the gradients of the outputs of its forward.
 
     It takes one for each output, or all in one value of the form that forward returned, or those of the first outputs;
-    then `left_out` names the other outputs. besides: how many other arguments it takes, such as the cache.
+    then `left_out` names the other outputs. It may take none if forward returns a number, as a loss does: then it is
+    given 1. besides: how many other arguments it takes, such as the cache.
     """
 
     def __init__(self, name: str, backward: Callable[..., Any], dtype: str, besides: int = 0) -> None:
         self._name, self._dtype, self._room = name, dtype, _room(backward, besides)
+        self._is_one = hasattr(backward, "__code__") and len(_parameters(backward)) == besides
         self._way: tuple[bool, int] | None = None
         self._outputs = 1
         self.left_out: dict[str, str] = {}
@@ -102,13 +105,23 @@ class _Upstream:
         single = self._dtype != "float64"
         outputs = Outputs(self._name, [x for _, x in found[:count]], inputs, single, "from_pair")
         self.shapes = outputs.shapes
+        if self._is_one and outputs.joined.size != 1:
+            raise TypeError(f"{self._name}: backward takes no gradient of the output, so that must be a single number")
 
         def gradients(dy: Array) -> list[Any]:
+            if self._is_one:
+                return []
             parts = outputs.gradients(_cast(self._dtype)(dy))
             rest = iter(parts)
             return [given.with_leaves(returned, lambda x: next(rest) if is_float_array(x) else x)] if whole else parts
 
         return outputs.joined, gradients
+
+    def times(self, dy: Array, found: Any) -> Any:
+        """The gradients that backward has found, times that of the output if it was not given it."""
+        if not self._is_one:
+            return found
+        return given.with_leaves(found, lambda x: x * float(dy.sum()) if is_float_array(x) else x)
 
     def _ways(self) -> list[tuple[bool, int]]:
         """(whether all come in one value, of how many outputs), the likelier first."""
@@ -164,6 +177,13 @@ def _parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
         return []
+
+
+def _arrays(returned: Any) -> Any:
+    """The gradients that backward returned, several in a tuple; that of a number may be a number."""
+    several = tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+    found = tuple(np.float64(x) if isinstance(x, float) else x for x in several)
+    return found if isinstance(returned, list | tuple) else found[0]
 
 
 def _cast(dtype: str) -> Callable[[Any], Any]:
@@ -223,22 +243,43 @@ class _Object(Foreign):
         self.owned = {slot.path: self._all[slot.path] for slot in slots}
 
     def at_work(self, inputs: list[Any], options: dict[str, Any]) -> None:
-        """Run once with these inputs, to find the gradients that have no usual name."""
-        self._layer = self._unused
-        named, self._not_found, self.found = named_slots(self._layer), {}, ""
-        self._learn(named)
+        """Run with these inputs, to find the gradients that have no usual name, and the parameters that come late.
+
+        An object that makes parameters when it first runs is from then on as that left it.
+        """
+        early = {*arrays_in(self._unused)}
+        self._find(self._unused, early, inputs, options)
+        with contextlib.suppress(Exception), np.errstate(all="ignore"):  # it may run only once
+            self._layer, *_ = self._run(inputs, options)
+            late = [x for steps, x in arrays_in(self._layer).items() if steps not in early]
+            self._run(inputs, options)
+            if any(self._moves_output(x, inputs, options) for x in late):
+                self._find(self._layer, early, inputs, options)
+                if any(slot.array not in early for slot in self._slots):
+                    self._unused = self._layer
+        if self._layer is not self._unused:
+            self._find(self._unused, early, inputs, options)
+        self._use(inputs, options)
+
+    def _find(self, layer: Any, early: set[Steps], inputs: list[Any], options: dict[str, Any]) -> None:
+        """Learn the parameters of the object, and where their gradients are. What comes late may be a cache."""
+        self._layer = layer
+        self._learn([slot for slot in named_slots(layer) if slot.array in early])
         self._upstream.settle(self, inputs, options)
-        known = {id(x) for slot in named for x in (slot.value(self._layer), slot.gradient(self._layer))}
-        found = {id(x): (steps, x) for steps, x in reversed(arrays_in(self._layer).items()) if id(x) not in known}
-        others = dict(reversed(found.values()))
+        self._not_found, self.found = {}, ""
         with contextlib.suppress(ValueError, TypeError):  # if it does not run, the check says why
+            late = [slot for slot in named_slots(layer) if slot.array not in early]
+            named = [*self._slots, *(x for x in late if self._moves_output(x.value(layer), inputs, options))]
+            self._learn(named)
+            known = {id(x) for slot in named for x in (slot.value(layer), slot.gradient(layer))}
+            found = {id(x): (steps, x) for steps, x in reversed(arrays_in(layer).items()) if id(x) not in known}
+            others = dict(reversed(found.values()))
             used = {steps: x for steps, x in others.items() if self._moves_output(x, inputs, options)}
             places, why = matched(used, *self._left_by_backward(inputs, options)) if used else ({}, {})
             self._learn([*named, *(Slot(array, (place,)) for array, place in places.items())])
             told = [f"that of {path_of(array)} in {path_of(place)}" for array, place in places.items()]
             self.found = f"Gradients found by what backward left: {', '.join(told)}." if told else ""
             self._not_found = {path_of(steps): reason for steps, reason in why.items()}
-        self._use(inputs, options)
 
     def _use(self, inputs: list[Any], options: dict[str, Any]) -> None:
         """Run once with other numbers, and from then on copies of what that left: it may keep what it computes first.
@@ -315,19 +356,25 @@ class _Object(Foreign):
         layer, y, gradients_for = self._forward(inputs, options)
         self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
         left = _Left(lambda found: self._places_of_inputs(found, inputs))
+        ours: set[str] = set()  # the parameters whose gradient is the very array that backward was given
 
         def backward(dy: Array) -> Any:
             for slot in self._slots:  # for those that add
-                if isinstance(before := slot.gradient(layer), np.ndarray):
+                if isinstance(before := slot.gradient(layer), np.ndarray) and slot.path not in ours:
                     before[...] = 0.0
             left.watch(layer)
-            returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
+            upstream = gradients_for(dy)
+            returned = ran(name, "backward", lambda: layer.backward(*upstream))
+            for slot in self._slots:
+                if any(np.may_share_memory(slot.gradient(layer), x) for x in given.float_leaves(upstream)):
+                    ours.add(slot.path)
             own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
+            own = self._upstream.times(dy, own)
             held: list[Any] = [*own.values()]  # the next call zeroes these; results must outlive it
             if returned is None:
                 kept = [None if steps is None else reached(layer, steps) for steps in left.places()]
                 held, returned = held + kept, tuple(kept) or None
-            returned = tuple(returned) if isinstance(returned, list) else returned
+            returned = self._upstream.times(dy, _arrays(returned))
 
             def outliving(x: Any) -> Any:
                 return x.copy() if is_float_array(x) and any(np.may_share_memory(x, other) for other in held) else x

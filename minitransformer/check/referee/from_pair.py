@@ -366,7 +366,8 @@ class _Object(Foreign):
             upstream = gradients_for(dy)
             returned = ran(name, "backward", lambda: layer.backward(*upstream))
             for slot in self._slots:
-                if any(np.may_share_memory(slot.gradient(layer), x) for x in given.float_leaves(upstream)):
+                after = slot.gradient(layer)
+                if is_float_array(after) and any(np.may_share_memory(after, x) for x in given.float_leaves(upstream)):
                     ours.add(slot.path)
             own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
             own = self._upstream.times(dy, own)

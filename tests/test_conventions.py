@@ -8,6 +8,7 @@ from kernel_checks import random as draw
 from tiers import in_one
 
 from minitransformer import ideas, ops, verify
+from minitransformer.check.referee.conventions import _drawing
 from minitransformer.check.verify.pattern import apart, pattern
 
 
@@ -110,6 +111,16 @@ def test_a_convention_is_read_and_named(sentence: str) -> None:
     assert sentence in verify.check_gradients(f, *inputs, op=op).note
 
 
+def test_a_mask_given_by_keyword_is_read_in_conventions_too() -> None:
+    def f(q: np.ndarray, k: np.ndarray, v: np.ndarray, attn_mask: Any = None) -> Any:
+        return ops.attention(q, k, v, attn_mask != 0)
+
+    note = verify.check_gradients(f, *QKV, op="attention", attn_mask=MASK.astype(int)).note
+    assert "its mask is 1 where a query may attend" in note
+    with pytest.raises(AssertionError, match="its gradients are right for its output, but"):
+        verify.check_gradients(f, *QKV, op="attention", attn_mask=MASK * np.arange(1, 8))
+
+
 def test_dropout_is_compared_under_the_mask_that_it_drew() -> None:
     """A right one was called another function when our dropout came to draw its numbers in another way."""
 
@@ -122,6 +133,34 @@ def test_dropout_is_compared_under_the_mask_that_it_drew() -> None:
     assert "the mask that it drew" in verify.check_gradients((forward, scaled), *drawn, op="dropout").note
     with pytest.raises(AssertionError, match="dropout-not-rescaled"):
         verify.check_gradients((forward, not_scaled), *drawn, op="dropout")
+
+
+def test_dropout_elsewhere_draws_its_own_numbers_meanwhile() -> None:
+    """The function of the module was another one for the time of the call, in all threads."""
+    x, drawn = draw(8, 6), []
+
+    class Numbers(np.ndarray):
+        def __ge__(self, rate: Any) -> Any:
+            drawn.append(ops.dropout(x, 0.3, np.random.default_rng(1))[0])
+            return np.asarray(self) >= rate
+
+    mask = np.random.default_rng(0).random(x.shape) > 0.3
+    y, _ = _drawing(mask.astype(np.float32).view(Numbers), ops.dropout)(x=x, rate=0.3, rng=np.random.default_rng(0))
+    assert ((y != 0.0) == mask).all() and len(drawn) == 1
+    np.testing.assert_array_equal(drawn[0], ops.dropout(x, 0.3, np.random.default_rng(1))[0])
+
+
+def test_an_op_has_one_output_and_the_values_of_others_are_named() -> None:
+    def forward(x: np.ndarray) -> Any:
+        y, pull = ops.softmax(x)
+        return (y, np.exp(x).sum(-1)), (pull, x)  # without the logarithm
+
+    def backward(dy: Any, cache: Any) -> np.ndarray:
+        return cache[0](dy[0]) + dy[1][:, None] * np.exp(cache[1])
+
+    for n in (1, 3):  # one row is made longer, and the outputs with it
+        report = verify.check_gradients((forward, backward), draw(n, 4), op="softmax")
+    assert report.unchecked == ("the values of output[1]",) and "softmax has one output" in str(report)
 
 
 def test_any_slope_at_a_kink_is_that_of_the_op() -> None:

@@ -138,8 +138,11 @@ def pooled(right: bool) -> Any:
 @pytest.mark.parametrize("mask", [np.ones((2, 3), bool), np.ones((2, 3), int), np.full(2, 3)], ids=["bool", "1", "3"])
 def test_a_mask_that_hides_nothing_is_no_mask(mask: np.ndarray, right: bool) -> None:
     """Only positions that are left out show that their gradients are wrong. Ones beside them are drawn as well."""
-    report = verify.gradients(pooled(right), draw(2, 3, 4), mask)
-    assert report.ok is right and ("mask is constant" in report.note) is not right
+    for report in (
+        verify.gradients(pooled(right), draw(2, 3, 4), mask),
+        verify.gradients(pooled(right), draw(2, 3, 4), mask=mask),
+    ):
+        assert report.ok is right and ("mask is constant" in report.note) is not right
 
     def scaled(x: np.ndarray, gamma: np.ndarray, n: np.ndarray) -> Any:
         assert (n == 3).all()
@@ -169,6 +172,56 @@ def test_ids_that_are_all_different_hide_that_gradients_are_added() -> None:
     assert report.ok and "not checked: repeated ids (where one occurs twice, dtable is wrong)" in first_line(report)
     with pytest.raises(AssertionError, match="where one occurs twice, dtable is wrong"):
         verify.check_gradients(rows(False), ids, draw(5, 2), op="embedding")
+
+
+def affine(db: Callable[[np.ndarray], np.ndarray]) -> Any:
+    return lambda x, w, b: (x @ w + b, lambda dy: (dy @ w.T, x.T @ dy, db(dy)))
+
+
+def test_an_axis_of_length_one_hides_sums_and_what_is_wrong_beyond_is_told() -> None:
+    """dy[0] is the gradient of a bias as long as there is one row. A row per example, or for all, looks alike."""
+    one, w, b = X[:1], draw(4, 3), draw(3)
+    verify.gradients(affine(lambda dy: dy.sum(0)), one, w, b).assert_ok(everything=True)
+    report = verify.check_gradients(affine(lambda dy: dy[0]), one, w, b)
+    assert first_line(report).endswith("not checked: a length above 1 of axis 0 (of x; with 2 there, db is wrong)")
+    for told, sums in ((), True), (("whether db is a sum along axis 0",), False):
+        f = affine(lambda dy: dy.sum(0, keepdims=True) if sums else dy)  # noqa: B023
+        assert verify.gradients(f, one, w, b[None]).unchecked == told
+    only = draw(4, 1), draw(1)  # one output: w and b are longer together
+    verify.gradients(affine(lambda dy: dy.sum(0)), X, *only).assert_ok(everything=True)
+    squares = from_pair(lambda y: ((y**2).mean(), y), lambda d, y: 2.0 * d * y / len(y))
+    verify.gradients(squares, X[:, :1]).assert_ok(everything=True)  # one output is meant
+    ids = np.array([[2, 0, 2]])
+    f = from_pair(lambda w, ids: (w[ids], w.shape), lambda d, shape: ids_added(shape, ids[0], d[0]))
+    assert "of ids; with 2 there, dw is wrong" in first_line(verify.gradients(f, w, ids))
+    alone = from_pair(lambda x: (x[0].sum(0), x.shape), lambda dy, shape: np.broadcast_to(dy, shape[1:])[None])
+    verify.gradients(alone, X[None]).assert_ok(everything=True)  # a function of one sequence
+
+    def turned(sign: float) -> Any:
+        def turn(x: np.ndarray, way: float) -> np.ndarray:
+            angle = way * np.arange(x.shape[1])[:, None]
+            return np.concatenate([np.cos(angle) * x[..., :2] - np.sin(angle) * x[..., 2:],
+                                   np.sin(angle) * x[..., :2] + np.cos(angle) * x[..., 2:]], -1)  # fmt: skip
+
+        return lambda x: (turn(x, 1.0), lambda dy: turn(dy, sign))
+
+    verify.gradients(turned(-1.0), X[:, None]).assert_ok(everything=True)
+    assert "of x; with 2 there, dx is wrong" in first_line(verify.gradients(turned(1.0), X[:, None]))
+    losses = [lambda z, t, n=n: _entropy(z, t, n) for n in (len, lambda z: 1)]  # type: ignore[misc]
+    found = [verify.gradients(loss, one, np.eye(4)[:1]).unchecked for loss in losses]
+    assert found == [("whether dt is a sum along axis 0",), ("a length above 1 of axis 0",)]
+
+
+def ids_added(shape: Any, ids: np.ndarray, d: np.ndarray) -> np.ndarray:
+    dtable = np.zeros(shape)
+    np.add.at(dtable, ids, d)
+    return dtable
+
+
+def _entropy(z: np.ndarray, t: np.ndarray, n: Callable[[np.ndarray], int]) -> Any:
+    """A mean over rows, of which backward takes the number to be n."""
+    p = ops.softmax(z)[0]
+    return np.array(-(t * np.log(p)).sum() / len(z)), lambda d: (d * (p - t) / n(z), -d * np.log(p) / n(z))
 
 
 def test_parameters_are_as_before_even_if_nothing_else_runs() -> None:
@@ -254,6 +307,56 @@ def test_gradients_are_found_by_what_backward_leaves() -> None:
         verify.check_gradients(Dense(2.0), X)
     verify.check_gradients(Stack(1.0, 1.0), X, everything=True)
     assert wrong_in(verify.gradients(from_pair(Stack(1.0, 2.0)), X)) == {"layers[1].kernel"}
+
+
+class Late:
+    """Makes its weights when it first runs."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self.layer = factor, dict[str, np.ndarray]()
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        if not self.layer:
+            self.layer = {"W": np.random.default_rng().normal(size=(x.shape[1], 3))}
+        self.x = x
+        return np.tanh(x @ self.layer["W"])
+
+    def backward(self, dy: np.ndarray) -> np.ndarray:
+        dz = dy * (1.0 - np.tanh(self.x @ self.layer["W"]) ** 2)
+        self.left = self.factor * self.x.T @ dz
+        return dz @ self.layer["W"].T
+
+
+class LateNamed(Late):
+    def backward(self, dy: np.ndarray) -> np.ndarray:
+        dx = super().backward(dy)
+        self.dlayer = {"W": self.left}
+        return dx
+
+
+class Slotted:
+    """Its attributes are in no dict."""
+
+    __slots__ = ("W", "dW", "factor", "x")
+
+    def __init__(self, factor: float) -> None:
+        self.W, self.factor = draw(4, 3), factor
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        self.x = x
+        return x @ self.W
+
+    def backward(self, dy: np.ndarray) -> np.ndarray:
+        self.dW = self.factor * self.x.T @ dy
+        return dy @ self.W.T
+
+
+@pytest.mark.parametrize(("make", "name"), [(Late, "layer['W']"), (LateNamed, "layer['W']"), (Slotted, "W")])
+def test_parameters_that_come_late_or_in_slots_are_checked(make: Any, name: str) -> None:
+    """They went unchecked, and nothing said so."""
+    report = verify.check_gradients(make(1.0), X, everything=True)
+    assert [row.name for row in report.of_kind("parameter")] == [name]
+    assert wrong_in(verify.gradients(from_pair(make(2.0)), X)) == {name}
 
 
 class TwoLayers:

@@ -475,6 +475,67 @@ class Loss:
         return self.wrong * dout * self.x
 
 
+class Embedded:
+    """Embeddings of places, whose gradient is the array that backward was given."""
+
+    def __init__(self, wrong: float) -> None:
+        self.W, self.wrong = draw(3, 4), wrong
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        return x + self.W
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        self.dW = dout if self.wrong == 1.0 else self.wrong * dout
+        return dout
+
+
+class Whole:
+    """A model with its loss, the mean square: nobody gives backward a gradient."""
+
+    def __init__(self, wrong: float) -> None:
+        self.W, self.wrong = draw(4, 2), wrong
+
+    def forward(self, x: np.ndarray) -> float:
+        self.x, self.y = x, x @ self.W
+        return float((self.y**2).mean())
+
+    def backward(self) -> np.ndarray:
+        dy = 2.0 * self.y / self.y.size
+        self.dW = self.wrong * self.x.T @ dy
+        return dy @ self.W.T
+
+
+@pytest.mark.parametrize("make", [Embedded, Whole])
+def test_right_objects_of_other_habits_are_right(make: Any) -> None:
+    """They were refused, or called wrong."""
+    verify.check_gradients(make(1.0), X, everything=True)
+    assert [row.name for row in verify.gradients(from_pair(make(2.0)), X).rows if row.is_wrong] == ["W"]
+
+
+def test_gradients_may_be_none_where_there_is_none_and_numbers_of_numbers() -> None:
+    """As in PyTorch, backward returned None for ids and for a bias that was left out; they were called wrong."""
+
+    def look_up(table: np.ndarray, ids: np.ndarray, bias: Any = None) -> Any:
+        return table[ids] + (0.0 if bias is None else bias), (table.shape, ids, bias is None)
+
+    def backward(wrong: float) -> Any:
+        def gradients(dout: np.ndarray, cache: Any) -> Any:
+            dtable = np.zeros(cache[0])
+            np.add.at(dtable, cache[1], dout)
+            return wrong * dtable, None, None if cache[2] else dout.sum(0)
+
+        return gradients
+
+    for more in ((), (None,), (draw(2),)):
+        for wrong in (1.0, 2.0):
+            f = from_pair(look_up, backward(wrong))
+            assert verify.gradients(f, draw(5, 2), np.array([3, 0, 3]), *more).ok is (wrong == 1.0)
+    scaled = from_pair(lambda x, t: (x * t, (x, t)), lambda dy, c: (dy * c[1], float((dy * c[0]).sum())))
+    verify.gradients(scaled, X, np.array(2.0)).assert_ok()
+    told = verify.gradients(scaled, X, 2.0)["inputs"].problem
+    assert told.endswith("make t an array to have its gradient checked: numpy.array(t)")
+
+
 def test_a_loss_may_be_a_number() -> None:
     """It was refused."""
     for wrong in (1.0, 2.0):

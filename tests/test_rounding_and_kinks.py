@@ -236,3 +236,11 @@ def test_one_wrong_entry_beside_kinks_in_a_large_array_is_seen(seed: int) -> Non
     row = verify.gradients(relu, x, seed=seed, intermediates=False)["x"]
     assert (row.is_wrong, row.where) == (True, place)
     verify.gradients(ops.relu, x, seed=seed, intermediates=False).assert_ok()
+
+
+def test_numbers_that_are_all_tiny_are_moved_by_less() -> None:
+    """Over a step of the usual size sin(x / 1e-12) turns a million times: its right gradient was called wrong."""
+    for right in (True, False):
+        slope = np.cos if right else np.sin
+        f = lambda x: (np.sin(x / 1e-12), lambda dy: dy * slope(x / 1e-12) / 1e-12)  # noqa: B023, E731
+        assert verify.gradients(f, 1e-12 * draw(3, 4)).ok is right

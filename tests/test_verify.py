@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 from common import draw as normal
 from tiers import in_one
 
 from minitransformer import layers, ops, verify
 from minitransformer.check.verify.arguments import reading
+from minitransformer.check.verify.one_thread import one_blas_thread
 from minitransformer.core.arrays.backend import to_device
 from minitransformer.layers import Module, Parameter
 from minitransformer.verify import Report, Row
@@ -1698,3 +1700,25 @@ def test_what_rounding_hides_is_counted() -> None:
     with pytest.raises(AssertionError, match="cannot be seen beside rounding: x"):
         report.assert_ok()
     assert beside_much(1e-3, 1.0)["x"].hidden == 0
+
+
+def test_a_check_has_one_blas_thread_and_the_last_of_two_gives_the_others_back() -> None:
+    """A wrong attention of (4, 4, 128, 64) took ten times as long on two: they waited for each other."""
+
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
+
+    seen: list[set[int]] = []
+
+    def f(x: np.ndarray) -> Any:
+        seen.append(threads())
+        return x * x, lambda dy: 2.0 * x * dy
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        verify.gradients(f, normal(3))
+        assert seen and all(each == {1} for each in seen) and threads() == {2}
+        one_blas_thread.__enter__()
+        verify.gradients(f, normal(3))
+        assert threads() == {1}  # another thread is still inside
+        one_blas_thread.__exit__()
+        assert threads() == {2}

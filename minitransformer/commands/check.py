@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from .. import __version__
 from ..check.verify import CASES, Case, Report, Row
+from ..check.verify.one_thread import one_blas_thread
 from ..run.fast.check import NAMES, Form, forms
 from ..run.fast.large_cases import LARGE
 from ..run.published_models import check_model
@@ -77,8 +77,7 @@ def _print_total(n: int, verdicts: list[str], errors: dict[str, float | None]) -
 
 def _check_model(options: Options) -> int:
     bar = progress_bar("check", "gradient")
-    # One thread for a few tokens: next to other programs, two would wait for each other.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_blas_thread:
         report = check_model(options.model, options.layer, options.device, options.seed, bar)
     document = report.as_dict()
     if options.json:

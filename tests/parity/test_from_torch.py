@@ -652,7 +652,21 @@ def test_a_row_of_padding_and_a_sparse_gradient_are_by_design() -> None:
     ]:
         report = verify.check_gradients(f, *inputs)
         assert "padding_idx of an embedding (PyTorch holds back the gradient of that row" in str(report).split("\n")[0]
-    assert not verify.gradients(from_torch(Tied(lambda h: h * h.detach())), ids.numpy()).ok
+    report = verify.gradients(from_torch(Tied(lambda h: h * h.detach())), ids.numpy())
+    assert not report.ok and "f detaches a tensor" in report.note
+
+    def two(x: Any) -> Any:
+        h = 3.0 * x
+        return x * x.detach(), h.sum()  # held, h takes the second output from autograd
+
+    assert not verify.gradients(from_torch(two), X).ok
+    for option, value in {"scale_grad_by_freq": True, "max_norm": 0.5}.items():
+        made = torch.nn.Embedding(5, 4, **{option: value}), torch.nn.EmbeddingBag(5, 4, mode="sum", **{option: value})
+        for f in made:
+            before = f.weight.detach().clone()
+            report = verify.check_gradients(f, ids)
+            assert report.unchecked == (f"{option} of an embedding",) and (f.weight == before).all()
+    verify.check_gradients(torch.nn.EmbeddingBag(5, 4, mode="sum", padding_idx=0), ids, everything=True)
     verify.check_gradients(torch.nn.Embedding(5, 4, sparse=True), ids, op="embedding", everything=True)
 
 

@@ -11,6 +11,7 @@ The table of conventions is at the end. To add one, say it in a sentence, when i
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -230,15 +231,12 @@ def _own_mask_of_dropout(reading: Reading, call: Call) -> Reading | None:
 
 
 def _drawing(numbers: np.ndarray, op: Op) -> Op:
-    """Dropout that draws these numbers."""
-    scope = inspect.unwrap(op).__globals__
+    """Dropout that draws these numbers: its code, as it is at the call, where `uniform` is another function."""
+    inner = inspect.unwrap(op)
 
     def call(**arguments: Any) -> Any:
-        before, scope["uniform"] = scope["uniform"], lambda *_, **__: numbers
-        try:
-            return op(**arguments)
-        finally:
-            scope["uniform"] = before
+        scope = inner.__globals__ | {"uniform": lambda *_, **__: numbers}
+        return types.FunctionType(inner.__code__, scope)(**arguments)
 
     return call
 

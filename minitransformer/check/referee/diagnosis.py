@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from ...core.layers import Module
-from ..trace.values import host_copy
+from ..trace.values import host_copy, is_array
 from ..verify import arguments as given
+from ..verify import foreign
 from ..verify.catalogue import CASES, known_ops
 from ..verify.mistakes import Mistake
+from ..verify.one_thread import one_blas_thread
 from .conventions import readings
 from .readings import Op
 from .results import OUTPUT, Candidate, Comparison, Trial, fails, of_output, parts, reachable, singles
@@ -93,6 +95,7 @@ class Diagnosis:
         return f"{start}. {does} a known mistake{' does' if self.shared != OUTPUT else ''} {where}:\n      {told}"
 
 
+@one_blas_thread
 def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **options: Any) -> Diagnosis:
     """Which known mistake of the op f has, if any. Compares `f(*inputs, **options)` with the op, right and wrong.
 
@@ -112,8 +115,22 @@ def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **opti
         return _Search(f, op, trials, others).plain()
     of_f = {key: x for key, x in options.items() if _takes(f, inputs, key, others=True)}
     run, names, own = with_parameters(f, inputs, seed)
-    trials, _ = _where_it_runs(run, [Trial((*inputs, *own), of_f, options, seed)], names)
+    keyed = {key: of_f.pop(key) for key, x in options.items() if key in of_f and is_array(foreign.copied_array(x))}
+    trial = Trial((*inputs, *own, *keyed.values()), of_f, {k: x for k, x in options.items() if k not in keyed}, seed)
+    names = [*names, *keyed]
+    trials, _ = _where_it_runs(_by_position(run, list(keyed)), [trial], names)
     return _Search(f, op, trials, []).read(names, len(inputs))
+
+
+def _by_position(f: Op, keys: list[str]) -> Op:
+    """f with the arguments of these names at the end of the others, so that conventions are tried for them as well."""
+
+    @functools.wraps(f, updated=())
+    def run(*arguments: Any, **options: Any) -> Any:
+        n = len(arguments) - len(keys)
+        return f(*arguments[:n], **dict(zip(keys, arguments[n:], strict=True)), **options)
+
+    return run if keys else f
 
 
 def known_mistakes(op: str, seed: int = 0) -> list[Mistake]:

@@ -69,8 +69,11 @@ def check_gradients(
         form, report = _checked(f, form, leaves, inputs, for_f)
     except (TypeError, ValueError) as error:  # report the problem without the traceback through the checker
         raise type(error)(str(error)) from error.__cause__
-    own = {key: x for key, x in for_f.items() if key not in _SETTINGS} | for_op | (op_options or {})
+    own = {key: x for key, x in (for_f | report.options).items() if key not in _SETTINGS} | for_op | (op_options or {})
     inputs = report.inputs or inputs
+    if op is not None and (others := getattr(form, "shapes", [])[1:]):
+        values = [(f"the values of output[{i}]", f"{op} has one output") for i, _ in enumerate(others, 1)]
+        report = replace(report, left_out=(*report.left_out, *values))
     if report.ok and op is None:
         report.assert_ok(everything)
         return report
@@ -122,7 +125,7 @@ class _Answer:
         f = first_output(f)
         for name, known in [(op, known_ops()[op])] if op else sorted(known_ops().items()):
             taken = inspect.signature(known).parameters
-            here = {key: x for key, x in options.items() if key in taken}
+            here = {key: x for key, x in options.items() if key in taken or is_array(copied_array(x))}
             ways: list[tuple[str, Any, dict[str, Any]]] = [("On these inputs", inputs, {})]
             if "causal" in taken and options.get("causal", True):
                 # A causal mask begins at the first key or ends at the last; with as many keys as queries both agree.

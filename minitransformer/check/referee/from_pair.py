@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import inspect
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,16 +14,18 @@ from ...core.arrays.backend import Array
 from ...core.layers import Parameter
 from ..trace.values import is_float_array
 from ..verify import arguments as given
-from .other_forms import Foreign, Outputs, as_parameter, flat, nothing_returned, of_our_form, ran
+from .other_forms import Foreign, as_parameter, flat, of_our_form, ran
 from .places import Slot, Steps, arrays_in, matched, named_slots, names_of_gradient, path_of, reached, traces
+from .upstream import Upstream, cast_to, parameters_in
 
 
 def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: str = "float64") -> Callable[..., Any]:
     """A function of our form, (*arrays, **options) -> (output, backward), from a forward and a backward in NumPy.
 
     from_pair(forward, backward): `out, cache = forward(x, ...)` and `backward(dout, cache)`, which returns a gradient
-    for each floating-point array of forward, in order, or a dict of them under the names `x`, `dx` or `grad_x`. If the
-    first parameter of backward is called cache, the call is `backward(cache, dout)`. Several outputs, `y, h, cache`,
+    for each floating-point array of forward, in order, or a dict of them under the names `x`, `dx` or `grad_x`; None
+    may stand for the other inputs. If the first parameter of backward is called cache, the call is
+    `backward(cache, dout)`; if forward returns a number, it may be `backward(cache)`. Several outputs, `y, h, cache`,
     are checked whole, as one long array; backward is then given a gradient for each, or all in a tuple.
 
     from_pair(layer): an object with the methods `forward(x, ...)`, which returns the output, and `backward(dout)`,
@@ -49,10 +49,10 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
         return _Object(forward, dtype)
     if not callable(forward) or not callable(backward):
         raise TypeError(f"from_pair: expected two functions, forward and backward, got {forward!r} and {backward!r}")
-    cache_first = any(parameter.name.endswith("cache") for parameter in _parameters(backward)[:1])
+    cache_first = any(parameter.name.endswith("cache") for parameter in parameters_in(backward)[:1])
     name = given.name_of(forward)
-    cast = _cast(dtype)
-    upstream = _Upstream(name, backward, dtype, besides=1)
+    cast = cast_to(dtype)
+    upstream = Upstream(name, backward, dtype, besides=1)
 
     def call(given_inputs: tuple[Any, ...], _: dict[str, Array], options: dict[str, Any]) -> Any:
         inputs = tuple(given.with_leaves(x, cast) for x in given_inputs)
@@ -67,7 +67,7 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
             arguments = [cache, *gradients_for(dy)] if cache_first else [*gradients_for(dy), cache]
             found = ran(given.name_of(backward), "backward", lambda: backward(*arguments))
             found = _in_order(found, given.input_names(forward, inputs), inputs) if isinstance(found, dict) else found
-            return tuple(found) if isinstance(found, list) else found, {}
+            return upstream.times(dy, _arrays(found)), {}
 
         return y, pullback
 
@@ -76,98 +76,11 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
     return made
 
 
-class _Upstream:
-    """How a backward takes the gradients of the outputs of its forward.
-
-    It takes one for each output, or all in one value of the form that forward returned, or those of the first outputs;
-    then `left_out` names the other outputs. besides: how many other arguments it takes, such as the cache.
-    """
-
-    def __init__(self, name: str, backward: Callable[..., Any], dtype: str, besides: int = 0) -> None:
-        self._name, self._dtype, self._room = name, dtype, _room(backward, besides)
-        self._way: tuple[bool, int] | None = None
-        self._outputs = 1
-        self.left_out: dict[str, str] = {}
-        self.shapes: list[tuple[int, ...]] = []
-
-    def of(self, returned: Any, inputs: tuple[Any, ...]) -> tuple[Array, Callable[[Array], list[Any]]]:
-        """(the outputs as one array, a function from its gradient to the first arguments of backward)."""
-        returned = np.float64(returned) if isinstance(returned, float) else returned  # a loss, as others return it
-        found = list(flat("output", returned, is_float_array))
-        if not found:
-            raise nothing_returned(self._name, returned)
-        self._outputs = len(found)
-        whole, count = self._way or self._ways()[0]
-        self.left_out = dict.fromkeys([title for title, _ in found[count:]], "backward takes no gradient of it")
-        single = self._dtype != "float64"
-        outputs = Outputs(self._name, [x for _, x in found[:count]], inputs, single, "from_pair")
-        self.shapes = outputs.shapes
-
-        def gradients(dy: Array) -> list[Any]:
-            parts = outputs.gradients(_cast(self._dtype)(dy))
-            rest = iter(parts)
-            return [given.with_leaves(returned, lambda x: next(rest) if is_float_array(x) else x)] if whole else parts
-
-        return outputs.joined, gradients
-
-    def _ways(self) -> list[tuple[bool, int]]:
-        """(whether all come in one value, of how many outputs), the likelier first."""
-        if self._outputs == 1 or self._room > 1:
-            return [(False, min(self._outputs, max(self._room, 1)))]
-        return [(True, self._outputs), (False, 1)]
-
-    def settle(self, f: Callable[..., Any], inputs: list[Any], options: dict[str, Any]) -> None:
-        """Choose the first way in which backward runs, and returns gradients of the shapes of the inputs."""
-
-        def run() -> Any:
-            return f(*map(given.own, inputs), **{key: given.own(x) for key, x in options.items()})
-
-        self._way = runs = None
-        near = functools.partial(given.nearby, rng=np.random.default_rng(0))
-        with contextlib.suppress(Exception), np.errstate(all="ignore"):  # f may keep what it computes first
-            f(*(given.with_leaves(given.own(x), near) for x in inputs), **given.own(options))
-        with contextlib.suppress(ValueError, TypeError):  # if f does not run at all, the check says why
-            run()
-            for way in self._ways() if self._outputs > 1 else ():
-                self._way = way
-                y, pullback = run()
-                with contextlib.suppress(ValueError, TypeError):
-                    found = pullback(np.ones_like(y))
-                    runs = runs or way
-                    if _fit(inputs, found):
-                        return
-            self._way = runs
-
-
-def _fit(inputs: list[Any], returned: Any) -> bool:
-    """Whether the gradients have the shapes of the inputs."""
-    floats = [x for x in inputs if given.float_leaves(x)]
-    found = list(returned) if isinstance(returned, tuple) else [] if returned is None else [returned]
-    pairs = zip(floats, found, strict=False)
-    gradients = [zip(given.float_leaves(x), given.gradients_of(x, dx), strict=True) for x, dx in pairs]
-    return len(floats) == len(found) and not any(given.misfit(leaf, dx) for each in gradients for leaf, dx in each)
-
-
-def _room(backward: Callable[..., Any], besides: int) -> int:
-    """How many upstream gradients a function takes; optional ones count if they may be None."""
-    parameters = _parameters(backward)
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return sys.maxsize
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [each for each in parameters if each.kind in kinds]
-    needed = [each for each in taken if each.default is None or each.default is each.empty]
-    return len(needed) - besides if parameters else 1
-
-
-def _parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        return []
-
-
-def _cast(dtype: str) -> Callable[[Any], Any]:
-    return lambda x: x.astype(dtype) if dtype != "float64" and is_float_array(x) else x
+def _arrays(returned: Any) -> Any:
+    """The gradients that backward returned, several in a tuple; that of a number may be a number."""
+    several = tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+    found = tuple(np.float64(x) if isinstance(x, float) else x for x in several)
+    return found if isinstance(returned, list | tuple) else found[0]
 
 
 def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -207,7 +120,7 @@ class _Object(Foreign):
         super().__init__(layer, layer.forward, self._called, dtype, {})
         self._layer = self._unused = layer
         self._dtype = dtype
-        self._upstream = _Upstream(type(layer).__name__, layer.backward, dtype)
+        self._upstream = Upstream(type(layer).__name__, layer.backward, dtype)
         self._not_found: dict[str, str] = {}
         self._all: dict[str, Parameter] = {}
         self.found = ""
@@ -223,22 +136,43 @@ class _Object(Foreign):
         self.owned = {slot.path: self._all[slot.path] for slot in slots}
 
     def at_work(self, inputs: list[Any], options: dict[str, Any]) -> None:
-        """Run once with these inputs, to find the gradients that have no usual name."""
-        self._layer = self._unused
-        named, self._not_found, self.found = named_slots(self._layer), {}, ""
-        self._learn(named)
+        """Run with these inputs, to find the gradients that have no usual name, and the parameters that come late.
+
+        An object that makes parameters when it first runs is from then on as that left it.
+        """
+        early = {*arrays_in(self._unused)}
+        self._find(self._unused, early, inputs, options)
+        with contextlib.suppress(Exception), np.errstate(all="ignore"):  # it may run only once
+            self._layer, *_ = self._run(inputs, options)
+            late = [x for steps, x in arrays_in(self._layer).items() if steps not in early]
+            self._run(inputs, options)
+            if any(self._moves_output(x, inputs, options) for x in late):
+                self._find(self._layer, early, inputs, options)
+                if any(slot.array not in early for slot in self._slots):
+                    self._unused = self._layer
+        if self._layer is not self._unused:
+            self._find(self._unused, early, inputs, options)
+        self._use(inputs, options)
+
+    def _find(self, layer: Any, early: set[Steps], inputs: list[Any], options: dict[str, Any]) -> None:
+        """Learn the parameters of the object, and where their gradients are. What comes late may be a cache."""
+        self._layer = layer
+        self._learn([slot for slot in named_slots(layer) if slot.array in early])
         self._upstream.settle(self, inputs, options)
-        known = {id(x) for slot in named for x in (slot.value(self._layer), slot.gradient(self._layer))}
-        found = {id(x): (steps, x) for steps, x in reversed(arrays_in(self._layer).items()) if id(x) not in known}
-        others = dict(reversed(found.values()))
+        self._not_found, self.found = {}, ""
         with contextlib.suppress(ValueError, TypeError):  # if it does not run, the check says why
+            late = [slot for slot in named_slots(layer) if slot.array not in early]
+            named = [*self._slots, *(x for x in late if self._moves_output(x.value(layer), inputs, options))]
+            self._learn(named)
+            known = {id(x) for slot in named for x in (slot.value(layer), slot.gradient(layer))}
+            found = {id(x): (steps, x) for steps, x in reversed(arrays_in(layer).items()) if id(x) not in known}
+            others = dict(reversed(found.values()))
             used = {steps: x for steps, x in others.items() if self._moves_output(x, inputs, options)}
             places, why = matched(used, *self._left_by_backward(inputs, options)) if used else ({}, {})
             self._learn([*named, *(Slot(array, (place,)) for array, place in places.items())])
             told = [f"that of {path_of(array)} in {path_of(place)}" for array, place in places.items()]
             self.found = f"Gradients found by what backward left: {', '.join(told)}." if told else ""
             self._not_found = {path_of(steps): reason for steps, reason in why.items()}
-        self._use(inputs, options)
 
     def _use(self, inputs: list[Any], options: dict[str, Any]) -> None:
         """Run once with other numbers, and from then on copies of what that left: it may keep what it computes first.
@@ -282,7 +216,7 @@ class _Object(Foreign):
             return not any(np.may_share_memory(x, other) or np.array_equal(x, other) for other in known)
 
         left = {steps: x for steps, x in left_since().items() if steps not in taken and is_new(x)}
-        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {each.name for each in _parameters(layer.forward)}
+        names = {str(steps[-1][1]) for steps in arrays_in(layer)} | {each.name for each in parameters_in(layer.forward)}
         return left, names
 
     def _run(self, inputs: list[Any], options: dict[str, Any], others: dict[int, np.ndarray] | None = None) -> Any:
@@ -296,7 +230,7 @@ class _Object(Foreign):
 
         others: arrays in place of those with these ids.
         """
-        name, cast = self.__name__, _cast(self._dtype)
+        name, cast = self.__name__, cast_to(self._dtype)
         memo = {id(slot.value(self._layer)): cast(self.owned[slot.path].value.copy()) for slot in self._slots}
         layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo | (others or {})))
         inputs = tuple(given.with_leaves(x, cast) for x in inputs)
@@ -315,19 +249,26 @@ class _Object(Foreign):
         layer, y, gradients_for = self._forward(inputs, options)
         self.left_out, self.shapes = self._not_found | self._upstream.left_out, self._upstream.shapes
         left = _Left(lambda found: self._places_of_inputs(found, inputs))
+        ours: set[str] = set()  # the parameters whose gradient is the very array that backward was given
 
         def backward(dy: Array) -> Any:
             for slot in self._slots:  # for those that add
-                if isinstance(before := slot.gradient(layer), np.ndarray):
+                if isinstance(before := slot.gradient(layer), np.ndarray) and slot.path not in ours:
                     before[...] = 0.0
             left.watch(layer)
-            returned = ran(name, "backward", lambda: layer.backward(*gradients_for(dy)))
+            upstream = gradients_for(dy)
+            returned = ran(name, "backward", lambda: layer.backward(*upstream))
+            for slot in self._slots:
+                after = slot.gradient(layer)
+                if is_float_array(after) and any(np.may_share_memory(after, x) for x in given.float_leaves(upstream)):
+                    ours.add(slot.path)
             own = {slot.path: self._gradient_in(slot, layer) for slot in self._slots}
+            own = self._upstream.times(dy, own)
             held: list[Any] = [*own.values()]  # the next call zeroes these; results must outlive it
             if returned is None:
                 kept = [None if steps is None else reached(layer, steps) for steps in left.places()]
                 held, returned = held + kept, tuple(kept) or None
-            returned = tuple(returned) if isinstance(returned, list) else returned
+            returned = self._upstream.times(dy, _arrays(returned))
 
             def outliving(x: Any) -> Any:
                 return x.copy() if is_float_array(x) and any(np.may_share_memory(x, other) for other in held) else x

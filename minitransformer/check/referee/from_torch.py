@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import re
@@ -43,9 +44,10 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     if not callable(f):
         raise TypeError(f"from_torch: expected a function, a torch.autograd.Function or a module, got {f!r}")
     learned, held, fixed, left_out = _numbers_of(torch, f) if module else ({}, {}, {}, {})
+    watch = _watch(torch)
 
     def call(inputs: tuple[Any, ...], values: dict[str, Array], options: dict[str, Any]) -> Any:
-        how = _Torch(torch, made.__name__, dtype, device, dict(left_out))
+        how = _Torch(torch, made.__name__, dtype, device, dict(left_out), watch)
         arrays = Inputs(inputs, values, how.leaf)
         run = owner.apply if function else f
         if module:
@@ -55,7 +57,7 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
             how.hold(f, state)
         options = {key: given.with_leaves(x, how.constant) for key, x in options.items()}
         y, pull = how.run(lambda: run(*arrays.converted, **options), inputs, arrays.leaves)
-        made.left_out, made.shapes = how.left_out, how.shapes
+        made.left_out, made.shapes, made.stopped = how.left_out, how.shapes, watch.stopped
         return y, lambda dy: arrays.gradients(iter(pull(dy)))
 
     if module:
@@ -80,8 +82,8 @@ def kept_in(dtype: str) -> Any:
 class _Torch:
     """How one function is run: from arrays to tensors and back."""
 
-    def __init__(self, torch: Any, name: str, dtype: str, device: str, left_out: dict[str, str]) -> None:
-        self.torch, self.name, self.device, self.left_out = torch, name, device, left_out
+    def __init__(self, torch: Any, name: str, dtype: str, device: str, left_out: dict[str, str], watch: Any) -> None:
+        self.torch, self.name, self.device, self.left_out, self.watch = torch, name, device, left_out, watch
         self.single, self.dtype = dtype != "float64", getattr(torch, dtype)
         self.shapes: list[tuple[int, ...]] = []
         self._inside: Callable[[Callable[[], Any]], Any] = lambda run: run()
@@ -121,10 +123,8 @@ class _Torch:
         with self.torch.enable_grad():
             returned = self._ran("forward", run)
             found = dict(flat("output", returned, self.torch.is_tensor))
-            if any(map(_holds_back, _graph([*found.values()]))):
-                with _every_row(self.torch):
-                    found = dict(flat("output", self._ran("forward", run), self.torch.is_tensor))
-                self.left_out["padding_idx of an embedding"] = "PyTorch holds back the gradient of that row, by design"
+            self.watch.wanted = bool(self.watch.left_out)
+            self.left_out |= self.watch.left_out
         if any(y.is_meta for y in found.values()):
             raise ValueError(f"{self.name}: its output lives on the device meta, which has no numbers")
         found = {title: y for title, y in found.items() if y.is_floating_point()}
@@ -152,7 +152,8 @@ class _Torch:
         threads = self.torch.get_num_threads()
         self.torch.set_num_threads(1)  # a check runs f on small arrays, and often: threads would wait for each other
         try:
-            return ran(self.name, what, lambda: self._inside(run))
+            with self.watch if self.watch.wanted else contextlib.nullcontext():
+                return ran(self.name, what, lambda: self._inside(run))
         except ValueError as error:
             mixed = not self.single and re.search("dtype|(?i:float).*(?i:double)|(?i:double).*(?i:float)", str(error))
             if mixed:  # such as a product of its own float32 numbers with ours
@@ -201,22 +202,45 @@ def _held_elsewhere(ys: list[Any], leaves: list[Any]) -> dict[str, str]:
     return dict.fromkeys([f"a parameter of shape {tuple(x.shape)}" for x in found], _HELD)
 
 
-def _holds_back(node: Any) -> bool:
-    """Whether a node is a look-up in a table in which one row gets no gradient."""
-    return 0 <= getattr(node, "_saved_padding_idx", -1) < getattr(node, "_saved_weight_sym_argsize_0", 0)
+_STOPPED = (
+    "f detaches a tensor, so that no gradient flows back there; by design, a gradient may differ from the derivative."
+)
+_BY_DESIGN = {
+    "padding_idx": "PyTorch holds back the gradient of that row, by design",
+    "scale_grad_by_freq": "PyTorch divides gradients by how often an id occurs, by design",
+    "max_norm": "PyTorch shortens rows in place, by design",
+}
 
 
-def _every_row(torch: Any) -> Any:
-    """A context in which every row of an embedding gets its gradient."""
+def _watch(torch: Any) -> Any:
+    """A context in which embeddings have the derivative as gradient, until it is known that f needs none.
 
-    class Mode(torch.overrides.TorchFunctionMode):
+    left_out: the options of embeddings without which f runs. stopped: whether f has cut a path for gradients.
+    """
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        left_out: dict[str, str] = {}  # noqa: RUF012
+        stopped, wanted = "", True
+
         def __torch_function__(self, f: Any, _: Any, args: Any = (), options: Any = None) -> Any:
-            if f is torch.nn.functional.embedding:
+            if f in (torch.nn.functional.embedding, torch.nn.functional.embedding_bag):
                 call = inspect.signature(f).bind(*args, **(options or {}))
-                return f(**call.arguments | {"padding_idx": None})
+                used = {key for key in _BY_DESIGN if call.arguments.get(key) is not None}
+                if f is torch.nn.functional.embedding_bag:
+                    used -= {"padding_idx"}  # it leaves such a row out of the sum, too
+                if call.arguments.get("scale_grad_by_freq") is False:
+                    used -= {"scale_grad_by_freq"}
+                self.left_out = self.left_out | {f"{key} of an embedding": _BY_DESIGN[key] for key in used}
+                return f(**call.arguments | {key: None if key != "scale_grad_by_freq" else False for key in used})
+            if (
+                f in (torch.Tensor.detach, torch.Tensor.data.__get__)
+                and torch.is_grad_enabled()
+                and args[0].requires_grad
+            ):
+                self.stopped = _STOPPED
             return f(*args, **(options or {}))
 
-    return Mode()
+    return Watch()
 
 
 def _numbers_of(torch: Any, module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, str]]:

@@ -133,14 +133,14 @@ class Outputs:
 
 def first_output(f: Any) -> Any:
     """f with the first of its outputs alone, if the last call of f returned several; ops have one."""
-    shapes = getattr(f, "shapes", [])
-    if len(shapes) < 2:
+    if len(getattr(f, "shapes", [])) < 2:
         return f
-    end = math.prod(shapes[0])
 
     def call(inputs: tuple[Any, ...], _: dict[str, Any], options: dict[str, Any]) -> Any:
         y, backward = f(*inputs, **options)
-        return y[:end].reshape(shapes[0]), lambda dy: (backward(np.append(dy, np.zeros(y.size - end, y.dtype))), {})
+        shape = f.shapes[0]  # of this call
+        end = math.prod(shape)
+        return y[:end].reshape(shape), lambda dy: (backward(np.append(dy, np.zeros(y.size - end, y.dtype))), {})
 
     call.__module__ = f.made_by  # not this file
     return of_our_form(f, call, f.precision)

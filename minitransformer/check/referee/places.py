@@ -89,11 +89,18 @@ def _walk(x: Any, steps: Steps, seen: set[int]) -> Iterator[tuple[Any, Steps]]:
     parts: Any = ()
     if isinstance(x, dict | list | tuple):
         parts = [("item", key, part) for key, part in (x.items() if isinstance(x, dict) else enumerate(x))]
-    elif hasattr(x, "__dict__") and not isinstance(x, kinds):
+    elif (held := _attributes(x)) and not isinstance(x, kinds):
         yield x, steps
-        parts = [("attribute", name, part) for name, part in vars(x).items()]
+        parts = [("attribute", name, part) for name, part in held.items()]
     for kind, key, part in parts:
         yield from _walk(part, (*steps, (kind, key)), seen)
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    """The attributes of an object, also of one whose class names them in __slots__."""
+    slots = [getattr(kind, "__slots__", ()) for kind in type(x).__mro__]
+    names = [name for each in slots for name in ((each,) if isinstance(each, str) else each) if hasattr(x, name)]
+    return {name: getattr(x, name) for name in names} | getattr(x, "__dict__", {})
 
 
 def traces(layer: Any) -> Callable[[], dict[Steps, np.ndarray]]:
@@ -152,7 +159,7 @@ def _nearness(array: Steps, gradient: Steps) -> tuple[int, bool]:
 
 def _of_object(holder: Any, steps: Steps) -> Iterator[Slot]:
     """The slots of the object at the end of the steps."""
-    held = vars(holder)
+    held = _attributes(holder)
     known = {*held, *_words(type(holder))}
 
     def at(*names: str, item: Any = None) -> tuple[Steps, ...]:

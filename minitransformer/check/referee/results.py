@@ -90,7 +90,8 @@ class Trial:
                 dy = to_device(rng.normal(size=y.shape).astype(y.dtype), device_of(y).name)
                 before = host_copy(dy)
                 dx = returned[1](dy)
-                dx = dx if isinstance(dx, tuple) else () if dx is None else (dx,)
+                dx = list(dx) if isinstance(dx, tuple) else [] if dx is None else [dx]
+                dx = given.without_spare_nones(list(self.inputs), dx)
                 for name, x in zip(self._gradients(len(dx)), dx, strict=True):
                     results[f"{name}{again}"] = host_copy(x) if is_float_array(x) else given.describe(x)
                     if is_float_array(x) and x.dtype != y.dtype:

@@ -6,12 +6,17 @@ directions: a term that is wrong shows there. Each row of an array keeps its sum
 targets may have to sum to 1. Of a constant mask, or of constant lengths, the last entry is made another one.
 
 Ids that are all different hide that the gradients of a repeated one must be added. They are tried with one twice; but
-places may have to differ, so what is wrong then is only told.
+places may have to differ, so what is wrong then is only told. So it is with an axis of length 1, which hides sums: a
+bias that is added to a single row gets that row of dy. Arrays with length 1 along the same axis are made longer there,
+all but those whose gradients keep length 1, since these are shared by what lies along it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,9 +24,9 @@ import numpy as np
 
 from ...core.arrays.backend import Array, device_of, to_device
 from ...core.layers import Parameter
-from ..trace.values import host_copy, is_array
+from ..trace.values import host_copy, is_array, is_float_array
 from . import arguments as given
-from .arguments import Named
+from .arguments import MISFIT, Named
 from .report import Row
 
 Look = Callable[[list[Named], bool], list[Row]]  # from arguments, and whether to look finely, to rows
@@ -139,7 +144,7 @@ def second_look(look: Look, arguments: list[Named], parameters: list[tuple[str, 
         break
     else:
         left_out = _unseen([name for name, _ in inputs] + owned)
-    return SecondLook([*left_out, *_repeated(look, arguments)])
+    return SecondLook([*left_out, *_repeated(look, arguments), *_made_longer(look, arguments)])
 
 
 def _repeated(look: Look, arguments: list[Named]) -> list[tuple[str, str]]:
@@ -152,8 +157,80 @@ def _repeated(look: Look, arguments: list[Named]) -> list[tuple[str, str]]:
     if changed:
         with contextlib.suppress(Exception), np.errstate(all="ignore"):
             wrong = [f"d{row.name}" for row in look(moved, False) if row.is_wrong]
-    why = f"{TWICE}, {' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong"
-    return [(f"repeated {' and '.join(changed)}", why)] if wrong else []
+    return [(f"repeated {' and '.join(changed)}", f"{TWICE}, {_are_wrong(wrong)}")] if wrong else []
+
+
+def _are_wrong(names: list[str]) -> str:
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} wrong"
+
+
+def _made_longer(look: Look, arguments: list[Named]) -> list[tuple[str, str]]:
+    """What is wrong where an axis of length 1 is longer, and what remains open."""
+    arrays = {name: x for argument in arguments for name, x in given.leaves_of(*argument) if is_array(x)}
+    n = next(n for n in itertools.count(2) if all(n not in x.shape for x in arrays.values()))
+    rows_of = functools.partial(_rows_of_longer, look, arguments, n)
+    told = []
+    for axis in range(max((x.ndim for x in arrays.values()), default=0)):
+        axes = {name: axis for name, x in arrays.items() if x.shape[axis : axis + 1] == (1,)}
+        rows, shared = rows_of(axes), set[str]()
+        may_misfit = {name for name, x in arrays.items() if 1 in x.shape}
+        while misfits := may_misfit - shared & {row.name for row in rows if _misfits(row)}:
+            for name in sorted(
+                misfits
+            ):  # its gradient keeps length 1; or it does not, as that of a bias of the only output
+                if name in axes:
+                    shared.add(name)
+                    del axes[name]
+                else:
+                    axes[name] = arrays[name].shape.index(1)
+            rows = rows_of(axes)
+        wrong = [row for row in rows if _misfits(row) or (row.is_wrong and math.isfinite(row.error))]
+        if all(arrays[name].ndim == 1 + at for name, at in axes.items()):  # a mean over outputs, of which there is one?
+            wrong = [] if all(math.isclose(row.hand, n * row.numerical, rel_tol=1e-4) for row in wrong) else wrong
+        if wrong:
+            why = f"of {', '.join(axes)}; with {n} there, {_are_wrong([f'd{row.name}' for row in wrong])}"
+            told.append((f"a length above 1 of axis {axis}", why))
+            continue
+        first, *others = [name for name, x in arrays.items() if is_float_array(x)] or [""]
+        for name in others if rows and axes.get(first) == axis else ():  # a bias for all, or one more row of each?
+            is_vector = arrays[name].ndim == 2 and arrays[name].size == max(arrays[name].shape)
+            if is_vector and axes.get(name) == axis:
+                alone = rows_of({each: axes[each] for each in axes if each != name})
+                if any(row.name == name and _misfits(row) for row in alone):
+                    told.append((f"whether d{name} is a sum along axis {axis}", f"{first} has length 1 there, too"))
+    return told
+
+
+def _rows_of_longer(look: Look, arguments: list[Named], n: int, axes: dict[str, int]) -> list[Row]:
+    """The rows where these arrays are longer, each along its axis; none if f is a function for length 1 alone."""
+    leaves = [leaf for argument in arguments for leaf in given.leaves_of(*argument)]
+    order = (axes.get(name) for name, _ in leaves)
+
+    def moved(leaf: Any) -> Any:
+        axis = next(order)
+        return leaf if axis is None else longer(leaf, axis, n)
+
+    if any(
+        is_float_array(x) or (x.dtype.kind in "iu" and x.size and x.max() > 1) for name, x in leaves if name in axes
+    ):
+        with contextlib.suppress(Exception), np.errstate(all="ignore"):
+            return look([(name, given.with_leaves(x, moved)) for name, x in arguments], False)
+    return []
+
+
+def _misfits(row: Row) -> bool:
+    return row.problem.startswith(MISFIT)
+
+
+def longer(x: Array, axis: int, n: int) -> Array:
+    """The array n times along an axis of length 1, each time with its entries moved on along another axis.
+
+    So rows keep their sums, one-hot rows stay such, and a mask leaves as much.
+    """
+    value = host_copy(x)
+    along = next((i for i in reversed(range(value.ndim)) if value.shape[i] > 1), axis)
+    moved = np.concatenate([np.roll(value, i, along) for i in range(n)], axis)
+    return to_device(moved, device_of(x).name)
 
 
 def _unseen(names: list[str]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from ...core.layers import Module, Parameter
 from ..trace.values import Place, as_array, host_copy, is_array, is_float_array, pytree_of, pytree_parts
 
 Named = tuple[str, Any]
+MISFIT = "the gradient has shape"  # how the sentence on a gradient of another shape begins
 Parameters = Module | dict[str, Parameter] | Iterable[tuple[str, Parameter]]
 
 
@@ -66,6 +67,15 @@ def gradients_of(x: Any, gradient: Any) -> list[Any]:
         return [gradient] if is_float_array(x) else []
     given = dict(_parts(gradient) or ())
     return [g for key, part in parts for g in gradients_of(part, given.get(key))]
+
+
+def without_spare_nones(inputs: list[Any], returned: list[Any]) -> list[Any]:
+    """The gradients of the inputs that have one, without the None that backward returns for others or left-out ones."""
+    while len(returned) > len(inputs) and returned[-1] is None:
+        returned = returned[:-1]
+    pairs = [(float_leaves(x), dx) for x, dx in zip(inputs, returned, strict=False)]
+    fit = len(inputs) == len(returned) and all(leaves or dx is None for leaves, dx in pairs)
+    return [dx for leaves, dx in pairs if leaves] if fit else returned
 
 
 def input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
@@ -271,7 +281,7 @@ def misfit(value: Array, gradient: Any) -> str:
     if device_of(gradient) is not device_of(value) and not isinstance(value, np.ndarray):
         return f"the gradient is on {device_of(gradient).name}, its array on {device_of(value).name}"
     if tuple(gradient.shape) != tuple(value.shape):
-        return f"the gradient has shape {tuple(gradient.shape)}, its array {tuple(value.shape)}"
+        return f"{MISFIT} {tuple(gradient.shape)}, its array {tuple(value.shape)}"
     if gradient.dtype != value.dtype:
         return f"the gradient is {gradient.dtype}, its array {value.dtype}"
     return ""

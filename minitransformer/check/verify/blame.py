@@ -280,7 +280,7 @@ def _forgotten(check: Any, name: str, gradient: np.ndarray, probe: Probe) -> str
                     ends.append(probe(side * way))
             except (TypeError, ValueError):  # as where autograd finds no way around it
                 return np.nan
-            if not replacement.done:
+            if not replacement.done or ends[-1].shape != check.differences.output.shape:  # autograd lost an output
                 return np.nan
         return float(np.vdot(check.differences.upstream, ends[0] - ends[1])) / (2.0 * step)
 

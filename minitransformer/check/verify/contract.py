@@ -210,7 +210,8 @@ class Contract:
             p.grad = to_device(start.astype(p.value.dtype), device_of(p.value).name)
         start = {key: parameter.grad.copy() for key, parameter in self.owned}
         result = backward(dy)
-        self.raw = list(result) if isinstance(result, tuple) else [] if result is None else [result]
+        raw = list(result) if isinstance(result, tuple) else [] if result is None else [result]
+        self.raw = given.without_spare_nones([x for _, x in self.arguments], raw)
         asked = [x for name, x in self.arguments if name in self.wanted]
         leaves = [g for x, dx in zip(asked, self.raw, strict=False) for g in given.gradients_of(x, dx)]
         return leaves, {key: parameter.grad - start[key] for key, parameter in self.owned}

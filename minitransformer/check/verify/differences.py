@@ -30,6 +30,7 @@ _SOME = 1024  # ... so many entries one by one
 _ATOL = 1e-8  # the absolute tolerance, unless the caller gives one; gradients below 100 times that are small
 _SEEN = 0.01  # a gradient is seen if its difference is right to so much of it
 _NOTHING_BESIDE = 1e-9  # a gradient so much smaller than another may stay unseen, or be off by so little
+_TINY = 1e-3  # the typical size of numbers in an array of which a step of the usual size may lead too far
 _FARTHEST = 1.0  # the longest step, relative to a number
 _SHORTER, _SHORTEST = 4, 12  # steps below the first, and so many if they round less and less
 
@@ -211,11 +212,18 @@ class Differences:
             return [kinks.with_several(self, self._around(value, hand, displaced), row, met)]
 
     def judge(self, around: Around, hand: float, direction: np.ndarray, step: float, several: bool = False) -> Verdict:
-        """Whether `hand` is the slope along `direction`.
+        """Whether `hand` is the slope along `direction`. Where all numbers are tiny, so may be the steps.
 
         several: the direction moves many entries, and those at a kink are not known. Then each output may have any
         slope between its own two.
         """
+        found = self._judged(around, hand, direction, step, several)
+        if not found.ok and around.typical < _TINY:
+            near = self._judged(around, hand, direction, around.typical * step, several)
+            found = near if near.ok and not near.hidden else found
+        return found
+
+    def _judged(self, around: Around, hand: float, direction: np.ndarray, step: float, several: bool) -> Verdict:
         look, first = _within_domain(around, direction, step)
         if not first.is_finite:
             return Verdict(math.nan, False)
@@ -229,7 +237,7 @@ class Differences:
             return Verdict(first.central, True)
         found = self._best(around, look, hand, first)
         if found.hidden and around.widened:
-            return self.judge(around.widened, hand, direction, step, several)
+            return self._judged(around.widened, hand, direction, step, several)
         if (found.ok and not first.is_bent) or found.kink:
             return found
         met = kinks.at_kink(self, around, look, hand, first, several)

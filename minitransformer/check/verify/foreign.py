@@ -56,7 +56,8 @@ def trait(f: Any, name: str, otherwise: Any) -> Any:
 
     precision: the dtype in which f computes, whatever it is given; at_work(inputs, options): lets it see f run once, to
     find its gradients; found: where; held: numbers that a module computes with and does not learn; left_out: what it
-    did not check, and why; as_given: how it runs in the 16 bits of the caller's arrays.
+    did not check, and why; stopped: a sentence, if f keeps gradients from flowing back; as_given: how it runs in the 16
+    bits of the caller's arrays.
     """
     return getattr(given.inside_partial(f), name, otherwise) if is_separate(f) else otherwise
 

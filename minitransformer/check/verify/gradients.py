@@ -30,11 +30,13 @@ from . import arguments as given
 from .arguments import displaced, leaves_of, parameter_probe
 from .contract import CHANGED, Contract, marked
 from .differences import Differences, Probe
+from .one_thread import one_blas_thread
 from .report import Report, Row
 
 Progress = Callable[[list[Any]], Iterable[Any]]  # iterates over a list and shows the progress, as tqdm does
 
 
+@one_blas_thread
 def gradients(
     f: Callable[..., Any],
     *inputs: Any,
@@ -107,12 +109,14 @@ def gradients(
         second = anew.SecondLook([])
         if all(row.ok for row in rows):
             look = functools.partial(check.rows_elsewhere, upstream, settings, intermediates)
-            second = anew.second_look(look, arguments, [*owned, *held], seed)
-    note = " ".join(filter(None, [note, foreign.trait(f, "found", ""), second.note]))
+            second = anew.second_look(look, [*arguments, *options.items()], [*owned, *held], seed)
+    stopped = "" if all(row.ok for row in second.rows or rows) else foreign.trait(f, "stopped", "")
+    note = " ".join(filter(None, [note, foreign.trait(f, "found", ""), second.note, stopped]))
     note = "\n".join(filter(None, [note, culprits.told(check, rows)]))
     left_out += second.left_out + list(foreign.trait(f, "left_out", {}).items())
-    moved = tuple(x for _, x in second.arguments)
-    return Report(name or given.name_of(f), tuple(second.rows or rows), note, tuple(left_out), moved)
+    moved = tuple(x for _, x in second.arguments[: len(arguments)])
+    changed = dict(second.arguments[len(arguments) :])
+    return Report(name or given.name_of(f), tuple(second.rows or rows), note, tuple(left_out), moved, changed)
 
 
 def _check_settings(
@@ -194,11 +198,12 @@ class _Check(Contract):
         upstream: Array | None,
         settings: dict[str, Any],
         intermediates: bool,
-        arguments: list[given.Named],
+        named: list[given.Named],
         finely: bool,
     ) -> list[Row]:
-        """The rows of f with other arguments: as finely as here, or along a few directions."""
-        again = _Check(self.textbook, arguments, self.options, self.owned, self.seed)
+        """The rows of f with other arguments and options: as finely as here, or along a few directions."""
+        arguments, options = named[: len(self.arguments)], dict(named[len(self.arguments) :])
+        again = _Check(self.textbook, arguments, options, self.owned, self.seed)
         settings = settings if finely else settings | anew.COARSE
         rows = blame.blamed(again, again.run(upstream, settings, intermediates and finely, iter))
         return blame.with_remedies(again, rows) if finely else rows
@@ -207,12 +212,15 @@ class _Check(Contract):
         if len(self.raw) != len(self.wanted):
             problem = f"backward returned {len(self.raw)} gradients for {len(self.wanted)} floating-point inputs"
             integers = [name for name, x in self.leaves if is_array(x) and x.dtype.kind in "iu"]
+            numbers = [name for name, x in self.leaves if isinstance(x, float)]
             if [type(x) for x in self.raw] == [list]:
                 problem = "backward returned a list; return its gradients as a tuple: return dx, dw"
             elif len(self.raw) < len(self.wanted):
                 problem += "; return one for each, in order (bind inputs without a gradient with functools.partial)"
             elif integers:
                 problem += f"; {integers[0]} holds integers, which have no gradient: convert it with astype(float)"
+            elif numbers:
+                problem += f"; make {numbers[0]} an array to have its gradient checked: numpy.array({numbers[0]})"
             return [Row("inputs", "input", ()).wrong(problem)]
         places = [i for i, (_, x) in enumerate(self.leaves) if is_float_array(x)]
         return [
@@ -293,6 +301,7 @@ def _require_finite(output: np.ndarray, recording: Recorder) -> None:
     raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
 
 
+@one_blas_thread
 def model_gradients(
     model: Module,
     run: Callable[[], tuple[Array, Pullback]],

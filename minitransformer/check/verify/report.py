@@ -107,6 +107,7 @@ class Report:
     note: str = ""  # what the check cannot see
     left_out: tuple[tuple[str, str], ...] = ()  # (what has no row, although f uses it; why)
     inputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)  # if not those given: see anew.py
+    options: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # the same
 
     @property
     def ok(self) -> bool:

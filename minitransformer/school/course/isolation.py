@@ -99,7 +99,9 @@ def command(desk: Path, code: str, packages: Sequence[str] = ()) -> list[str]:
     for package in packages:
         found = find_spec(package)
         if found is not None:  # it may be an extra
-            options += ["--ro-bind", os.path.dirname(str(found.origin)), f"{_MORE}/{package}"]
+            origin = Path(str(found.origin))
+            place = origin.parent if found.submodule_search_locations else origin  # or a file alone
+            options += ["--ro-bind", str(place), f"{_MORE}/{place.name}"]
     options += ["--ro-bind", str(desk), _DESK, "--remount-ro", "/", "--chdir", "/tmp"]
     run = [*options, "--", _PYTHON, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if platform.machine() not in _CALLS:

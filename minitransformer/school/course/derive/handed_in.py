@@ -28,7 +28,7 @@ _MEMORY = 4 * 1024**3
 _LONGEST = 50_000  # characters of a derivation; the longest model has about a thousand
 _HEADING = re.compile(r"^[#>*_`\s]*(derive_\w+?)[*_`:.\s]*$", re.MULTILINE)
 _STRING = re.compile(r"^(derive_\w+)\s*=\s*[rR]?(\"{3}|'{3})(.*?)\2", re.MULTILINE | re.DOTALL)
-_PACKAGES = ("minitransformer", "lark", "num2words")  # what `main` imports, besides NumPy and SciPy
+_PACKAGES = ("minitransformer", "lark", "num2words", "threadpoolctl")  # what `main` imports, besides NumPy and SciPy
 _MAIN = "from minitransformer.school.course.derive.handed_in import main; main()"
 
 

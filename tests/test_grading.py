@@ -998,3 +998,9 @@ def test_bad_usage(tmp_path, capsys, options, message):
     path = tmp_path / "a.py"
     path.write_text(RIGHT)
     assert message in by_command(capsys, path, *options, status=2).err
+
+
+def test_a_cell_full_of_magics_is_not_read_once_for_each(monkeypatch):
+    parse, seen = ast.parse, []
+    monkeypatch.setattr(hand_in.ast, "parse", lambda text: seen.append(text) or parse(text))
+    assert len(hand_in._parsed("x = 7 % 4\n!ls\n" * 500).body) == 1000 and len(seen) < 30

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+_MAGICS = 20  # of a cell are found one by one; beyond, each line that looks like one is taken for one
 _MOST_CODE = 500_000  # characters of code; a notebook of the course has about ten thousand
 _DEFINITION = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -189,7 +190,7 @@ def _parsed(cell: str) -> ast.Module:
     lines = _without_cell_magic(cell.split("\n"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # for a student's "\d"
-        while True:
+        for _ in range(_MAGICS):
             try:
                 return ast.parse("\n".join(lines))
             except SyntaxError as error:
@@ -199,6 +200,7 @@ def _parsed(cell: str) -> ast.Module:
                 while lines[i].rstrip().endswith("\\") and i + 1 < len(lines):  # it goes on in the next line
                     lines[i], plain, i = plain, "", i + 1
                 lines[i] = plain
+        return ast.parse("\n".join(map(_plain, lines)))
 
 
 def _without_cell_magic(lines: list[str]) -> list[str]:

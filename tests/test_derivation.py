@@ -115,6 +115,7 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "\n" * 2000: "1000 are the limit",
     "given x: (n)\n" + "y = " + "x " * 5000: "2000 characters",
     "given x: (n)\nx_i (x_i - 1)": "no sign =",
+    "\n".join(["= a " + "if " * 600] * 20): "no equation above that could be read",
     "given x: (n), W: (n, m), dy: (m)\ny_j = sum_i x_i W_ij\ndW = x ⊗ dy": "multiplies entries here",
     "given x: (n)\nif i = j: y_i = x_i": "Write the cases as one equation, with δ_ij",
     "__import__('os').system('ls') = 1": "not part of the notation",

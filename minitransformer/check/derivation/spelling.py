@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 _CASES = re.compile(r"\\begin\{[dr]?cases\*?\}(.*?)\\end\{[dr]?cases\*?\}", re.DOTALL)
 _WORD = r"(?:\\(?:text|textrm|mbox|mathrm)\{\s*)?\b(?:if|for|when|where|otherwise|else)\b:?\s*\}?"
-_IN_ONE = re.compile(
-    rf"(?<![:<>])=\s*([^=]+?),?\s*{_WORD}\s*(.+?)[,;]?\s+(?:else|otherwise:?)\s+([^=]+?)\s*$", re.MULTILINE
-)
+_LONGEST = 200  # characters of a line with an if in it
+_IN_ONE = re.compile(rf"(?<![:<>])=\s*([^=]+?),?\s*{_WORD}\s*(.+?)[,;]?\s+(?:else|otherwise:?)\s+([^=]+?)\s*$")
 _COMPARED = r"(?:=|≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b)"
 _CONDITION = re.compile(
     rf"^(\s*)(?:if|for|case|when)\s+([^:,]*?[^:=,]\s*{_COMPARED}\s*[^:=,]+)[:,]\s*(?!\.\.|…|\\[lc]?dots)(?:then\s+)?(?=[^=\n]*=)",
@@ -25,8 +24,7 @@ def spelled(text: str) -> str:
     r"""The text without cases, matrices written out, einsum and examples counted above, x^{(i)}; with as many lines."""
     text = _CASES.sub(lambda m: _sum_of(_rows(m[1])) + "\n" * m[0].count("\n"), text)
     text = _MATRIX.sub(_matrix, text)
-    text = _IN_ONE.sub(lambda m: f"= {_sum_of([(m[1], m[2]), (m[3], '')])}", text)
-    text = "\n".join(map(_conditional, text.split("\n")))
+    text = "\n".join(_conditional(_in_one(line)) for line in text.split("\n"))
     text = _EINSUM.sub(_products, text)
     for letter in set(re.findall(r"(?:\bsum|\\sum|∑|Σ)_\{?\s*([a-z])\b", text)):
         text = re.sub(_SUPER.replace("LETTER", letter), functools.partial(_subscript, letter), text)
@@ -53,9 +51,16 @@ def _sum_of(rows: Sequence[tuple[str, str]]) -> str:
     return " + ".join(f"({value.strip()}) {f'[{condition}]' if condition else others}" for value, condition in rows)
 
 
+def _in_one(line: str) -> str:
+    """a = b if c else d as a sum. Longer lines would take the search too long."""
+    if len(line) > _LONGEST or not re.search("else|otherwise", line):
+        return line
+    return _IN_ONE.sub(lambda m: f"= {_sum_of([(m[1], m[2]), (m[3], '')])}", line)
+
+
 def _conditional(line: str) -> str:
     """if i = j: a = b as [i = j] (a) = [i = j] (b)."""
-    match = _CONDITION.match(line)
+    match = _CONDITION.match(line) if len(line) <= 2 * _LONGEST else None
     if not match:
         return line
     sides = re.split(r"(?<![<>!≠])=", line[match.end() :].replace("&", " ").rstrip(" .\\"))

@@ -84,11 +84,19 @@ def load_loops() -> None:
 
 
 class Batches:
-    """The batches as a corpus of rows, for the workers. Each batch has the arguments of model.loss by name."""
+    """The batches as a corpus of rows, for the workers. Each batch has the arguments of model.loss by name.
+
+    Within a batch the longest texts come first, so that each worker gets texts of all lengths, as from our corpora.
+    """
 
     def __init__(self, batches: list[dict[str, np.ndarray]], options: dict[str, Any]) -> None:
         self.size, self.number = len(next(iter(batches[0].values()))), len(batches)
-        self.arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        masks = [batch.get("source_mask", batch.get("mask", np.ones((self.size, 1)))) for batch in batches]
+        by_length = [np.argsort(-mask.sum(axis=1), kind="stable") for mask in masks]
+        self.arrays = {
+            name: np.concatenate([batch[name][order] for batch, order in zip(batches, by_length, strict=True)])
+            for name in batches[0]
+        }
         self.options, self.drops = options, False
 
     def rows(self, step: int) -> np.ndarray:

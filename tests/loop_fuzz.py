@@ -28,6 +28,7 @@ from minitransformer.ideas.published.packed import PackedWeight, pack, packed_pr
 from minitransformer.layers import (
     Decoder,
     DecoderLayer,
+    Encoder,
     EncoderLayer,
     FeedForward,
     KeyValueCache,
@@ -48,6 +49,7 @@ from minitransformer.run.fast import (
     sublayers,
 )
 from minitransformer.run.fast.large_cases import drawn_rows
+from minitransformer.run.fast.padding import WithoutPadding
 from minitransformer.training import SGD, Adam, AdamW, Workers
 
 Random = np.random.Generator
@@ -305,6 +307,39 @@ def stack(r: Random) -> None:
         stack(normal(r, n, 1, width), memory if r.integers(2) else normal(r, n, size(r, 9), width), cache=mine)
 
 
+def padded(r: Random) -> None:
+    """An encoder or a decoder without its padding, whose gradient nothing gives; then one with a changed parameter."""
+    n_heads, n, rate, reads = size(r, 4), size(r, 9), float(r.choice([0.0, 0.3])), bool(r.integers(2))
+    width, options = n_heads * size(r, 9), {"activation": str(r.choice(ACTIVATIONS[:3])), "bias": bool(r.integers(2))}
+    options |= {"norm_order": str(r.choice(["pre", "post"])), "dropout": rate, "attention_dropout": rate, "rng": r}
+    kind, seed, causal = Decoder if reads else Encoder, int(r.integers(100)), {} if reads else {"causal": True}
+    stack: Any = accelerate(kind(size(r, 3), width, n_heads, size(r, 30), **options).to(dtype="float32"))
+    for _, part in stack.modules():
+        vars(part).update({"eps": 0.1} if hasattr(part, "eps") else {})
+    lengths = [r.integers(least, size(r, 90) + least, n) for least in range(1 + reads)]
+    real = [np.arange(max(1, own.max())) < own[:, None] for own in lengths]
+    given = [normal(r, *each.shape, width) for each in real]
+    masks = {"memory_mask": real[1][:, None]} if reads else {}
+    dy = (r.normal(size=given[0].shape) * real[0][..., None]).astype(np.float32)
+
+    def call(form: Any) -> Any:
+        y, backward = form(*given, **masks, **causal, rng=np.random.default_rng(seed))
+
+        def real_backward(dy: np.ndarray) -> Any:
+            gradients = backward(dy)
+            return tuple(d * own[..., None] for d, own in zip(gradients if reads else (gradients,), real, strict=True))
+
+        return y * real[0][..., None], real_backward
+
+    parameters = [p for _, p in stack.parameters()]
+    unpadded = WithoutPadding(stack, real[0])
+    expected = everything(lambda: call(stack.textbook), dy, parameters)
+    require_same(everything(lambda: call(unpadded), dy, parameters), expected)
+    changed(r, parameters[int(r.integers(len(parameters)))], str(r.choice(["value", "grad"])))
+    with maybe_refused():
+        call(unpadded)[1](dy)
+
+
 def optimizer(r: Random) -> None:
     """Steps, beside those of the textbook form; then a value or a gradient that was changed."""
     layer = layer_of(r)
@@ -325,7 +360,7 @@ def optimizer(r: Random) -> None:
         mine.step()
 
 
-DRAWN = (attention, rowwise, products, packed_products, layers, network, cache, parts, stack, optimizer)
+DRAWN = (attention, rowwise, products, packed_products, layers, network, cache, parts, stack, padded, optimizer)
 _counts: collections.Counter[str] = collections.Counter()
 
 

@@ -105,11 +105,24 @@ def _add_to_norm(columns, sums, dnorm):
 
 
 @compiled()
-def _heads(rows, n_sequences, n_heads):
-    """(N, D) as (B, H, T, d). Numba compiles `transpose` for four seconds."""
-    length, d = rows.shape[0] // n_sequences, rows.shape[1] // n_heads
-    row = rows.strides[0]
-    return as_strided(rows, (n_sequences, n_heads, length, d), (length * row, d * 4, row, 4))
+def _heads(rows, starts, b, n_heads):
+    """The rows of sequence b, (T, D), as (1, H, T, d). Numba compiles `transpose` for four seconds."""
+    some = rows[starts[b] : starts[b + 1]]
+    length, d, row = some.shape[0], rows.shape[1] // n_heads, rows.strides[0]
+    return as_strided(some, (1, n_heads, length, d), (length * row, d * 4, row, 4))
+
+
+@compiled()
+def _sequences(part, n_parts, n_sequences, n_heads):
+    """The sequences in which a part of all heads lies, and the part: the heads counted over all sequences."""
+    first, last = stretch(n_sequences * n_heads, part, n_parts)
+    return range(first // n_heads, (last + n_heads - 1) // n_heads), first, last
+
+
+@compiled()
+def _of_sequence(flags, b):
+    """The mask of sequence b, or the one for all; empty if absent."""
+    return flags[b : b + 1] if flags.shape[0] > 1 else flags
 
 
 @compiled()
@@ -129,10 +142,12 @@ def attention(
 ):  # fmt: skip
     """Fill y, and the arrays saved for backward. x: (N, D); memory: (N_k, D), the source itself in self-attention.
 
-    sizes: (sequences, heads, tokens in the cache); factors: (of the scores, of the weights that dropout keeps, of the
-    updates that it keeps); masks: of attention, of the weights and of the updates that dropout keeps.
+    sizes: (heads, tokens in the cache, starts of x, starts of the memory), where starts are the first row of each
+    sequence and the number of rows; factors: (of the scores, of the weights that dropout keeps, of the updates that it
+    keeps); masks: of attention, of the weights and of the updates that dropout keeps.
     """
-    n_sequences, n_heads, length = sizes
+    n_heads, length, starts, read_starts = sizes
+    n_sequences = starts.size - 1
     scale, raised_weights, raised = factors
     mask, kept_weights, kept = masks
     n, inverse, q, k, v, merged, totals, shifts = saved
@@ -149,15 +164,18 @@ def attention(
             _remember(k, rows, caches[0], length)
             _remember(v, rows, caches[1], length)
 
-    keys, values = _heads(k, n_sequences, n_heads), _heads(v, n_sequences, n_heads)
-    if caches[0].size:
-        n_keys = length + x.shape[0] // n_sequences
-        keys, values = caches[0][:, :, :n_keys], caches[1][:, :, :n_keys]
     for part in parts_of(counts, 1, n_parts):  # some heads
-        attend(
-            gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads), keys, values, mask,
-            kept_weights, causal, scale, raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts,
-        )  # fmt: skip
+        sequences, first, last = _sequences(part, n_parts, n_sequences, n_heads)
+        for b in sequences:
+            keys, values = _heads(k, read_starts, b, n_heads), _heads(v, read_starts, b, n_heads)
+            if caches[0].size:
+                n_keys = length + starts[b + 1] - starts[b]
+                keys, values = caches[0][b : b + 1, :, :n_keys], caches[1][b : b + 1, :, :n_keys]
+            attend(
+                gemm, (max(first - b * n_heads, 0), min(last - b * n_heads, n_heads)), _heads(q, starts, b, n_heads),
+                keys, values, _of_sequence(mask, b), _of_sequence(kept_weights, b), causal, scale, raised_weights,
+                _heads(merged, starts, b, n_heads), totals[b : b + 1], shifts[b : b + 1],
+            )  # fmt: skip
 
     for part in parts_of(counts, 2, n_parts):  # some rows
         a, b = stretch(x.shape[0], part, n_parts)
@@ -176,7 +194,8 @@ def attention_backward(
     own: whether self-attention, where memory is the source and dmemory is ds; ds: the gradient of the source, which is
     dx with post-norm; source: with pre-norm it is made again here. room: arrays for intermediate results.
     """
-    n_sequences, n_heads, _ = sizes
+    n_heads, _, starts, read_starts = sizes
+    n_sequences = starts.size - 1
     scale, raised_weights, raised = factors
     mask, kept_weights, kept = masks
     n, inverse, q, k, v, merged, totals, shifts = saved
@@ -190,13 +209,16 @@ def attention_backward(
         )  # fmt: skip
 
     for part in parts_of(counts, 1, n_parts):  # some heads
-        attend_backward(
-            gemm, stretch(n_sequences * n_heads, part, n_parts), _heads(q, n_sequences, n_heads),
-            _heads(k, n_sequences, n_heads), _heads(v, n_sequences, n_heads), mask, kept_weights, causal, scale,
-            raised_weights, _heads(merged, n_sequences, n_heads), totals, shifts,
-            _heads(dmerged, n_sequences, n_heads), _heads(dq, n_sequences, n_heads),
-            _heads(dk, n_sequences, n_heads), _heads(dv, n_sequences, n_heads),
-        )  # fmt: skip
+        sequences, first, last = _sequences(part, n_parts, n_sequences, n_heads)
+        for b in sequences:
+            attend_backward(
+                gemm, (max(first - b * n_heads, 0), min(last - b * n_heads, n_heads)), _heads(q, starts, b, n_heads),
+                _heads(k, read_starts, b, n_heads), _heads(v, read_starts, b, n_heads), _of_sequence(mask, b),
+                _of_sequence(kept_weights, b), causal, scale, raised_weights, _heads(merged, starts, b, n_heads),
+                totals[b : b + 1], shifts[b : b + 1], _heads(dmerged, starts, b, n_heads),
+                _heads(dq, starts, b, n_heads), _heads(dk, read_starts, b, n_heads),
+                _heads(dv, read_starts, b, n_heads),
+            )  # fmt: skip
 
     for part in parts_of(counts, 2, n_parts):  # some rows
         a, b = stretch(dy.shape[0], part, n_parts)

@@ -22,6 +22,7 @@ from ...core.layers.cache import KeyValueCache, no_backward
 from ..machines.threads import blas_threads, share_out
 from .attention import mask_fits, mask_of
 from .decoding import FEW, LARGE
+from .padding import Rows
 from .row_blocks import compiled, keeps, takes
 
 # From this number of multiplications on, a sub-layer gets threads of our own. OpenBLAS's threads, which do the rest of
@@ -88,9 +89,13 @@ def residual_attention(
     mask: Array | None = None,
     causal: bool = False,
     cache: Any = None,
+    rows: tuple[Rows, Rows] | None = None,
     **how: Any,
 ) -> tuple[Array, Pullback] | None:
-    """See Residual in core/layers/residual.py. With a cache there is no backward. how: for the ops alone."""
+    """See Residual in core/layers/residual.py. With a cache there is no backward. how: for the ops alone.
+
+    rows: of x and of the memory, if both consist of the rows of real tokens, (N, D); see padding.py.
+    """
     heads, own, read = layer.sublayer, memory is None, x if memory is None else memory
     if how.pop("positions", None) is not None or how or type(causal) is not bool or (causal and not own):
         return None
@@ -98,11 +103,13 @@ def residual_attention(
         return None
     maps, width, n_heads = (heads.query, heads.key, heads.value, heads.output), heads.d_model, heads.n_heads
     call = _called(layer, maps, [(width, width)] * 4, (x, read), (heads.mix.dropout, layer.dropout), rng)
-    if call is None or type(n_heads) is not int or n_heads < 1 or width % n_heads or x.shape[:-2] != read.shape[:-2]:
+    if call is None or type(n_heads) is not int or n_heads < 1 or width % n_heads:
         return None
-    *batch, n_new, _ = x.shape
+    (*batch, n_new), (*read_batch, n_read) = (a.shape for a in rows) if rows else (a.shape[:-1] for a in (x, read))
+    if batch != read_batch:
+        return None
     length = 0 if cache is None else cache.length
-    scores = (*batch, n_heads, n_new, length + read.shape[-2])
+    scores = (*batch, n_heads, n_new, length + n_read)
     if type(mask) is np.ndarray and 2 < mask.ndim <= x.ndim:
         mask = mask[..., None, :, :]  # the same for every head, as in core/layers/attention.py
     caches = _room_in(cache, _heads_of(x, n_heads)) if mask_fits(mask, scores) else None
@@ -112,19 +119,20 @@ def residual_attention(
     seen = mask_of((1,) * (4 - len(scores)) + scores, mask)
     n_sequences, x_shape, read_shape = math.prod(batch), x.shape, read.shape
     kept_weights, raised_weights = _kept(rng, (n_sequences, *scores[-3:]), heads.mix.dropout)
-    kept, raised = _kept(rng, (x.size // width, width), layer.dropout)
+    kept, raised = _kept_rows(rng, (*batch, n_new, width), layer.dropout, rows and rows[0])
+    starts = [a.starts for a in rows] if rows else [np.arange(n_sequences + 1) * n for n in (n_new, n_read)]
 
     loops, pre = call.loops, call.pre
-    x, rows = _as_rows(x), None if memory is None else _as_rows(memory)
+    x, rows_read = _as_rows(x), None if memory is None else _as_rows(memory)
     source, total, y, n, inverse = call.passing(x)
     q, merged = call.empty(2)
     k, v = np.empty((2, math.prod(read_shape[:-1]), width), np.float32)
     totals, shifts = np.empty((2, n_sequences, n_heads, n_new), np.float32)
     factors = (np.float32(1.0 / math.sqrt(width // n_heads)), raised_weights, raised)
     saved = (n, inverse, q, k, v, merged, totals, shifts)
-    sizes, masks = (n_sequences, n_heads, length), (seen, kept_weights, kept)
+    sizes, masks = (n_heads, length, *starts), (seen, kept_weights, kept)
     common = (causal, sizes, factors, call.weights, call.norm, masks, saved)
-    read = source if rows is None else rows
+    read = source if rows_read is None else rows_read
     call.run(loops.attention, 3, *common, call.biases, call.eps, caches, x, source, read, total, y)
     if cache is not None:
         cache.length += n_new
@@ -138,16 +146,18 @@ def residual_attention(
         dmerged, dx, dq = call.empty(3)
         dk, dv = np.empty((2, *k.shape), np.float32)
         ds, source = (dmerged, dmerged) if kept_source is None else (dx, kept_source)
-        memory, dmemory = (source, ds) if rows is None else (rows, np.empty_like(k))
+        memory, dmemory = (source, ds) if rows_read is None else (rows_read, np.empty_like(k))
         room = (dtotal, dupdate, dmerged, dq, dk, dv, *sums)
-        call.run_backward(loops.attention_backward, 4, common, rows is None, room, source, memory, dy, ds, dmemory, dx)
-        return dx.reshape(x_shape) if rows is None else (dx.reshape(x_shape), dmemory.reshape(read_shape))
+        call.run_backward(loops.attention_backward, 4, common, own, room, source, memory, dy, ds, dmemory, dx)
+        return dx.reshape(x_shape) if own else (dx.reshape(x_shape), dmemory.reshape(read_shape))
 
     return y.reshape(x_shape), backward
 
 
-def residual_feed_forward(layer: Any, x: Array, *, rng: Rng | None = None) -> tuple[Array, Pullback] | None:
-    """See Residual in core/layers/residual.py."""
+def residual_feed_forward(
+    layer: Any, x: Array, *, rng: Rng | None = None, rows: tuple[Rows, Rows] | None = None
+) -> tuple[Array, Pullback] | None:
+    """See Residual in core/layers/residual.py. rows: as in residual_attention."""
     maps = (layer.sublayer.inner, layer.sublayer.output)
     if x.ndim < 2 or maps[0].weight.value.ndim != 2:
         return None
@@ -160,7 +170,7 @@ def residual_feed_forward(layer: Any, x: Array, *, rng: Rng | None = None) -> tu
 
     loops, pre, shape = call.loops, call.pre, x.shape
     x = _as_rows(x)
-    kept, raised = _kept(rng, x.shape, layer.dropout)
+    kept, raised = _kept_rows(rng, (*rows[0].shape, width) if rows else shape, layer.dropout, rows and rows[0])
     source, total, y, n, inverse = call.passing(x)
     h, active = call.empty(2, n_hidden)
     common = (curve, raised, call.weights, call.norm, kept, (n, inverse, h))
@@ -242,6 +252,12 @@ def _kept(rng: Rng | None, shape: tuple[int, ...], rate: float) -> tuple[Array, 
     if rng is None or not rate:
         return np.empty((0,) * len(shape), np.bool_), np.float32(1.0)
     return keeps(rng, shape, rate), np.float32(1.0 / (1.0 - rate))
+
+
+def _kept_rows(rng: Rng | None, shape: tuple[int, ...], rate: float, rows: Rows | None) -> tuple[Array, Any]:
+    """The same with a row for each vector of x. shape: of x with its padding."""
+    kept, raised = _kept(rng, shape, rate)
+    return rows.packed(kept) if rows and kept.size else kept.reshape(-1, shape[-1]), raised
 
 
 def _target(parameter: Any, value: Array) -> Array:

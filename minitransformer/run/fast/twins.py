@@ -17,10 +17,13 @@ from ...core.arrays.backend import Array, Pullback, Rng
 from ...core.layers import Decoder, DecoderLayer, Encoder, EncoderLayer
 from ...core.layers.cache import no_backward
 from ...core.layers.module import Module, Parameter
-from ...core.models import LanguageModel, Transformer
+from ...core.models import Classifier, LanguageModel, Transformer
+from ...core.models.encoder_only import MeanPool
 from ...core.training.optimizers import Adam, Optimizer
+from ...ideas.published.text_encoder import FirstToken
 from . import adam, cuda, ops
 from .decoding import new_token
+from .padding import WithoutPadding
 from .row_blocks import class_of
 from .sublayers import residual_attention, residual_feed_forward
 
@@ -65,11 +68,11 @@ class Residual(Fast, layers.Residual):
 
     def __call__(self, x: Array, *others: Array, rng: Rng | None = None, **options: Any) -> tuple[Array, Pullback]:
         """See core/layers/residual.py."""
-        form = self._form(others, options) if type(x) is np.ndarray else None
+        form = self.form(others, options) if type(x) is np.ndarray else None
         fast = form(self, x, *others, rng=rng, **options) if form else None
         return super().__call__(x, *others, rng=rng, **options) if fast is None else fast
 
-    def _form(self, others: tuple[Array, ...], options: dict[str, Any]) -> Any:
+    def form(self, others: tuple[Array, ...], options: dict[str, Any]) -> Any:
         """The compiled form, if all parts have exactly these classes: methods of other classes may do more."""
         s: Any = self.sublayer
         form: Any = None
@@ -110,7 +113,7 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
 
 
 class FastLoss(Fast):
-    """A model whose loss makes logits only where a target counts: padding needs none."""
+    """A model whose loss leaves padding out, and makes logits only where a target counts."""
 
     def loss(self, *given: Any, **options: Any) -> tuple[Array, Pullback]:
         """See core/models/."""
@@ -119,9 +122,12 @@ class FastLoss(Fast):
         wanted, ignored = bound.arguments["wanted"], bound.arguments.get("ignore_index", -100)
         counted = wanted != ignored if type(wanted) is np.ndarray and wanted.dtype.kind in "iu" else None
         ids: Any = bound.arguments.get("target", bound.arguments.get("ids"))
-        if counted is None or np.shape(ids) != wanted.shape or counted.all() or not counted.any():
+        if counted is None or np.shape(ids) != wanted.shape or not counted.any():
             return model.loss(*given, **options)
-        output = self.output  # type: ignore[attr-defined]
+        some: Any = copy.copy(self)
+        for name in {"encoder", "decoder", "stack"} & vars(self).keys():
+            vars(some)[name] = WithoutPadding(getattr(self, name), None if name == "encoder" else counted)
+        output = some.output
 
         def unembed(x: Array) -> tuple[Array, Pullback]:
             logits, unembed_backward = output.unembed(x[counted])
@@ -133,10 +139,22 @@ class FastLoss(Fast):
 
             return logits, backward
 
-        some: Any = copy.copy(self)
-        some.output = SimpleNamespace(unembed=unembed)
-        bound.arguments["wanted"] = wanted[counted]
+        if not counted.all():
+            some.output = SimpleNamespace(unembed=unembed)
+            bound.arguments["wanted"] = wanted[counted]
         return model.loss.__func__(some, *bound.args, **bound.kwargs)
+
+
+class FastClassifier(Fast):
+    """A classifier that leaves padding out, if its pool reads real tokens alone."""
+
+    def __call__(self, *given: Any, **options: Any) -> tuple[Array, Pullback]:
+        """See core/models/classifier.py."""
+        model: Any = super()
+        some: Any = copy.copy(self)
+        if class_of(some.pool) in (MeanPool, FirstToken):
+            some.encoder = WithoutPadding(some.encoder)
+        return model.__call__.__func__(some, *given, **options)
 
 
 class FastAdam(Adam):
@@ -154,9 +172,11 @@ class FastAdam(Adam):
 
 
 _twins: dict[type[Any], type[Any]] = {Residual.original: Residual}
-_BASES = dict.fromkeys((EncoderLayer, DecoderLayer, Encoder, Decoder), Decoding) | dict.fromkeys(
-    (LanguageModel, Transformer), FastLoss
-)
+_BASES: dict[Any, Any] = {
+    **dict.fromkeys((EncoderLayer, DecoderLayer, Encoder, Decoder), Decoding),
+    **dict.fromkeys((LanguageModel, Transformer), FastLoss),
+    Classifier: FastClassifier,
+}
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:

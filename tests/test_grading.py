@@ -353,12 +353,12 @@ else: h = 2
 try: k = 1
 except ValueError as error:
     def m(): pass
-n.attribute[0].x = 1; o.append(1)
+n.attribute[0].x = 1; o.append(1); np.fill_diagonal(r[0], 1); np.add.at(s.x, 0, u); np.exp(t)
 match a:
     case [p, *q]: pass
 """
     found = {name for node in ast.parse(source).body for name in hand_in._names(node)[0]}
-    assert found == {*"np os root f a b c d g h k m n o p q error".split()}
+    assert found == {*"np os root f a b c d g h k m n o p q r s error".split()}
 
 
 @pytest.mark.parametrize("later", ["y, softmax_backward = OWN(3)", "softmax_backward = 3", "softmax_backward = 1 / 0"])

@@ -29,6 +29,8 @@ from typing import Any
 _MAGICS = 20  # of a cell are found one by one; beyond, each line that looks like one is taken for one
 _MOST_CODE = 500_000  # characters of code; a notebook of the course has about ten thousand
 _DEFINITION = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
+_CHANGE_THEIR_FIRST = {"at", "copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask"}  # of NumPy
+_CHANGE_THEIR_FIRST |= {"heapify", "heappush", "shuffle"}
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -248,16 +250,17 @@ def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
 def _changed(statement: ast.stmt) -> set[str]:
     """The names that a statement changes without binding them.
 
-    By an assignment to attributes or entries, also of `globals()`, or by a method call that is a statement of its own
-    (`kept.append(x)`). `from x import *` may bind any name: "*".
+    By an assignment to attributes or entries, also of `globals()`, or by a call that is a statement of its own, of a
+    method (`kept.append(x)`) or like `np.fill_diagonal(mask, True)`. `from x import *` may bind any name: "*".
     """
     names = set()
     for node in _at_this_level(statement):
         match node:
             case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
                 names.add(_root(node))
-            case ast.Expr(ast.Call(ast.Attribute() as method)):
+            case ast.Expr(ast.Call(ast.Attribute() as method, given)):
                 names.add(_root(method))
+                names.update(map(_root, given[:1] if method.attr in _CHANGE_THEIR_FIRST else []))
             case ast.ImportFrom(names=[ast.alias("*")]):
                 names.add("*")
     return names - {""}

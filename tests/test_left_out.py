@@ -541,3 +541,30 @@ def test_the_first_of_several_outputs_is_compared_with_the_op() -> None:
     wrong = (three, lambda dp, dlog, cache: dp * cache + dlog[:, None] * cache)
     with pytest.raises(AssertionError, match=r"does what softmax does with a known mistake: .*\(softmax-no-sum\)"):
         verify.check_gradients(wrong, X, op="softmax")
+
+
+def heads(x: np.ndarray, n_heads: int = 2) -> np.ndarray:
+    return x.reshape(len(x), n_heads, -1).swapaxes(0, 1)
+
+
+def in_heads(x: np.ndarray, n_heads: int = 2, right: bool = True) -> Any:
+    """The softmax of each head's numbers, each head times another number."""
+    e = np.exp(heads(x, n_heads))
+    factors = np.arange(1.0, n_heads + 1)[:, None, None]
+    w = e / e.sum(-1, keepdims=True)
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dw = factors * (heads(dy, n_heads) if right else dy.reshape(n_heads, len(x), -1))
+        return (w * (dw - (dw * w).sum(-1, keepdims=True))).swapaxes(0, 1).reshape(x.shape)  # type: ignore[no-any-return]
+
+    return (factors * w).swapaxes(0, 1).reshape(x.shape), backward
+
+
+def test_what_a_single_head_hides_is_told() -> None:
+    """One head has no order of axes. An odd width cannot be divided by 2, so nothing is told."""
+    assert "not checked" not in first_line(verify.gradients(in_heads, X, n_heads=1))
+    assert "not checked" not in first_line(verify.gradients(in_heads, draw(3, 5), n_heads=1, right=False))
+    told = "not checked: n_heads above 1 (with 2, dx is wrong)"
+    assert told in first_line(verify.gradients(in_heads, X, 1, False))
+    assert told in first_line(verify.gradients(in_heads, X, n_heads=1, right=False))
+    assert wrong_in(verify.gradients(in_heads, X, n_heads=2, right=False)) == {"x"}

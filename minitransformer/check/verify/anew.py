@@ -8,7 +8,8 @@ targets may have to sum to 1. Of a constant mask, or of constant lengths, the la
 Ids that are all different hide that the gradients of a repeated one must be added. They are tried with one twice; but
 places may have to differ, so what is wrong then is only told. So it is with an axis of length 1, which hides sums: a
 bias that is added to a single row gets that row of dy. Arrays with length 1 along the same axis are made longer there,
-all but those whose gradients keep length 1, since these are shared by what lies along it.
+all but those whose gradients keep length 1, since these are shared by what lies along it. One head, or one group, hides
+how they are split and merged: where an argument is the integer 1, it is tried with 2.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def second_look(look: Look, arguments: list[Named], parameters: list[tuple[str, 
         break
     else:
         left_out = _unseen([name for name, _ in inputs] + owned)
-    return SecondLook([*left_out, *_repeated(look, arguments), *_made_longer(look, arguments)])
+    told = [*_repeated(look, arguments), *_counted_to_two(look, arguments), *_made_longer(look, arguments)]
+    return SecondLook(left_out + told)
 
 
 def _repeated(look: Look, arguments: list[Named]) -> list[tuple[str, str]]:
@@ -158,6 +160,18 @@ def _repeated(look: Look, arguments: list[Named]) -> list[tuple[str, str]]:
         with contextlib.suppress(Exception), np.errstate(all="ignore"):
             wrong = [f"d{row.name}" for row in look(moved, False) if row.is_wrong]
     return [(f"repeated {' and '.join(changed)}", f"{TWICE}, {_are_wrong(wrong)}")] if wrong else []
+
+
+def _counted_to_two(look: Look, arguments: list[Named]) -> list[tuple[str, str]]:
+    """What is wrong where an argument that is the integer 1, such as a number of heads, is 2."""
+    told = []
+    for i, (name, x) in enumerate(arguments):
+        if type(x) is int and x == 1:
+            moved = [*arguments[:i], (name, 2), *arguments[i + 1 :]]
+            with contextlib.suppress(Exception), np.errstate(all="ignore"):
+                if wrong := [f"d{row.name}" for row in look(moved, False) if row.is_wrong]:
+                    told.append((f"{name} above 1", f"with 2, {_are_wrong(wrong)}"))
+    return told
 
 
 def _are_wrong(names: list[str]) -> str:

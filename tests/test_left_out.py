@@ -555,7 +555,7 @@ def in_heads(x: np.ndarray, n_heads: int = 2, right: bool = True) -> Any:
 
     def backward(dy: np.ndarray) -> np.ndarray:
         dw = factors * (heads(dy, n_heads) if right else dy.reshape(n_heads, len(x), -1))
-        return (w * (dw - (dw * w).sum(-1, keepdims=True))).swapaxes(0, 1).reshape(x.shape)  # type: ignore[no-any-return]
+        return (w * (dw - (dw * w).sum(-1, keepdims=True))).swapaxes(0, 1).reshape(x.shape)
 
     return (factors * w).swapaxes(0, 1).reshape(x.shape), backward
 

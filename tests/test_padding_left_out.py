@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer.layers import RMSNorm
+from minitransformer.layers import Module, RMSNorm
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from minitransformer.run.fast import accelerate, padding, row_blocks, sublayers, twins
 from minitransformer.run.fast.compiler import compile_first
@@ -157,11 +157,22 @@ def test_models_that_keep_their_padding(rows: list[int]) -> None:
     model, given = classifier(dropout=0.0)
     with row_blocks.numpy_only():
         require_the_same(model, given)
-    accelerate(model.to(dtype="float64")).loss(**given)
+    for dtype in ("float64", "float16"):
+        accelerate(model.to(dtype=dtype)).loss(**given)
     few = {name: array[3:4] for name, array in given.items()}
     require_the_same(model.to(dtype="float32"), few)
     model.encoder.layers[1].feed_forward.norm = RMSNorm(12)
     require_the_same(model, given)
+
+    class Alone(Module):
+        """A stack of no layers."""
+
+        def __call__(self, x: Any, **how: Any) -> Any:
+            return 2.0 * x, lambda dy: 2.0 * dy
+
+    writes, ids = writer(dropout=0.0)
+    writes.stack = Alone()
+    require_the_same(writes, ids)
 
     class Pool(type(model.pool)):  # type: ignore[misc]
         """It may read padding."""

@@ -61,7 +61,7 @@ class WithoutPadding:
     """
 
     def __init__(self, stack: Any, counted: Array | None = None) -> None:
-        self.stack, self.layers = stack, stack.layers
+        self.stack, self.layers = stack, getattr(stack, "layers", [])
         self.lengths = None
         if counted is not None:
             self.lengths = (counted * np.arange(1, counted.shape[1] + 1)).max(axis=1)
@@ -74,7 +74,7 @@ class WithoutPadding:
             fits = (self.lengths <= found[0].lengths).all()
             found[0] = Rows(self.lengths, x.shape[1]) if fits else None
         rows = [each for each in found if each is not None]
-        if len(rows) < len(given) or not self._pays(rows):
+        if len(rows) < len(given) or not self._pays(rows) or not compiled(x, part="sublayers"):
             result: tuple[Array, Pullback] = self.stack(*given, **how)
             return result
         y, backward = self._of_rows(rows)(*(each.packed(a) for each, a in zip(rows, given, strict=True)), **how)
@@ -91,12 +91,12 @@ class WithoutPadding:
         n_real, n_all = sum(len(each.places) for each in rows), sum(math.prod(each.shape) for each in rows)
         if n_real > (1.0 - LEAST) * n_all or len(rows[0].places) <= FEW or not rows[-1].lengths.all():
             return False
-        if not compiled(part="sublayers"):
+        kind, across = _LAYERS.get(class_of(self.stack)), {"cross_attention": (None,)}
+        if kind is None:
             return False
-        layers = [class_of(layer) is _LAYERS.get(class_of(self.stack)) for layer in self.stack.plain_layers]
-        parts = [part for layer in self.stack.plain_layers for part in layer.children()]
-        across = {"cross_attention": (None,)}
-        return all(layers) and all(
+        layers = self.stack.plain_layers
+        parts = [part for layer in layers for part in layer.children()]
+        return all(class_of(layer) is kind for layer in layers) and all(
             class_of(part) is Residual and part.form(across.get(name, ()), {}) for name, part in parts
         )
 

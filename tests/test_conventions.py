@@ -295,6 +295,9 @@ def test_a_pattern_in_a_sentence(said: str) -> None:
 def test_no_pattern_is_no_sentence() -> None:
     assert pattern("dx", draw(4, 6, seed=1), RIGHT) == pattern("dx", RIGHT, RIGHT) == ""
     assert pattern("dx", draw(5, 5).T, draw(5, 5)) == "dx is right but for a transpose of its last two axes."
+    assert pattern("dx", RIGHT, 0.0 * RIGHT).startswith(
+        "dx should be zero everywhere: no small step changes the output"
+    )
     heads = np.stack([RIGHT, RIGHT + 1.0, RIGHT])
     assert pattern("dx", heads, np.stack([RIGHT] * 3)) == "dx is wrong only in index of axis 0 1: [1, :, :]."
     assert apart("it", RIGHT[0], RIGHT).startswith("it has the shape (6,); expected: (4, 6)")

@@ -66,6 +66,9 @@ def pattern(
         return ""
     if not found.any():
         return f"{name} is zero everywhere: nothing flows back."
+    if not right.any():
+        known = "a straight-through gradient, of what rounds, has no derivative to be compared with"
+        return f"{name} should be zero everywhere: no small step changes the output; {known}."
     if said := _factor(name, found, right, largest):
         return said
     if found.ndim > 1 and found.shape[-1] == found.shape[-2] and _near(found, right.swapaxes(-1, -2), largest):

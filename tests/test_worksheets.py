@@ -232,12 +232,14 @@ def test_a_slip_costs_its_own_marks_alone(kind):
                     assert (found.verdict, found.follows) == ("right", 0)
 
 
+@pytest.mark.parametrize("everywhere", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_zeros_in_every_blank_earn_what_is_zero_in_the_key(kind):
+def test_one_number_in_every_blank_earns_what_is_so_in_the_key(kind, everywhere):
     for sheet in sheets_of(kind)[:3]:
-        marks = marked(sheet, {name: np.zeros_like(value, dtype=float) for name, value in sheet.answers.items()})
-        zeros = sum((abs(value) <= 1.1e-3).sum() for value in sheet.answers.values())
-        assert marks.right <= zeros, str(marks)
+        units = {step.name: UNITS[step.unit] for step in sheet.task.steps}
+        values = {name: np.full(x.shape, everywhere * units[name]) for name, x in sheet.answers.items()}
+        right = sum((abs(x - values[name]) <= 1.2e-3 * units[name]).sum() for name, x in sheet.answers.items())
+        assert marked(sheet, values).right <= right
 
 
 def test_a_slip_and_then_the_key_s_numbers_are_right_as_well():

@@ -2,7 +2,8 @@
 
 Each step is recomputed by its formula from the student's own earlier numbers. An answer is right if it agrees with the
 key or with this result. So a student who continues consistently after a slip loses only the mark of the slip. The key's
-number replaces an earlier blank, and wrong zeros throughout a step: else zeros everywhere would follow from each other.
+number replaces an earlier blank, wrong zeros throughout a step, and the only number of a form: else zeros or ones
+everywhere would follow from each other.
 """
 
 from dataclasses import asdict, dataclass
@@ -97,6 +98,8 @@ def mark(form: Form) -> Marks:
     """The marks of a completed form."""
     sheet = form.sheet
     own = dict(sheet.given)  # the values from which the student continues
+    written = np.concatenate([np.ravel(form.values[step.name]) / UNITS[step.unit] for step in sheet.task.steps])
+    is_one_number = len({*np.round(written[~np.isnan(written)], 6)}) < 2
     steps = []
     for step in sheet.task.steps:
         unit, key, answer = UNITS[step.unit], sheet.answers[step.name], form.values[step.name]
@@ -118,7 +121,7 @@ def mark(form: Form) -> Marks:
             )
         )
         nothing = not np.nan_to_num(answer).any() and not right.all()
-        own[step.name] = np.where(blank | nothing, key, answer)
+        own[step.name] = np.where(blank | nothing | is_one_number, key, answer)
     return Marks(sheet, tuple(steps))
 
 

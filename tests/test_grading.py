@@ -609,7 +609,8 @@ CROWDS = {  # what takes memory, in one process or several, and the limit in meg
 
 def with_processes(work):
     head = "import os, time\nimport numpy as np\ndone = []\ndef matmul_backward(a, b, dc):"
-    return f"{head}{work}    return dc @ b.T, a.T @ dc\n{RIGHT}"
+    slowly = RIGHT.replace("    return", "    time.sleep(0.5)\n    return")  # the grader looks at it meanwhile
+    return f"{head}{work}    return dc @ b.T, a.T @ dc\n{slowly}"
 
 
 @pytest.mark.slow

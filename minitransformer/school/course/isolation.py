@@ -27,7 +27,7 @@ _LOADED = (
 )
 _LIBRARIES = "/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib".split()
 _DESK, _MORE, FILTER = "/desk", "/more", "refused.bpf"
-_TEMPORARY = 64 * 1024**2  # bytes of /tmp
+TEMPORARY = 64 * 1024**2  # bytes of /tmp
 _DEVICES = "/dev/null /dev/zero /dev/urandom /dev/random".split()
 _PYTHON = os.path.realpath(sys.executable)
 _THREADS = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
@@ -91,7 +91,7 @@ def command(desk: Path, code: str, packages: Sequence[str] = ()) -> list[str]:
         ["--unshare-user", "--cap-drop", "ALL"] if other_user() is None else []
     )  # root becomes another user later
     options += ["--clearenv", *(part for pair in _VARIABLES.items() for part in ("--setenv", *pair))]
-    options += ["--size", str(_TEMPORARY), "--perms", "1777", "--tmpfs", "/tmp"]  # first: Python may be there
+    options += ["--size", str(TEMPORARY), "--perms", "1777", "--tmpfs", "/tmp"]  # first: Python may be there
     options += _files()
     for device in _DEVICES:
         options += ["--dev-bind", device, device]

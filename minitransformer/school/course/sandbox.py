@@ -137,6 +137,7 @@ class Sandbox:
             "exercises": self._order,
             "seconds": self.limits.seconds,
             "memory": self.limits.memory,
+            "temporary": isolation.TEMPORARY,
             "user": isolation.other_user(),
         }
         command = isolation.command(self.desk, "from marking.sandbox_runner import main; main()")

@@ -2,21 +2,22 @@
 
 import contextlib
 import re
+import string
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import functions, parsing, reading
+from . import functions, notation, parsing, reading
 from .asking import DOT_OF_ENTRIES, Questions
 from .comparing import NO_INVERSE, Outcome, Trial
 from .defining import TWO_READINGS, Definitions
 from .edits import is_it
 from .explaining import bound_and_free, free_alone
 from .faults import Fault, OutOfTime, Unreadable
-from .left_sides import only_named, solved, with_arguments
-from .lines import Statement, statements
+from .left_sides import argument, only_named, solved, take_meaning, with_arguments
+from .lines import Statement, other_ways, statements
 from .mending import by_entries, mended, slash_readings
 from .names import Names, as_sizes
 from .report import DerivationReport, Line
@@ -26,6 +27,7 @@ from .tree import Node, Ref, Transposed
 from .turning import Turns, straight
 
 SECONDS = 1.7
+_BAD = ("wrong", "unreadable")
 MOST_LINES = 1000
 
 
@@ -55,7 +57,9 @@ class Checker:
         self.questions = Questions(self.known, self.trial)
         self.turns = Turns(self.known)
         self.chain: Chain | None = None
+        self.done: dict[int, tuple[Line, Chain | None]] = {}  # the statements tried so far, and the chain behind each
         self.defined_in: dict[str, int] = {}  # names, and the lines that define them
+        self.taken: set[str] | str = string.printable  # letters that the t of f(t) = ... cannot be
         self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
 
     def lines(self, text: str) -> Iterator[Line]:
@@ -66,13 +70,51 @@ class Checker:
         self.known.primed = bool(re.search(r"[^\W\d_]'(?:_\w+)?\s*(?:=|:)", text))
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         found = statements(text)
-        lines = [_used_too_early(self.line(statement), found) for statement in found]
+        self.taken = {letter for each in found for letter in re.findall(r"\b[^\W\d](?=\b|_)", _letters_of(each))}
+        for n in range(len(found)):
+            self._in_order(found, n)
+        lines = [_used_too_early(self.done[n][0], found) for n in range(len(found))]
+        if self.known.told and not self.known.alone and any(line.verdict in _BAD for line in lines):
+            other = Checker(self.deadline - time.monotonic())
+            other.known.alone = True
+            others = list(other.lines(text))
+            lines = min(lines, others, key=lambda each: sum(line.verdict in _BAD for line in each))
         for line in lines:
             unused = line.verdict == "defines" and line.number in self.unsure.values()
             yield replace(line, verdict="unreadable") if unused else line
 
+    def _in_order(self, found: list[Statement], n: int, waiting: tuple[int, ...] = ()) -> None:
+        """Try one statement; if it uses a name that a later one defines, as after "where", that one first."""
+        if n in self.done or n in waiting or len(waiting) > 20:
+            return
+        chain = self.done[n - 1][1] if n - 1 in self.done else None
+        line, later = None, -1
+        while line is None or (later >= 0 and later in self.done):
+            self.chain = chain
+            line = self.line(found[n])
+            later = next((m for m in _defined_later(line, found, n) if m not in self.done), -1)
+            if later >= 0:
+                self._in_order(found, later, (*waiting, n))
+        self.done[n] = line, self.chain
+
     def line(self, statement: Statement) -> Line:
-        """The verdict on one statement."""
+        """The verdict on one statement; if it is bad, on what it says without its words, or where its "if" holds."""
+        chain, line = self.chain, self._line(statement)
+        if line.verdict in _BAD and statement.kind == "equation":
+            kept = self.chain
+            for other, refused in other_ways(statement.text, statement.typed, self._is_name):
+                self.chain = chain
+                again = self._line(replace(statement, text=other))
+                if again.verdict not in refused:
+                    return replace(again, text=statement.text)
+            self.chain = kept
+        return line
+
+    def _is_name(self, word: str) -> bool:
+        return word in functions.FUNCTIONS or self.known.rank(word) is not None
+
+    def _line(self, statement: Statement) -> Line:
+        """The verdict on one statement as it stands."""
         number, text = statement.number, statement.text
         if statement.kind == "equation" and not text.lstrip(" &").startswith("="):
             self.chain = None
@@ -114,8 +156,9 @@ class Checker:
             if name in self.known.numbers:
                 self.known.numbers.remove(name)
         self.trial.fill(found)
+        one, alone = "have one shape here; a number stands at the end, or as {}: number.", "is a number here."
         told = [
-            f"{', '.join(few)} and {last} have one shape here; a number stands at the end, or as {few[0]}: number."
+            f"{', '.join(few)} {alone}" if self.known.alone else f"{', '.join(few)} and {last} {one.format(few[0])}"
             for few, last in self.known.told
         ]
         told += [f"To be found, so not given: {', '.join(found)}."] if found else []
@@ -137,6 +180,10 @@ class Checker:
         else:
             if not rights:
                 raise Unreadable("An equation has two sides.")
+            take_meaning(self.reader, [left, *rights])
+            if (letter := argument(left)) and self.known.rank(letter) is None and letter not in self.taken:
+                self.known.numbers.append(letter)
+                self.trial.fill()
             rights = [side for side in rights[:-1] if not only_named(self.reader, side)] + rights[-1:]
             left, arguments = with_arguments(self.reader, left)
             left, rights[0] = solved(self.reader, left, rights[0])
@@ -259,14 +306,35 @@ class Checker:
         return any(self.trial.compare(left, other).right for other in slash_readings(right))
 
 
+def _letters_of(statement: Statement) -> str:
+    """Where a statement may name a number: the left side of an equation, all of what is given."""
+    text = notation.plain(statement.text)
+    left = text.partition("=")[0]
+    return "" if "(" in left and statement.kind == "equation" else left if statement.kind == "equation" else text
+
+
+def _lacks(line: Line) -> str:
+    """The name that a line uses although nothing above defines it, with its index."""
+    lacks = re.match(r"(\S+) (?:is not defined\.|needs an argument)", line.message)
+    return lacks[1] if lacks and line.verdict in _BAD else ""
+
+
+def _defined_later(line: Line, found: list[Statement], n: int) -> Iterator[int]:
+    """The statements below that define what a line lacks."""
+    if name := _lacks(line):
+        for m in range(n + 1, len(found)):
+            left, equals, _ = found[m].text.partition("=")
+            left = re.sub(r"[{}()&\s]", "", notation.plain(left)) if equals else ""
+            if left and left.partition("_")[0] == name.partition("_")[0]:
+                yield m
+
+
 def _used_too_early(line: Line, found: list[Statement]) -> Line:
     """The line; if what it lacks is defined further below, it says where."""
-    lacks = re.match(r"(\w+?)(?:_\S+)? is not defined\. ", line.message)
-    begins = re.compile(rf"\s*{lacks[1]}(?:_[^=\s]*)?\s*=") if lacks else None
-    later = next((s.number for s in found if begins and s.number > line.number and begins.match(s.text)), 0)
-    if not lacks or not later:
+    later = next((found[m].number for m in _defined_later(line, found, -1) if found[m].number > line.number), 0)
+    if not later:
         return line
-    told = f"{lacks[1]} is used here, but line {later} defines it."
+    told = f"{_lacks(line).partition('_')[0]} is used here, but line {later} defines it."
     return replace(line, message=f"{told} A definition stands above its use, never in a circle.")
 
 

@@ -1,14 +1,16 @@
 """From a text to statements: what is given, equations, and the words between them."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from .notation import outside
 from .parsing import LONGEST
 
 _GIVEN = re.compile(
     r"\s*(?:>\s*)?(?:\*\*|\\text\w*\{)?(?:we (?:are|have|take)\s+)?"
-    r"(given|let|consider|inputs?|parameters?|sizes? of arrays|shapes?)\b(?:\*\*)?\s*:?\s*\}?",
+    r"(given|let|consider|inputs?|parameters?|sizes? of arrays|shapes?|"
+    r"(?:suppose|assume)(?: that)?(?=[^=]*(?:∈|\\in\b|:\s*\(|\bshape \()))\b(?:\*\*)?\s*:?\s*\}?",
     re.IGNORECASE,
 )
 _LEADING = re.compile(
@@ -37,8 +39,24 @@ _COMMENT = re.compile(r"(?:^|\s)#.*$|(?<!\\)%.*$|\s//\s.*$|\s--\s.*$|\s←.*$")
 _EQUALS = re.compile(
     r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|overset\{[^{}]*\}\{=\}|stackrel\{[^{}]*\}\{=\})|≡|≜|≝|:="
 )
+_SIGN = r"(?:≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b|\\[lg]t\b)"
+_ONLY_IF = re.compile(
+    r",?(?:\s|\\q?quad|&)+[(\[]?(?:\\(?:text|textrm|mbox|mathrm)\{\s*)?(?:for|if|when|where|whenever)\s*\}?\s+\$?"
+    rf"([^\s,=≠<>][^,=]*?{_SIGN}[^,=.…]+?|[a-z]\s*=\s*[a-z])\$?[)\]]?[\s.,;\\]*$"
+)
+_WORD = re.compile(r"\s*((?=\w*[aeiouyAEIOUY])[A-Z]?[a-z][a-z'’-]+|[A-Z]{3,}|[aAI]|\(\d+\))([,:]?)\s+(?![=+*/·⊙^(_])")
+_SAYS = re.compile(r"[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)")  # for one word w:
+_COMMON = re.compile(
+    r"(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|obtain|has|in|on|to|with|using|it|be|as|and|or|our|"
+    r"each|every|one|gives|computes|first|second|finally|note|both|also|which|while|if)\b", re.IGNORECASE
+)  # fmt: skip
+_ENDING = re.compile(
+    r"[,;]?\s+\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+(?=[^\W\d]+\s+\w))[^=<>≤≥≠]*$"
+)
+_ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*(?:\([^()]*\)[^<>,=]*)*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
 _WHERE = re.compile(r",?\s+(?:where|with)\s+(?=[^=]*=)")
+_SENTENCES = re.compile(r"(?<=[\w$)\]}])\.\s+(?=[A-Z][a-z]+[\s:,])")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
 
 
@@ -49,6 +67,7 @@ class Statement:
     number: int
     kind: str
     text: str
+    typed: str = ""  # the whole line
 
 
 def _equals_outside(text: str) -> list[int]:
@@ -108,9 +127,26 @@ def statements(text: str) -> list[Statement]:
     """The statements of a text, each with the number of its line, counted from 1."""
     splitter = _Splitter()
     for number, line in enumerate(text.splitlines(), 1):
-        splitter.line(number, line)
+        for sentence in _SENTENCES.split(line) if len(line) <= LONGEST else [line]:
+            splitter.line(number, sentence)
     splitter.flush()
-    return splitter.found
+    lines = text.splitlines()
+    return [replace(each, typed=lines[each.number - 1]) for each in splitter.found]
+
+
+def other_ways(text: str, typed: str, is_name: Callable[[str], bool]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """An equation where its "for i ≠ j" holds alone, and without its words; each with the verdicts that refuse it."""
+    if condition := _ONLY_IF.search(typed):
+        sides = re.split(r"(?<![<>!≠])=", text.replace(condition[0].rstrip(" .,;\\"), "").replace("&", " "))
+        held = " = ".join(f"[{condition[1]}] ({side.strip(' ,.;')})" for side in sides if side.strip())
+        yield ("= " if not sides[0].strip() else "") + held, ("wrong", "unreadable", "follows", "defines")
+    said = _SAYS.match(text)
+    begin, common = said.end() if said else 0, bool(said)
+    while (word := _WORD.match(text, begin)) and (not is_name(word[1]) or _COMMON.match(text, word.end())):
+        begin, common = word.end(), common or bool(_COMMON.fullmatch(word[1])) or bool(word[2])
+    rest = _ENDING.sub("", text[begin if common else 0 :])
+    if rest != text:
+        yield rest, ("unreadable",)
 
 
 def _given(bare: str) -> str | None:
@@ -165,6 +201,7 @@ class _Splitter:
     def _bare(self, line: str) -> str:
         """The line without the marks of Markdown."""
         line = re.sub(r"\\(?:text|textrm|mathrm|mbox)\{\s*(and|where|with)\s*\}", r" \1 ", line)
+        line = _ANGLES.sub(r" ⟨\1,\2⟩", line)
         line = re.sub(r"[ \t]{4,}", "   ", re.sub(r"^\s*>\s?", "", _EQUALS.sub("=", line)))
         bare = re.sub(r"\*\*([A-Za-z :]+)\*\*|\\[\[\]]|\$\$|`(?!``)", r" \1 ", line).strip()
         bullet = re.match(r"[-*•]\s+", bare)

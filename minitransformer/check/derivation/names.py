@@ -14,11 +14,19 @@ from .tree import Node, Partial, Ref
 
 _NAME = r"[^\W\d_][\u0300-\u036f\w']*(?:\^\{?[(\[]?\w+(?:[+-]\w+)?[)\]]?\}?)?(?:_\{[\w+-]+\}|_\w+)?"
 _SHAPE = r"(?:(?:R|ℝ)\s*\^\s*)?(?:\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|\w+(?:\s*(?:·|\bx\b)\s*\w+)*)"
-_OF_SHAPE = r"(?:=|(?:of|with|has)\s+(?:shape|size))?"  # x[n], X (n, d), X of shape (n, d)
+_OF_SHAPE = r"(?:=|(?:of|with|has)\s+(?:the\s+)?(?:shape|size))?"  # x[n], X (n, d), X of shape (n, d)
 KINDS = {kind: kind for kind in ("one-hot", "probabilities", "positive", "symmetric", "mask")}
 KINDS |= {"onehot": "one-hot", "distribution": "probabilities", "probability": "probabilities", "boolean": "mask"}
 KINDS |= {"nonnegative": "positive"}
-_NUMBER = re.compile(rf"({_NAME})\s*(?:>\s*0|:\s*(?:an?\s+)?(?:positive\s+)?(?:number|scalar|real))?")
+_NUMBER = re.compile(
+    rf"(?:(?:an?|the|positive|numbers?|scalars?|constants?)\s+)*({_NAME})\s*"
+    r"(?:>\s*0|:?\s*(?:(?:be|is|as)\s+)?(?:an?\s+)?(?:positive\s+|real\s+)?(?:number|scalar|real|constant)"
+    r"|(?:be|is)\s+(?:the|an?)\s+[a-z -]+)?"
+)
+_RESERVED = r"(?!(?:of|in|be|is|has|have|with|shape|size)\b)"
+_WORDS = re.compile(
+    rf"(?:[A-Za-z]?[a-z]+\s+)+(?={_RESERVED}{_NAME}\s*(?:∈|:|\bin\b|>|[(\[]|(?:of|with|has)\s+(?:the\s+)?(?:shape|size)))"
+)
 _ARRAY = re.compile(rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)")
 _LABEL = re.compile(
     rf"({_NAME})\s*(?::|∈|\bin\b)\s*(\([^()]*\))?\s*(?:an?\s+)?(?:labels?|ids?|index|indices|class(?:es)?|tokens?)?\s*"
@@ -78,6 +86,7 @@ class Names:
     by_entries_of_x: bool | None = None  # whether ∂y/∂x has a row for each entry of x, not of y; None so far
     used: set[str] = field(default_factory=set)  # in claims so far
     by_letters: dict[tuple[str, ...], str] = field(default_factory=dict)  # δ_j of a layer and δ_k of another
+    alone: bool = False  # whether such a b is one
     told: list[tuple[list[str], str]] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
 
     def own_rank(self, name: str) -> int | None:
@@ -207,7 +216,8 @@ class Names:
     def give(self, text: str) -> None:
         """Read `Q: (T, d), eps`. Raises Unreadable."""
         text = plain(text.replace("$", " ").rstrip(" .;"))
-        text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\band\b|;", ",", text))
+        text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\b(?:and|let|where|define)\b|;", ",", text))
+        text = re.sub(r"\s+(?=[_^])", "", text)  # δ ^{(l)}
         text = re.sub(rf"(d{_NAME})\s*\)+(?=\s*(?:∈|:))", r"\1", text)
         cuts = [-1, *outside(text, ","), len(text)]
         pieces = [text[start + 1 : end].strip() for start, end in itertools.pairwise(cuts)]
@@ -216,6 +226,7 @@ class Names:
         waiting: list[str] = []
         self.told, shaped = [], False
         for piece in filter(None, pieces):
+            piece = piece[words.end() :] if (words := _WORDS.match(piece)) else piece
             if label := _LABEL.fullmatch(piece):
                 axes = tuple(map(self._axis, _axes(label[2]))) if label[2] else ()
                 self._check_new(_tidy(label[1]))
@@ -231,10 +242,11 @@ class Names:
                 axes = tuple(map(self._axis, _axes(match[3])))
                 kinds = [KINDS[word] for word in f"{match[2]} {match[4]}".split() if word in KINDS]
                 group = [name for name in waiting if name not in _ALONE] + [_tidy(match[1])]
-                for name in [name for name in waiting if name in _ALONE]:
-                    self._add_number(name)
                 if shaped and len(group) > 1 and axes:
                     self.told.append((group[:-1], group[-1]))
+                    group = group[-1:] if self.alone else group
+                for name in [name for name in waiting if name not in group]:
+                    self._add_number(name)
                 waiting, shaped = [], True
                 for name in group:
                     self._check_new(name)

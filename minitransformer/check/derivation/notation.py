@@ -84,7 +84,7 @@ def outside(text: str, sign: str) -> list[int]:
     """Where a sign stands outside brackets and subscripts."""
     depth, places = 0, []
     for n, letter in enumerate(text):
-        depth += (letter in "([{") - (letter in ")]}")
+        depth += (letter in "([{⟨") - (letter in ")]}⟩")
         if letter == sign and depth <= 0:
             places.append(n)
     return places
@@ -167,10 +167,10 @@ def plain(text: str) -> str:
     text = re.sub(r"‖([^‖]*)‖(_\{?[2F]\}?)?", r" norm(\1)", text)
     text = re.sub(r"\|([^|]*)\|", r" abs(\1)", text)
     text = re.sub(r"𝟙_\{([^{}]*[=<>≤≥≠][^{}]*)\}", r" [\1] ", text)
-    text = re.sub(r"(𝟙|𝟏|\b1)\s*(?=[\[{(][^\[\](){}]*[=<>≤≥≠])", " ", text)
+    text = re.sub(r"(𝟙|𝟏|𝕀|\b[1I])\s*(?=[\[{(][^\[\](){}]*[=<>≤≥≠])", " ", text)
     text = re.sub("𝟙|𝟏", " ones ", text)
     text = re.sub(r"(?<![\w.^])1\s+(?=1\s*ᵀ)", " ones ", text)
     text = re.sub(r"(sum|prod|ones)\s+_", r"\1_", text)
     text = re.sub(r"(sum_(?:\{[^{}]*\}|\w+)(?:\^(?:\{[^{}]*\}|\w+))?)\s*-", r"\1 (-1) ", text)
-    text = re.sub(r"⟨((?:[^⟨⟩,{}]|\{[^{}]*\})*),([^⟨⟩]*)⟩", r" sum((\1) ⊙ (\2)) ", text)
+    text = re.sub(r"⟨((?:[^⟨⟩,{}]|\{[^{}]*\})*),([^⟨⟩]*)⟩(?:_\{?F\}?)?", r" sum((\1) ⊙ (\2)) ", text)
     return unicodedata.normalize("NFC", text)

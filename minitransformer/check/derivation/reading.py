@@ -26,6 +26,15 @@ def _two_powers(name: str) -> str:
     return f"{name}(x)^2 has two readings; write {name}((x)^2), or ({name}(x))^2."
 
 
+def _slope(top: tree.Node, below: tree.Node) -> tree.Node:
+    """∂top/∂below, also where an entry at a label stands below, as in ∂L/∂s_y."""
+    name = below
+    while isinstance(name, tree.Over):
+        name = name.body.parts[0]
+    assert isinstance(name, tree.Ref)
+    return put_in(below, name, tree.Partial(top, name))
+
+
 class Reader:
     """Turns what is parsed into the trees of tree.py, given the names known so far."""
 
@@ -33,6 +42,8 @@ class Reader:
         self.known = known
         self.bound: list[str] = []
         self.comparing = 0
+        self.used: set[str] = set()  # functions so far
+        self.means: dict[str, str] = {}  # what σ and φ are if the text says so
         self.swallowed = False  # whether a sum below a slash has taken in a factor that may not be meant to be there
 
     def expression(self, typed: Expression) -> tree.Node:
@@ -110,14 +121,14 @@ class Reader:
             for variable, new in zip(variables, inside, strict=True):
                 made = put_in(made, variable, self._relation(new))
         if primes and primes[0].kind == "'":
-            if inside != own or any(self.known.rank(each) for each in (name, *(x.name for x in variables))):
+            if inside != own or any(map(self.known.rank, {name}.union(*(x.names for x in variables)))):
                 raise Unreadable(f"{name}' can be read of a number alone, as {name}'(x).")
-            made, primes = tree.Partial(made, variables[0]), primes[1:]
+            made, primes = _slope(made, variables[0]), primes[1:]
         return self._after(made, [*primes, *after])
 
     # derivatives
 
-    def _below(self, items: Sequence[Item], n: int) -> tuple[tree.Ref, int] | None:
+    def _below(self, items: Sequence[Item], n: int) -> tuple[tree.Node, int] | None:
         """/ ∂X, / (∂X) or / dX: the array below, and where the next factor begins."""
         if n >= len(items) or items[n].mark != "/":
             return None
@@ -156,7 +167,7 @@ class Reader:
         elif not in_brackets:
             base = self._base(inside[0].factor if len(inside) == 1 else factor, loss=True)
             below = self._below(items, m) if base else None
-            return (tree.Partial(self._array(base, True), below[0]), below[1]) if base and below else None
+            return (_slope(self._array(base, True), below[0]), below[1]) if base and below else None
         below = self._below(items, m)
         if below is None:
             raise Unreadable("∂ stands in fractions alone: ∂A_il/∂S_ij.")
@@ -168,7 +179,7 @@ class Reader:
                 top, m = self._unit(items, m)
             else:
                 top, m = self._product(items[m:]), len(items)
-        return tree.Partial(top, bottom), m
+        return _slope(top, bottom), m
 
     def _top(self, items: Sequence[Item], start: int) -> tuple[tree.Node, int]:
         """What ∂ stands before, and where the next factor begins, if this one is the one at start."""
@@ -196,7 +207,7 @@ class Reader:
             called = items[following].factor if items[following:] else Factor()
             following += bool(called.inside) and called.inside == self.known.functions.get(named)
         bottom = self._array(parsed(after[0].text)[0].single or Factor(name=after[0].text))
-        return self._after(tree.Partial(tree.Ref(loss), bottom), after[1:]), following
+        return self._after(_slope(tree.Ref(loss), bottom), after[1:]), following
 
     def _argument_of(self, loss: str) -> str:
         """The w of ∇L: that of L(w), or the one given array from which L is computed; "" if there are several."""
@@ -206,11 +217,11 @@ class Reader:
         used = [name for name in given if name in self.known.ancestors({loss})]
         return used[0] if len(used) == 1 else ""
 
-    def _array(self, factor: Factor, loss: bool = False) -> tree.Ref:
+    def _array(self, factor: Factor, loss: bool = False) -> tree.Node:
         if loss and factor.name in _LOSSES and self.known.rank(factor.name) is None:
             return tree.Ref("L")
         node = self._name(factor.name, factor.after) if factor.name else None
-        if not isinstance(node, tree.Ref):
+        if not isinstance(node, tree.Ref | tree.Over):  # an Over is an entry at a label, p_y
             raise Unreadable("∂ stands before names with indices: ∂A_il/∂S_ij.")
         return node
 
@@ -243,6 +254,8 @@ class Reader:
         return self._after(tree.Over(ALIKE.get(name, name), letters, body, conditions, upper), outside), n
 
     def _call(self, name: str, after: Sequence[After], items: Sequence[Item], n: int) -> tuple[tree.Node, int]:
+        self.used.add(name)
+        name = self.means.get(name, name)
         if not all(part.kind in "'^" for part in after):
             raise Unreadable(f"{name} takes no index; write the index on what it gives: {name}(S)_ij.")
         if n >= len(items) or items[n].mark:
@@ -369,7 +382,7 @@ class Reader:
             rank = self.known.rank(name)
             word = name if len(name) == 1 else rf"(?<![A-Za-z]){name}(?![a-z])"
             for found_ in re.findall(word + (r"_\{?([a-z])\}?" if rank else "()"), text):
-                letter = next(each for each in "abcdefgh" if each not in text and each not in self.bound)
+                letter = next(x for x in "abcdefgh" if x not in text and x not in (*self.bound, *self.known.labels))
                 labels[letter] = tree.Ref(name, tuple(found_))
                 text = re.sub(rf"{name}" + (rf"_\{{?{found_}\}}?" if rank else ""), f",{letter},", text, count=1)
         return re.sub(",,+", ",", text).strip(","), labels

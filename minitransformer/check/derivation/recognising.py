@@ -9,6 +9,10 @@ from .parsing import LETTER, After
 
 def found(known: Names, name: str, after: Sequence[After]) -> tuple[str, Sequence[After]] | None:
     """The longest known name that begins here, and what follows it."""
+    if after and after[0].kind == "_" and "," in after[0].text:  # W_{q,ij}, where W_q is a name
+        head, _, rest = after[0].text.partition(",")
+        if known.rank(name) is None and known.rank(f"{name}_{head}"):
+            after = [After("_", head), After("_", rest), *after[1:]]
     labels = []
     for part in after[:3]:
         if part.label is None:

@@ -128,7 +128,11 @@ class Checker:
             if time.monotonic() > self.deadline:
                 raise OutOfTime
             if statement.kind == "given":
-                return Line(number, text, "given", self._give(text))
+                with contextlib.suppress(Unreadable):
+                    return Line(number, text, "given", self._give(text))
+                if re.match(r"\W*(?:let|consider|suppose|assume)\b[^∈:(>{]*$", statement.typed, re.IGNORECASE):
+                    return Line(number, text, "words")
+                self._give(text)
             return self._equation(number, text)
         except (Unreadable, Fault, np.linalg.LinAlgError) as problem:
             self._lost(text)
@@ -149,6 +153,7 @@ class Checker:
                 self.chain = Chain(self.definitions.side(parsing.sides(head + "= 0")[0], ()))
 
     def _give(self, text: str) -> str:
+        before = len(self.known.told)
         self.known.give(text)
         found = self.known.to_be_found()
         for name in found:
@@ -159,7 +164,7 @@ class Checker:
         one, alone = "have one shape here; a number stands at the end, or as {}: number.", "is a number here."
         told = [
             f"{', '.join(few)} {alone}" if self.known.alone else f"{', '.join(few)} and {last} {one.format(few[0])}"
-            for few, last in self.known.told
+            for few, last in self.known.told[before:]
         ]
         told += [f"To be found, so not given: {', '.join(found)}."] if found else []
         return " ".join(told)

@@ -131,9 +131,11 @@ class Computer(Indices):
         return value
 
     def _kronecker(self, a: Value, b: Value, told: tree.Node) -> Value:
-        if a.labels or b.labels or not a.rank == b.rank == 2:
+        if a.labels or b.labels or not (a.rank and b.rank):
             raise Unreadable(f"{told} is read as the Kronecker product, of two matrices.")
-        return Value(np.einsum("ij,kl->ikjl", a.array, b.array).reshape(*np.multiply(a.shape, b.shape)))
+        one, other = (v.array if v.rank == 2 else v.array[None] if v.row else v.array[:, None] for v in (a, b))
+        both = np.kron(one, other)
+        return Value(both) if a.rank == 2 or b.rank == 2 or a.row != b.row else Value(both.reshape(-1), row=a.row)
 
     def _power(self, node: tree.Power, runs: Runs) -> Value:
         base, exponent = self._of(node.base, runs), self._of(node.exponent, runs)
@@ -238,6 +240,8 @@ class Computer(Indices):
             return Value(total, value.labels, row=not of_rows and not rows, down=of_rows)
         if name == "diag" and rank == 1:
             return Value(array[..., None] * self.cast(np.eye(array.shape[-1])), value.labels)
+        if name == "diag" and rank == 4:  # of a matrix by a matrix, entry by entry
+            return Value(np.einsum("...ijij->...ij", array), value.labels)
         if name in ("diag", "tr", "det", "inv"):
             if rank != 2 or value.shape[0] != value.shape[1]:
                 raise Fault(f"{name} needs a square matrix, but its argument has the shape {self.shown(value.shape)}.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -85,9 +86,11 @@ class Definitions:
 
     def by_entry(self, left: Node, right: Node) -> Node:
         """∂y/∂x of y = f(x) entry by entry, as the vector f'(x), if that is what stands on the right."""
-        if isinstance(left, Partial) and self.known.jacobians(left) and self._is_vector(right):
+        value = self.value(right) if isinstance(left, Partial) else None
+        if value and value.rank and self.known.jacobians(left, rank=value.rank):
             slopes = [draw.computer().of(left).array for draw in self.trial.draws]
-            if all(x.ndim == 2 and x.shape[0] == x.shape[1] and np.array_equal(x, x * np.eye(len(x))) for x in slopes):
+            flat = [x.reshape(math.isqrt(x.size), -1) for x in slopes if x.shape[: x.ndim // 2] * 2 == x.shape]
+            if flat and all(np.array_equal(x, x * np.eye(len(x))) for x in flat):
                 return Call("diag", (left,))
         return left
 

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from .notation import outside
+from .functions import ALIKE, ENTRYWISE
+from .notation import outside, plain
 from .parsing import LONGEST
 
 _GIVEN = re.compile(
@@ -30,7 +31,8 @@ _SAID = re.compile(  # db = sum over n: db_c = ..., or db: db_c = ...
     r"(?:\w+\s*=\s*(?:the\s+)?(?:sum|mean|average|product)\s+(?:over|of)\s[^=:]*|(\w+)):\s+(?(1)(?=\1\b|\1_))(?=[^=]*=)"
 )
 _TRAILING = re.compile(
-    r"(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
+    r",?\s*(?:entry by entry|(?:element|entry|component|row)-?wise|row by row)?,?\s*\b(?:so|and|hence|thus|then|so that|or)\s*$"
+    r"|,?\s+(?:entry by entry|(?:element|entry|component|row)-?wise|row by row)\s*$|(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
     r"|,\s+(?:we|which|it|this)\s[^=]*$|\s+(?:be|is|denotes?)\s+(?:the|an?)\s[^=]*$"
     r"|\s+(?:since|because|by the|for all|for each|for every)\s.*$|\s*,?\s*(?:∀|\\forall).*$"
     r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|(?<![-+*/·⊙=(\s])\s{2,}\([a-z]{4,}(?:[ -][a-z]{2,})*\)\s*$"
@@ -55,6 +57,7 @@ _ENDING = re.compile(
 )
 _ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*(?:\([^()]*\)[^<>,=]*)*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
+_ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,}\s+)*(?:[a-z-]{3,},?)\s+([^=,]*=[^=]*)\)\s*$")
 _WHERE = re.compile(r",?\s+(?:where|with)\s+(?=[^=]*=)")
 _SENTENCES = re.compile(r"(?<=[\w$)\]}])\.\s+(?=[A-Z][a-z]+[\s:,])")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
@@ -87,6 +90,7 @@ def _apart(text: str) -> str:
 def _pieces(text: str) -> list[str]:
     """Several equations of a line: at `where`, `;`, and commas between equations."""
     found: list[str] = []
+    text = _ASIDE.sub(r"\1 where \2", text)
     for part in reversed(_WHERE.split(text)):  # what a name is comes before the line that uses it
         two = "=" in part.partition(" and ")[0]  # dx = 2 x and dy = 3
         for piece in re.split(r";|\s+and\s+(?=[^=]*=)" if two else ";", part):
@@ -145,6 +149,9 @@ def other_ways(text: str, typed: str, is_name: Callable[[str], bool]) -> Iterato
     while (word := _WORD.match(text, begin)) and (not is_name(word[1]) or _COMMON.match(text, word.end())):
         begin, common = word.end(), common or bool(_COMMON.fullmatch(word[1])) or bool(word[2])
     rest = _ENDING.sub("", text[begin if common else 0 :])
+    bare = plain(rest)
+    if all(word in ALIKE.keys() | ENTRYWISE.keys() for word in re.findall(r"[^\W\d_]+", bare)):
+        rest = re.sub(r"([^\W\d_]+)('*)", r"\1\2(t)", bare)  # σ' = σ (1 - σ), or Φ' = φ
     if rest != text:
         yield rest, ("unreadable",)
 
@@ -215,6 +222,9 @@ class _Splitter:
         self.flush()
         inside = [bare.replace("$", " ")] if "=" in _DOLLARS.sub(" ", bare) else _DOLLARS.findall(bare)
         mathematics = [part for part in inside if _equals_outside(part)]
+        for part in inside if mathematics else ():
+            if _ONLY_GIVEN.match(part) and not _equals_outside(part):
+                self.found.append(Statement(number, "given", part))
         if not mathematics:
             self.found.append(Statement(number, "words", bare))
         for part in mathematics:

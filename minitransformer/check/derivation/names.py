@@ -19,17 +19,17 @@ KINDS = {kind: kind for kind in ("one-hot", "probabilities", "positive", "symmet
 KINDS |= {"onehot": "one-hot", "distribution": "probabilities", "probability": "probabilities", "boolean": "mask"}
 KINDS |= {"nonnegative": "positive"}
 _NUMBER = re.compile(
-    rf"(?:(?:an?|the|positive|numbers?|scalars?|constants?)\s+)*({_NAME})\s*"
+    r"(?:(?:[a-z-]{2,}\s+)*(?:an?|the|positive|numbers?|scalars?|constants?|probability|rate|temperature|parameter|strength|"
+    rf"target|margin|scale)\s+)?({_NAME})\s*"
     r"(?:>\s*0|:?\s*(?:(?:be|is|as)\s+)?(?:an?\s+)?(?:positive\s+|real\s+)?(?:number|scalar|real|constant)"
     r"|(?:be|is)\s+(?:the|an?)\s+[a-z -]+)?"
 )
 _RESERVED = r"(?!(?:of|in|be|is|has|have|with|shape|size)\b)"
-_WORDS = re.compile(
-    rf"(?:[A-Za-z]?[a-z]+\s+)+(?={_RESERVED}{_NAME}\s*(?:∈|:|\bin\b|>|[(\[]|(?:of|with|has)\s+(?:the\s+)?(?:shape|size)))"
-)
+_DECLARES = r"(?:∈|:|>|(?:of|with|has)\s+(?:the\s+)?(?:shape|size)\b)"
+_BEGINS = re.compile(rf"\s(?={_RESERVED}{_NAME}\s*{_DECLARES})")  # a declaration behind words
 _ARRAY = re.compile(rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)")
 _LABEL = re.compile(
-    rf"({_NAME})\s*(?::|∈|\bin\b)\s*(\([^()]*\))?\s*(?:an?\s+)?(?:labels?|ids?|index|indices|class(?:es)?|tokens?)?\s*"
+    rf"(?:[a-z-]{{2,}}\s+)*?({_NAME})\s*(?::|∈|\bin\b)\s*(\([^()]*\))?\s*(?:an?\s+)?(?:labels?|ids?|index|indices|class(?:es)?|tokens?)?\s*"
     r"(?:\bin\b|∈|\bof\b|\bfrom\b)?\s*[({\[]?\s*[01]\s*(?:,\s*[12]\s*)?,?\s*(?:…|\.\.+|\bto\b)\s*,?\s*(\w+)\s*(?:-\s*1)?[)}\]]?"
 )
 _CLEAR, _END, _CLOSE = r"(?<![A-Za-z])", r"(?![A-Za-z])", r"(?=[a-z](?![A-Za-z]))"  # s, and the s of st+j
@@ -204,18 +204,19 @@ class Names:
         found = {name for name in used if name in self.defined and self.defined[name].tree.by_vector}
         return frozenset(found | ({"∂"} if any(side.by_vector for side in sides) else set()))
 
-    def jacobians(self, *sides: Node) -> list[Partial]:
-        """All ∂y/∂x of a vector by a vector, without indices."""
+    def jacobians(self, *sides: Node, rank: int = 1) -> list[Partial]:
+        """All ∂y/∂x of a vector by a vector, without indices; rank 2: of a matrix by a matrix."""
 
-        def is_vector(node: Node) -> bool:
-            return isinstance(node, Ref) and not node.indices and self.rank(node.name) == 1
+        def is_one(node: Node) -> bool:
+            return isinstance(node, Ref) and not node.indices and self.rank(node.name) == rank
 
         partials = [part for side in sides for part in side.all if isinstance(part, Partial)]
-        return [each for each in partials if is_vector(each.top) and is_vector(each.bottom)]
+        return [each for each in partials if is_one(each.top) and is_one(each.bottom)]
 
     def give(self, text: str) -> None:
         """Read `Q: (T, d), eps`. Raises Unreadable."""
-        text = plain(text.replace("$", " ").rstrip(" .;"))
+        text = plain(text.replace("$", " ").rstrip(" .;:"))
+        text = re.sub(r"[{(]0\s*,\s*1[)}]\s*(\^\s*(?:\{[^{}]*\}|\w+))", r"R\1 mask", text)
         text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\b(?:and|let|where|define)\b|;", ",", text))
         text = re.sub(r"\s+(?=[_^])", "", text)  # δ ^{(l)}
         text = re.sub(rf"(d{_NAME})\s*\)+(?=\s*(?:∈|:))", r"\1", text)
@@ -224,9 +225,8 @@ class Names:
         if len(pieces) + len(self.given) + len(self.numbers) > MOST:
             raise Unreadable(f"More than {MOST} names are given; that is too many to try.")
         waiting: list[str] = []
-        self.told, shaped = [], False
-        for piece in filter(None, pieces):
-            piece = piece[words.end() :] if (words := _WORDS.match(piece)) else piece
+        shaped = False
+        for before, piece in itertools.chain.from_iterable(map(_declarations, filter(None, pieces))):
             if label := _LABEL.fullmatch(piece):
                 axes = tuple(map(self._axis, _axes(label[2]))) if label[2] else ()
                 self._check_new(_tidy(label[1]))
@@ -239,8 +239,8 @@ class Names:
                 else:
                     waiting.append(_tidy(alone[1]))
             elif match := _ARRAY.fullmatch(piece):
-                axes = tuple(map(self._axis, _axes(match[3])))
-                kinds = [KINDS[word] for word in f"{match[2]} {match[4]}".split() if word in KINDS]
+                axes = () if match[3] in ("R", "ℝ") else tuple(map(self._axis, _axes(match[3])))
+                kinds = [KINDS[word] for word in f"{before} {match[2]} {match[4]}".split() if word in KINDS]
                 group = [name for name in waiting if name not in _ALONE] + [_tidy(match[1])]
                 if shaped and len(group) > 1 and axes:
                     self.told.append((group[:-1], group[-1]))
@@ -296,6 +296,13 @@ class Names:
             self.multiples[letter] = 2
             return Fraction(times, 2), letter
         return times, letter
+
+
+def _declarations(piece: str) -> list[tuple[str, str]]:
+    """The declarations in what stands between two commas, each with the words before, such as "one-hot targets"."""
+    first, *more = _BEGINS.split(piece)
+    words = more and re.search("[a-z]{2}", first) and not re.search(_DECLARES, first)
+    return [(first, each.strip()) for each in more] if words else [("", each.strip()) for each in (first, *more)]
 
 
 def as_sizes(node: Node, known: Names) -> Node:

@@ -80,13 +80,19 @@ class Reader:
             return partial
         factor = items[n].factor
         name, after = factor.name, factor.after
+        name = "sum" if name == "Σ" and items[n + 1 :] and self.known.rank("Σ") is None else name
         if not name:
             return self._after(self._atom(factor), after), n + 1
         other_e = self.known.rank("e") is not None and not self.known.only_size("e")
         if name == "e" and not other_e and after and after[0].exponent:
             return self._after(tree.Call("exp", (self.expression(after[0].exponent),)), after[1:]), n + 1
         inside = items[n + 1].factor.inside if items[n + 1 :] and not items[n + 1].mark else ()
+        kinds = {part.kind for part in after}
         known = self.found(name, after)
+        if known is None and self.known.rank(f"{name}^2") is not None and not {name, "^"} & {*self.used, *kinds}:
+            indices = [part for part in after if part.kind == "_"]  # σ, where σ^2 is known
+            root = tree.Call("sqrt", (self._name(name, [After("^", "2"), *indices]),))
+            return self._after(root, [part for part in after if part.kind != "_"]), n + 1
         if inside and known and known[0] in self.known.functions:
             return self._of_argument(known[0], known[1], inside, items[n + 1].factor.after), n + 2
         called = (inside and not after) or (name in OVER and after and after[0].kind == "_")

@@ -60,10 +60,11 @@ def _in_one(line: str) -> str:
 
 def _conditional(line: str) -> str:
     """if i = j: a = b as [i = j] (a) = [i = j] (b)."""
-    match = _CONDITION.match(line) if len(line) <= 2 * _LONGEST else None
+    bare = re.sub(r"\$(?!\$)", "", line)
+    match = _CONDITION.match(bare) if len(line) <= 2 * _LONGEST else None
     if not match:
         return line
-    sides = re.split(r"(?<![<>!≠])=", line[match.end() :].replace("&", " ").rstrip(" .\\"))
+    sides = re.split(r"(?<![<>!≠])=", bare[match.end() :].replace("&", " ").rstrip(" .\\"))
     return match[1] + " = ".join(f"[{match[2].strip()}] ({side.strip()})" for side in sides)
 
 

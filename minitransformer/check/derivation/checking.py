@@ -19,11 +19,11 @@ from .faults import Fault, OutOfTime, Unreadable
 from .left_sides import argument, only_named, solved, take_meaning, with_arguments
 from .lines import Statement, other_ways, statements
 from .mending import by_entries, mended, slash_readings
-from .names import Names, as_sizes
+from .names import Given, Names, as_sizes
 from .report import DerivationReport, Line
 from .shifting import origin
 from .spelling import spelled
-from .tree import Node, Ref, Transposed
+from .tree import Node, Number, Ref, Terms, Transposed
 from .turning import Turns, straight
 
 SECONDS = 1.7
@@ -102,10 +102,10 @@ class Checker:
         chain, line = self.chain, self._line(statement)
         if line.verdict in _BAD and statement.kind == "equation":
             kept = self.chain
-            for other, refused in other_ways(statement.text, statement.typed, self._is_name):
+            for other in other_ways(statement.text, statement.typed, self._is_name):
                 self.chain = chain
                 again = self._line(replace(statement, text=other))
-                if again.verdict not in refused:
+                if again.verdict not in ("unreadable", line.verdict):
                     return replace(again, text=statement.text)
             self.chain = kept
         return line
@@ -187,7 +187,7 @@ class Checker:
                 raise Unreadable("An equation has two sides.")
             take_meaning(self.reader, [left, *rights])
             if (letter := argument(left)) and self.known.rank(letter) is None and letter not in self.taken:
-                self.known.numbers.append(letter)
+                self.known.given[letter] = Given(())
                 self.trial.fill()
             rights = [side for side in rights[:-1] if not only_named(self.reader, side)] + rights[-1:]
             left, arguments = with_arguments(self.reader, left)
@@ -232,6 +232,10 @@ class Checker:
             entries, sized = by_entries(right), as_sizes(right, self.known)  # S may be a size and an array: 1/S
             if entries != right and self.trial.compare(chain.left, entries).right:
                 outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
+            elif right == Number("0") and isinstance(chain.left, Terms):  # A x - b = 0 as A x = b, which rounding leaves
+                first, *more = chain.left.signs
+                rest = Terms(tuple("+" if s == "-" else "-" for s in more), chain.left.terms[1:])
+                outcome = self.trial.compare(Terms((first,), chain.left.terms[:1]), rest)
             elif sized is not right and self.trial.compare(chain.left, sized).right:
                 outcome = Outcome(True)
         self.known.used |= chain.left.names | right.names

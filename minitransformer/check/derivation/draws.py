@@ -54,7 +54,7 @@ class Draw:
                 self.values[name] = Value(self._array(np.array(number, dtype=object)))
         for name, given in self.known.given.items():
             if name not in self.values:
-                self.values[name] = Value(self._array(self._numbers(given, name)))
+                self.values[name] = Value(self._array(np.asarray(self._numbers(given, name), dtype=object)))
 
     def _draw_lengths(self, missing: list[str]) -> None:
         products = {axis for given in self.known.given.values() for axis in given.axes}
@@ -99,6 +99,8 @@ class Draw:
         far = itertools.cycle((80, -80, 25, -25, 3, -3))
         for place in np.ndindex(shape):
             eighths = next(far) if self.wide else self.pick.choice(values)
+            if not shape:  # the t of f(t) = ...: of both signs
+                eighths = abs(eighths) * (-1) ** len(self.others)
             numbers[place] = Fraction(eighths, 8) + Fraction(self.pick.randint(1, 60), 997)
         if name in self.positive or given.kind in ("positive", "probabilities"):
             numbers = abs(numbers) + Fraction(1, 16)

@@ -44,13 +44,13 @@ _EQUALS = re.compile(
 _SIGN = r"(?:≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b|\\[lg]t\b)"
 _ONLY_IF = re.compile(
     r",?(?:\s|\\q?quad|&)+[(\[]?(?:\\(?:text|textrm|mbox|mathrm)\{\s*)?(?:for|if|when|where|whenever)\s*\}?\s+\$?"
-    rf"([^\s,=≠<>][^,=]*?{_SIGN}[^,=.…]+?|[a-z]\s*=\s*[a-z])\$?[)\]]?[\s.,;\\]*$"
+    rf"([a-z]\s*(?:=|{_SIGN})\s*[a-z]|\w+_\{{?\w+\}}?\s*{_SIGN}\s*0)\$?[)\]]?[\s.,;\\]*$"
 )
-_WORD = re.compile(r"\s*((?=\w*[aeiouyAEIOUY])[A-Z]?[a-z][a-z'’-]+|[A-Z]{3,}|[aAI]|\(\d+\))([,:]?)\s+(?![=+*/·⊙^(_])")
-_SAYS = re.compile(r"[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)")  # for one word w:
+_WORD = re.compile(r"\s*((?=\w*[aeiouyAEIOUY])[A-Za-z][a-z'’-]+|[A-Z]{3,}|[aAI]|\(\d+\))([,:]?)\s+(?![=+*/·⊙^(_])")
+_SAYS = re.compile(r"(?!.*\b(?:if|when|unless|otherwise)\b)[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)")  # for one word w:
 _COMMON = re.compile(
     r"(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|obtain|has|in|on|to|with|using|it|be|as|and|or|our|"
-    r"each|every|one|gives|computes|first|second|finally|note|both|also|which|while|if)\b", re.IGNORECASE
+    r"each|every|one|gives|computes|first|second|finally|note|both|also|which|while)\b", re.IGNORECASE
 )  # fmt: skip
 _ENDING = re.compile(
     r"[,;]?\s+\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+(?=[^\W\d]+\s+\w))[^=<>≤≥≠]*$"
@@ -58,6 +58,7 @@ _ENDING = re.compile(
 _ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*(?:\([^()]*\)[^<>,=]*)*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
 _ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,}\s+)*(?:[a-z-]{3,},?)\s+([^=,]*=[^=]*)\)\s*$")
+_THEN = r";|(?:⇒|⟹|=>|\\(?:implies|Rightarrow|Longrightarrow)\b)(?=[^=]*=)|(?<=\S),?\s+(?:so|hence|thus|therefore)\s+(?=[^=]*=)"
 _WHERE = re.compile(r",?\s+(?:where|with)\s+(?=[^=]*=)")
 _SENTENCES = re.compile(r"(?<=[\w$)\]}])\.\s+(?=[A-Z][a-z]+[\s:,])")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
@@ -93,7 +94,7 @@ def _pieces(text: str) -> list[str]:
     text = _ASIDE.sub(r"\1 where \2", text)
     for part in reversed(_WHERE.split(text)):  # what a name is comes before the line that uses it
         two = "=" in part.partition(" and ")[0]  # dx = 2 x and dy = 3
-        for piece in re.split(r";|\s+and\s+(?=[^=]*=)" if two else ";", part):
+        for piece in re.split(rf"{_THEN}|\s+and\s+(?=[^=]*=)" if two else _THEN, part):
             start = 0
             for cut in outside(piece, ","):
                 if _equals_outside(piece[start:cut]) and _equals_outside(piece[cut + 1 :]):
@@ -138,22 +139,22 @@ def statements(text: str) -> list[Statement]:
     return [replace(each, typed=lines[each.number - 1]) for each in splitter.found]
 
 
-def other_ways(text: str, typed: str, is_name: Callable[[str], bool]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """An equation where its "for i ≠ j" holds alone, and without its words; each with the verdicts that refuse it."""
+def other_ways(text: str, typed: str, is_name: Callable[[str], bool]) -> Iterator[str]:
+    """An equation where its "for i ≠ j" holds alone, and without its words."""
     if condition := _ONLY_IF.search(typed):
         sides = re.split(r"(?<![<>!≠])=", text.replace(condition[0].rstrip(" .,;\\"), "").replace("&", " "))
         held = " = ".join(f"[{condition[1]}] ({side.strip(' ,.;')})" for side in sides if side.strip())
-        yield ("= " if not sides[0].strip() else "") + held, ("wrong", "unreadable", "follows", "defines")
+        yield ("= " if not sides[0].strip() else "") + held
     said = _SAYS.match(text)
     begin, common = said.end() if said else 0, bool(said)
-    while (word := _WORD.match(text, begin)) and (not is_name(word[1]) or _COMMON.match(text, word.end())):
+    while (word := _WORD.match(text, begin)) and word[1].lower() not in ("if", "when", "unless") and (not is_name(word[1]) or _COMMON.match(text, word.end())):
         begin, common = word.end(), common or bool(_COMMON.fullmatch(word[1])) or bool(word[2])
     rest = _ENDING.sub("", text[begin if common else 0 :])
     bare = plain(rest)
     if all(word in ALIKE.keys() | ENTRYWISE.keys() for word in re.findall(r"[^\W\d_]+", bare)):
         rest = re.sub(r"([^\W\d_]+)('*)", r"\1\2(t)", bare)  # σ' = σ (1 - σ), or Φ' = φ
     if rest != text:
-        yield rest, ("unreadable",)
+        yield rest
 
 
 def _given(bare: str) -> str | None:
@@ -249,4 +250,7 @@ class _Splitter:
         words = r"(?!\s*[A-Za-z]{2,}\s+[A-Za-z]{2,}\s+[A-Za-z]{2,}\b(?!_))"
         begins = re.match(rf"(?:\\quad|\\qquad|\\;|\s)*[-+*/·⊙]{words}", body)
         item = re.match(r"[-*]\s+\S+.*=", body)
+        bare = not _equals_outside(held) and not re.search(r"(?<!\\)\b[A-Za-z]{2,}[ ,]+[A-Za-z]{2,}|[.:;]\s*$", held)
+        if bare and _stripped(body).startswith("="):
+            return True  # ∂L/∂z_j, and below it = ...
         return _open(_stripped(held)) or bool(begins and not item and not _equals_outside(body))

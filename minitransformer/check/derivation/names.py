@@ -219,6 +219,8 @@ class Names:
         text = re.sub(r"[{(]0\s*,\s*1[)}]\s*(\^\s*(?:\{[^{}]*\}|\w+))", r"R\1 mask", text)
         text = re.sub(r"\(*∂\s*\w+\s*\)?\s*/\s*\(?\s*∂\s*", "d", re.sub(r"\b(?:and|let|where|define)\b|;", ",", text))
         text = re.sub(r"\s+(?=[_^])", "", text)  # δ ^{(l)}
+        text = re.sub(rf"\b[a-z]{{3,}}:\s+(?={_NAME}\s*(?:∈|:))", "", text)
+        text = re.sub(rf"(?:^|,)\s*{_NAME}\s+(?:be|is|are)\s+[a-z-]+\s*(?=,|$)", "", text)
         text = re.sub(rf"(d{_NAME})\s*\)+(?=\s*(?:∈|:))", r"\1", text)
         cuts = [-1, *outside(text, ","), len(text)]
         pieces = [text[start + 1 : end].strip() for start, end in itertools.pairwise(cuts)]

@@ -159,7 +159,7 @@ def plain(text: str) -> str:
         text = text.replace("⊗", "⊠")  # beside vec(X), the Kronecker product
     for sign, letter in _PLAIN.items():
         text = text.replace(sign, letter)
-    text = re.sub(r"(?<=[\w)\]])\.T\b", "ᵀ ", text)
+    text = re.sub(r"(?<=[\w)\]])\.(?:T\b|t\(\))", "ᵀ ", text)
     text = re.sub(r"\*\*", "^", text)
     text = re.sub("[" + "".join(_ABOVE) + "]+", lambda m: "^(" + "".join(_ABOVE[c] for c in m[0]) + ")", text)
     text = re.sub(r"\^\(([0-9])\)", r"^\1", text)

@@ -70,48 +70,45 @@ class Checker:
         self.known.primed = bool(re.search(r"[^\W\d_]'(?:_\w+)?\s*(?:=|:)", text))
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         found = statements(text)
-        self.taken = {letter for each in found for letter in re.findall(r"\b[^\W\d](?=\b|_)", _letters_of(each))}
+        may_name = " ".join(s.text.partition("=")[0] if s.kind == "equation" else s.text for s in found)
+        self.taken = set(re.findall(r"\b[^\W\d](?=\b|_)", re.sub(r"\([^()]*\)", "", notation.plain(may_name))))
         for n in range(len(found)):
             self._in_order(found, n)
-        lines = [_used_too_early(self.done[n][0], found) for n in range(len(found))]
+        lines = [self.done[n][0] for n in range(len(found))]
         if self.known.told and not self.known.alone and any(line.verdict in _BAD for line in lines):
             other = Checker(self.deadline - time.monotonic())
             other.known.alone = True
-            others = list(other.lines(text))
-            lines = min(lines, others, key=lambda each: sum(line.verdict in _BAD for line in each))
+            lines = min(lines, list(other.lines(text)), key=lambda each: sum(line.verdict in _BAD for line in each))
         for line in lines:
             unused = line.verdict == "defines" and line.number in self.unsure.values()
             yield replace(line, verdict="unreadable") if unused else line
 
     def _in_order(self, found: list[Statement], n: int, waiting: tuple[int, ...] = ()) -> None:
         """Try one statement; if it uses a name that a later one defines, as after "where", that one first."""
-        if n in self.done or n in waiting or len(waiting) > 20:
-            return
         chain = self.done[n - 1][1] if n - 1 in self.done else None
-        line, later = None, -1
-        while line is None or (later >= 0 and later in self.done):
+        while n not in self.done:
             self.chain = chain
-            line = self.line(found[n])
-            later = next((m for m in _defined_later(line, found, n) if m not in self.done), -1)
-            if later >= 0:
+            line, (name, later) = self.line(found[n]), ("", -1)
+            if line.verdict in _BAD:
+                name, later = _defined_later(line.message, found, n)
+            if later >= 0 and later not in (*self.done, *waiting) and len(waiting) < 20:
                 self._in_order(found, later, (*waiting, n))
-        self.done[n] = line, self.chain
+            else:
+                told = f"{name} is used here, but line {found[later].number} defines it, which cannot be read before."
+                self.done[n] = replace(line, message=told) if later >= 0 else line, self.chain
 
     def line(self, statement: Statement) -> Line:
         """The verdict on one statement; if it is bad, on what it says without its words, or where its "if" holds."""
         chain, line = self.chain, self._line(statement)
         if line.verdict in _BAD and statement.kind == "equation":
             kept = self.chain
-            for other in other_ways(statement.text, statement.typed, self._is_name):
+            for other in other_ways(statement.text, statement.typed, lambda word: self.known.rank(word) is not None):
                 self.chain = chain
                 again = self._line(replace(statement, text=other))
                 if again.verdict not in ("unreadable", line.verdict):
                     return replace(again, text=statement.text)
             self.chain = kept
         return line
-
-    def _is_name(self, word: str) -> bool:
-        return word in functions.FUNCTIONS or self.known.rank(word) is not None
 
     def _line(self, statement: Statement) -> Line:
         """The verdict on one statement as it stands."""
@@ -161,9 +158,9 @@ class Checker:
             if name in self.known.numbers:
                 self.known.numbers.remove(name)
         self.trial.fill(found)
-        one, alone = "have one shape here; a number stands at the end, or as {}: number.", "is a number here."
+        one = "have one shape here; a number stands at the end, or as {}: number."
         told = [
-            f"{', '.join(few)} {alone}" if self.known.alone else f"{', '.join(few)} and {last} {one.format(few[0])}"
+            f"{', '.join(few)} " + ("is a number here." if self.known.alone else f"and {last} {one.format(few[0])}")
             for few, last in self.known.told[before:]
         ]
         told += [f"To be found, so not given: {', '.join(found)}."] if found else []
@@ -232,7 +229,9 @@ class Checker:
             entries, sized = by_entries(right), as_sizes(right, self.known)  # S may be a size and an array: 1/S
             if entries != right and self.trial.compare(chain.left, entries).right:
                 outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
-            elif right == Number("0") and isinstance(chain.left, Terms):  # A x - b = 0 as A x = b, which rounding leaves
+            elif right == Number("0") and isinstance(
+                chain.left, Terms
+            ):  # A x - b = 0 as A x = b, which rounding leaves
                 first, *more = chain.left.signs
                 rest = Terms(tuple("+" if s == "-" else "-" for s in more), chain.left.terms[1:])
                 outcome = self.trial.compare(Terms((first,), chain.left.terms[:1]), rest)
@@ -315,36 +314,14 @@ class Checker:
         return any(self.trial.compare(left, other).right for other in slash_readings(right))
 
 
-def _letters_of(statement: Statement) -> str:
-    """Where a statement may name a number: the left side of an equation, all of what is given."""
-    text = notation.plain(statement.text)
-    left = text.partition("=")[0]
-    return "" if "(" in left and statement.kind == "equation" else left if statement.kind == "equation" else text
-
-
-def _lacks(line: Line) -> str:
-    """The name that a line uses although nothing above defines it, with its index."""
-    lacks = re.match(r"(\S+) (?:is not defined\.|needs an argument)", line.message)
-    return lacks[1] if lacks and line.verdict in _BAD else ""
-
-
-def _defined_later(line: Line, found: list[Statement], n: int) -> Iterator[int]:
-    """The statements below that define what a line lacks."""
-    if name := _lacks(line):
-        for m in range(n + 1, len(found)):
-            left, equals, _ = found[m].text.partition("=")
-            left = re.sub(r"[{}()&\s]", "", notation.plain(left)) if equals else ""
-            if left and left.partition("_")[0] == name.partition("_")[0]:
-                yield m
-
-
-def _used_too_early(line: Line, found: list[Statement]) -> Line:
-    """The line; if what it lacks is defined further below, it says where."""
-    later = next((found[m].number for m in _defined_later(line, found, -1) if found[m].number > line.number), 0)
-    if not later:
-        return line
-    told = f"{_lacks(line).partition('_')[0]} is used here, but line {later} defines it."
-    return replace(line, message=f"{told} A definition stands above its use, never in a circle.")
+def _defined_later(message: str, found: list[Statement], n: int) -> tuple[str, int]:
+    """The name that a line lacks, as its message says, and the statement below that defines it; else "" and -1."""
+    lacks = re.match(r"(\S+?)(?:_\S+)? (?:is not defined\.|needs an argument)", message)
+    for m in range(n + 1, len(found) if lacks else 0):
+        left, equals, _ = found[m].text.partition("=")
+        if equals and lacks and re.sub(r"[{}()&\s]|_.*", "", notation.plain(left)) == lacks[1]:
+            return lacks[1], m
+    return "", -1
 
 
 def _is_mathematics(text: str) -> bool:

@@ -60,9 +60,8 @@ class Trial:
 
     def ways(self, *sides: Node) -> list[Reading]:
         """How expressions may be read: vectors as columns or as rows; I without its size as that of each size."""
-        first = bool(self.known.rows)
         sizes = list(self.known.sizes) if any("I" in side.names for side in sides) else []
-        return [Reading(rows, size) for rows in (first, not first) for size in sizes or [""]]
+        return [Reading(rows, size) for rows in (False, True) for size in sizes or [""]]
 
     def decide(self, tree: Node, way: Reading) -> None:
         """Take in that vectors are columns, or rows, if what is right can be computed in no other way.

@@ -15,13 +15,8 @@ _GIVEN = re.compile(
     re.IGNORECASE,
 )
 _LEADING = re.compile(
-    r"\s*(?:(?:so|hence|thus|then|therefore|where|with|and|but|now|also|finally|here|since|because|next|first|second|"
-    r"let|(?:given|note|recall|suppose|assume) that|recall|suppose|define|set|write|or|that is|"
-    r"this is|i\.e\.|we (?:have|get|find|write|define|obtain)|this gives|"
-    r"which (?:gives|is)|it follows(?: that)?|by the (?:chain|product|quotient) rule|"
-    r"in (?:matrices|matrix form|indices|vector form)|forward(?: pass)?|"
-    r"backward(?: pass)?|as|for|step \d+|loss|together|again)\b[,:]?\s+(?!=)"
-    r"|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
+    r"\s*(?:(?:so|hence|thus|then|therefore|where|with|since|because|let|recall|suppose|define|as|for|"
+    r"(?:given|note|recall|suppose|assume) that|step \d+)\b[,:]?\s+(?!=)|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
     r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)",
     re.IGNORECASE,
 )
@@ -47,15 +42,19 @@ _ONLY_IF = re.compile(
     rf"([a-z]\s*(?:=|{_SIGN})\s*[a-z]|\w+_\{{?\w+\}}?\s*{_SIGN}\s*0)\$?[)\]]?[\s.,;\\]*$"
 )
 _WORD = re.compile(r"\s*((?=\w*[aeiouyAEIOUY])[A-Za-z][a-z'’-]+|[A-Z]{3,}|[aAI]|\(\d+\))([,:]?)\s+(?![=+*/·⊙^(_])")
-_SAYS = re.compile(r"(?!.*\b(?:if|when|unless|otherwise)\b)[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)")  # for one word w:
+_SAYS = re.compile(
+    r"(?!.*\b(?:if|when|unless|otherwise)\b)[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)"
+)  # for one word w:
 _COMMON = re.compile(
     r"(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|obtain|has|in|on|to|with|using|it|be|as|and|or|our|"
-    r"each|every|one|gives|computes|first|second|finally|note|both|also|which|while)\b", re.IGNORECASE
+    r"each|every|one|gives|computes|first|second|finally|note|both|also|which|while|now|but|here|next|write|set|put|call)\b", re.IGNORECASE
 )  # fmt: skip
 _ENDING = re.compile(
     r"[,;]?\s+\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+(?=[^\W\d]+\s+\w))[^=<>≤≥≠]*$"
 )
-_ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*(?:\([^()]*\)[^<>,=]*)*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")
+_ANGLES = re.compile(
+    r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*(?:\([^()]*\)[^<>,=]*)*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)"
+)
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
 _ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,}\s+)*(?:[a-z-]{3,},?)\s+([^=,]*=[^=]*)\)\s*$")
 _THEN = r";|(?:⇒|⟹|=>|\\(?:implies|Rightarrow|Longrightarrow)\b)(?=[^=]*=)|(?<=\S),?\s+(?:so|hence|thus|therefore)\s+(?=[^=]*=)"
@@ -147,7 +146,11 @@ def other_ways(text: str, typed: str, is_name: Callable[[str], bool]) -> Iterato
         yield ("= " if not sides[0].strip() else "") + held
     said = _SAYS.match(text)
     begin, common = said.end() if said else 0, bool(said)
-    while (word := _WORD.match(text, begin)) and word[1].lower() not in ("if", "when", "unless") and (not is_name(word[1]) or _COMMON.match(text, word.end())):
+    while (
+        (word := _WORD.match(text, begin))
+        and word[1].lower() not in ("if", "when", "unless")
+        and (not is_name(word[1]) or _COMMON.match(text, word.end()))
+    ):
         begin, common = word.end(), common or bool(_COMMON.fullmatch(word[1])) or bool(word[2])
     rest = _ENDING.sub("", text[begin if common else 0 :])
     bare = plain(rest)

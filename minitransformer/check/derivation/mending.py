@@ -18,17 +18,9 @@ from .tree import Call, Node, Number, Over, Partial, Product, Ref
 from .values import Value
 
 _IN_ORDER = (  # what people slip on most comes first
-    *(Edits.signs, Edits.sums, Edits.indices, Edits.transposes, known_forms, Edits.fewer, Edits.scalars, Edits.factors),
-    *(
-        Edits.marks,
-        Edits.numbers,
-        pieces_of_the_text,
-        Edits.other_names,
-        Edits.terms,
-        Edits.functions,
-        missing_matrices,
-    ),
-)
+    Edits.signs, Edits.sums, Edits.indices, Edits.transposes, known_forms, Edits.fewer, Edits.scalars, Edits.factors,
+    Edits.marks, Edits.numbers, pieces_of_the_text, Edits.other_names, Edits.terms, Edits.functions, missing_matrices,
+)  # fmt: skip
 _SURE = 5  # of these, what changes one place; before them nobody looks for paths
 SECONDS = 0.9  # for the changes of one line, at most
 
@@ -61,14 +53,9 @@ def reaching(node: Node) -> Node:
     node = node.mapped(reaching)
     if isinstance(node, Product):
         for n, mark in reversed(list(enumerate(node.marks))):
-            function = node.factors[n]
-            if (
-                mark == ""
-                and isinstance(function, Call)
-                and len(function.arguments) == 1
-                and function.function != "sqrt"
-            ):
-                inside = replace(function, arguments=(times(function.arguments[0], node.factors[n + 1]),))
+            call = node.factors[n]
+            if mark == "" and isinstance(call, Call) and len(call.arguments) == 1 and call.function != "sqrt":
+                inside = replace(call, arguments=(times(call.arguments[0], node.factors[n + 1]),))
                 factors = with_item(with_item(node.factors, n + 1), n, inside)
                 return replace(node, marks=with_item(node.marks, n), factors=factors)
     return node
@@ -86,14 +73,11 @@ def with_entries(node: Node, is_vector: Callable[[Node], bool]) -> Node:
     """x σ(x) read as x ⊙ σ(x); the same node if no two vectors stand beside each other."""
     node = node.mapped(lambda part: with_entries(part, is_vector))
     if isinstance(node, Product) and "" in node.marks:
-        pairs = zip(node.factors, node.marks, node.factors[1:], strict=False)
-        marks = tuple(
-            "⊙"
-            if mark == "" and any(isinstance(x, Call) for x in (*a.all, *b.all)) and is_vector(a) and is_vector(b)
-            else mark
-            for a, mark, b in pairs
-        )
-        return replace(node, marks=marks) if marks != node.marks else node
+        marks = list(node.marks)
+        for n, (a, b) in enumerate(itertools.pairwise(node.factors)):
+            called = any(isinstance(x, Call) for x in (*a.all, *b.all))
+            marks[n] = "⊙" if marks[n] == "" and called and is_vector(a) and is_vector(b) else marks[n]
+        return replace(node, marks=tuple(marks)) if marks != list(node.marks) else node
     return node
 
 

@@ -89,8 +89,11 @@ class Reader:
         inside = items[n + 1].factor.inside if items[n + 1 :] and not items[n + 1].mark else ()
         kinds = {part.kind for part in after}
         known = self.found(name, after)
-        if known is None and self.known.rank(f"{name}^2") is not None and not {name, "^"} & {*self.used, *kinds} and (
-            not inside or items[n].mark == "/"
+        if (
+            known is None
+            and self.known.rank(f"{name}^2") is not None
+            and not {name, "^"} & {*self.used, *kinds}
+            and (not inside or items[n].mark == "/")
         ):
             indices = [part for part in after if part.kind == "_"]  # σ, where σ^2 is known
             root = tree.Call("sqrt", (self._name(name, [After("^", "2"), *indices]),))

@@ -59,6 +59,7 @@ class Checker:
         self.chain: Chain | None = None
         self.done: dict[int, tuple[Line, Chain | None]] = {}  # the statements tried so far, and the chain behind each
         self.defined_in: dict[str, int] = {}  # names, and the lines that define them
+        self.lefts: list[str] = []  # of the statements, in plain notation
         self.taken: set[str] | str = string.printable  # letters that the t of f(t) = ... cannot be
         self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
 
@@ -70,8 +71,8 @@ class Checker:
         self.known.primed = bool(re.search(r"[^\W\d_]'(?:_\w+)?\s*(?:=|:)", text))
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         found = statements(text)
-        may_name = " ".join(s.text.partition("=")[0] if s.kind == "equation" else s.text for s in found)
-        self.taken = set(re.findall(r"\b[^\W\d](?=\b|_)", re.sub(r"\([^()]*\)", "", notation.plain(may_name))))
+        self.lefts = [notation.plain(each.text.partition("=")[0]) for each in found]
+        self.taken = set(re.findall(r"\b[^\W\d](?=\b|_)", re.sub(r"\([^()]*\)", "", " ".join(self.lefts))))
         for n in range(len(found)):
             self._in_order(found, n)
         lines = [self.done[n][0] for n in range(len(found))]
@@ -88,19 +89,24 @@ class Checker:
         chain = self.done[n - 1][1] if n - 1 in self.done else None
         while n not in self.done:
             self.chain = chain
-            line, (name, later) = self.line(found[n]), ("", -1)
-            if line.verdict in _BAD:
-                name, later = _defined_later(line.message, found, n)
+            line = self.line(found[n])
+            name, later = self._defined_later(line.message, n) if line.verdict in _BAD else ("", -1)
             if later >= 0 and later not in (*self.done, *waiting) and len(waiting) < 20:
                 self._in_order(found, later, (*waiting, n))
             else:
                 told = f"{name} is used here, but line {found[later].number} defines it, which cannot be read before."
                 self.done[n] = replace(line, message=told) if later >= 0 else line, self.chain
 
+    def _defined_later(self, message: str, n: int) -> tuple[str, int]:
+        """The name that a line lacks, as its message says, and the statement below that defines it; else "" and -1."""
+        lacks = re.match(r"(\S+?)(?:_\S+)? (?:is not defined\.|needs an argument)", message)
+        lefts = [re.sub(r"[{}()&\s]|_.*", "", left) for left in self.lefts[n + 1 :]] if lacks else []
+        return (lacks[1], n + 1 + lefts.index(lacks[1])) if lacks and lacks[1] in lefts else ("", -1)
+
     def line(self, statement: Statement) -> Line:
         """The verdict on one statement; if it is bad, on what it says without its words, or where its "if" holds."""
         chain, line = self.chain, self._line(statement)
-        if line.verdict in _BAD and statement.kind == "equation":
+        if line.verdict in _BAD and statement.kind == "equation" and time.monotonic() < self.deadline:
             kept = self.chain
             for other in other_ways(statement.text, statement.typed, lambda word: self.known.rank(word) is not None):
                 self.chain = chain
@@ -229,12 +235,9 @@ class Checker:
             entries, sized = by_entries(right), as_sizes(right, self.known)  # S may be a size and an array: 1/S
             if entries != right and self.trial.compare(chain.left, entries).right:
                 outcome, right, dot = Outcome(True), entries, DOT_OF_ENTRIES
-            elif right == Number("0") and isinstance(
-                chain.left, Terms
-            ):  # A x - b = 0 as A x = b, which rounding leaves
-                first, *more = chain.left.signs
-                rest = Terms(tuple("+" if s == "-" else "-" for s in more), chain.left.terms[1:])
-                outcome = self.trial.compare(Terms((first,), chain.left.terms[:1]), rest)
+            elif right == Number("0") and isinstance(chain.left, Terms):  # A x - b = 0, but for rounding
+                first = chain.left.terms[0]
+                outcome = self.trial.compare(Terms(("+", "+"), (first, chain.left)), first)
             elif sized is not right and self.trial.compare(chain.left, sized).right:
                 outcome = Outcome(True)
         self.known.used |= chain.left.names | right.names
@@ -312,16 +315,6 @@ class Checker:
 
     def _other_reading(self, left: Node, right: Node) -> bool:
         return any(self.trial.compare(left, other).right for other in slash_readings(right))
-
-
-def _defined_later(message: str, found: list[Statement], n: int) -> tuple[str, int]:
-    """The name that a line lacks, as its message says, and the statement below that defines it; else "" and -1."""
-    lacks = re.match(r"(\S+?)(?:_\S+)? (?:is not defined\.|needs an argument)", message)
-    for m in range(n + 1, len(found) if lacks else 0):
-        left, equals, _ = found[m].text.partition("=")
-        if equals and lacks and re.sub(r"[{}()&\s]|_.*", "", notation.plain(left)) == lacks[1]:
-            return lacks[1], m
-    return "", -1
 
 
 def _is_mathematics(text: str) -> bool:

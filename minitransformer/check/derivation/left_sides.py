@@ -37,16 +37,17 @@ def only_named(reader: Reader, side: Expression) -> bool:
 def take_meaning(reader: Reader, sides: list[Expression]) -> None:
     """h = φ(z) = relu(z), or σ(z) = tanh(z), says which function the letter is, if it has not been used before."""
     for one, other in itertools.pairwise(map(called, sides)):
-        new = one and other and one[1] == other[1] and one[0].name in ("σ", "φ") and one[0].name not in reader.used
-        if new and ALIKE.get(other[0].name, other[0].name) in ENTRYWISE and not (one[0].after or other[0].after):
-            reader.means[one[0].name] = other[0].name
+        if one and other and one[1] == other[1] and one[0] in (Factor("σ"), Factor("φ")):
+            function = ALIKE.get(other[0].name, other[0].name)
+            if one[0].name not in reader.used and other[0] == Factor(other[0].name) and function in ENTRYWISE:
+                reader.means[one[0].name] = function
 
 
 def argument(side: Expression) -> str:
     """The t of a side f(t)."""
     call = called(side)
-    single = call[1][0].left.single if call and len(call[1]) == 1 and not call[1][0].sign else None
-    return str(single.name) if single and len(single.name) == 1 and not single.after else ""
+    single = call[1][0].left.single if call and len(call[1]) == 1 else None
+    return single.name if single and len(single.name) == 1 and not single.after else ""
 
 
 def solved(reader: Reader, left: Expression, right: Expression) -> tuple[Expression, Expression]:

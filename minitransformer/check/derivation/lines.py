@@ -15,8 +15,8 @@ _GIVEN = re.compile(
     re.IGNORECASE,
 )
 _LEADING = re.compile(
-    r"\s*(?:(?:so|hence|thus|then|therefore|where|with|since|because|let|recall|suppose|define|as|for|"
-    r"(?:given|note|recall|suppose|assume) that|step \d+)\b[,:]?\s+(?!=)|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
+    r"\s*(?:(?:so|hence|thus|then|therefore|where|with|since|because|let|suppose|define|as|for|step \d+|"
+    r"(?:given|note|recall|suppose|assume) that)\b[,:]?\s+(?!=)|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
     r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)",
     re.IGNORECASE,
 )
@@ -25,9 +25,10 @@ _SAID = re.compile(  # db = sum over n: db_c = ..., or db: db_c = ...
     r"\s*(?:(?:so|then|and|hence|thus|also)\s+)?"
     r"(?:\w+\s*=\s*(?:the\s+)?(?:sum|mean|average|product)\s+(?:over|of)\s[^=:]*|(\w+)):\s+(?(1)(?=\1\b|\1_))(?=[^=]*=)"
 )
+_EACH = r"(?:(?:element|entry|component|row)-?wise|(?:entry by entry|row by row))"
 _TRAILING = re.compile(
-    r",?\s*(?:entry by entry|(?:element|entry|component|row)-?wise|row by row)?,?\s*\b(?:so|and|hence|thus|then|so that|or)\s*$"
-    r"|,?\s+(?:entry by entry|(?:element|entry|component|row)-?wise|row by row)\s*$|(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
+    rf",?\s*{_EACH}?,?\s*\b(?:so|and|hence|thus|then|so that|or)\s*$|,?\s+{_EACH}\s*$"
+    r"|(?:\s{2,}|,\s*|\s+\(|\s+\[)(?:by|since|because|using|as|from|for|with|see|note|here|the)\s[^=]*$"
     r"|,\s+(?:we|which|it|this)\s[^=]*$|\s+(?:be|is|denotes?)\s+(?:the|an?)\s[^=]*$"
     r"|\s+(?:since|because|by the|for all|for each|for every)\s.*$|\s*,?\s*(?:∀|\\forall).*$"
     r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|(?<![-+*/·⊙=(\s])\s{2,}\([a-z]{4,}(?:[ -][a-z]{2,})*\)\s*$"
@@ -41,23 +42,23 @@ _ONLY_IF = re.compile(
     r",?(?:\s|\\q?quad|&)+[(\[]?(?:\\(?:text|textrm|mbox|mathrm)\{\s*)?(?:for|if|when|where|whenever)\s*\}?\s+\$?"
     rf"([a-z]\s*(?:=|{_SIGN})\s*[a-z]|\w+_\{{?\w+\}}?\s*{_SIGN}\s*0)\$?[)\]]?[\s.,;\\]*$"
 )
-_WORD = re.compile(r"\s*((?=\w*[aeiouyAEIOUY])[A-Za-z][a-z'’-]+|[A-Z]{3,}|[aAI]|\(\d+\))([,:]?)\s+(?![=+*/·⊙^(_])")
-_SAYS = re.compile(
-    r"(?!.*\b(?:if|when|unless|otherwise)\b)[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)"
-)  # for one word w:
+_WORD = re.compile(
+    r"\s*(?!(?:if|when|unless)\b)((?=\w*[aeiouyI])[A-Za-z][a-z'’-]+|[A-Z]{3,}|[aAI]|\(\d+\))([,:]?)\s+(?![=+*/·⊙^(_])"
+)
+_SAYS = re.compile(r"(?!.*\b(?:if|when|unless)\b)[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)")  # for one w:
 _COMMON = re.compile(
-    r"(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|obtain|has|in|on|to|with|using|it|be|as|and|or|our|"
-    r"each|every|one|gives|computes|first|second|finally|note|both|also|which|while|now|but|here|next|write|set|put|call)\b", re.IGNORECASE
-)  # fmt: skip
+    r"(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|has|in|on|to|with|using|it|be|as|and|or|our|now|"
+    r"each|every|one|gives|first|second|finally|note|both|also|which|while|but|here|next|write|set|put|call)\b",
+    re.IGNORECASE,
+)
 _ENDING = re.compile(
-    r"[,;]?\s+\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+(?=[^\W\d]+\s+\w))[^=<>≤≥≠]*$"
+    r"[,;]?\s+\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+"
+    r"(?=[^\W\d]+\s+\w))[^=<>≤≥≠]*$"
 )
-_ANGLES = re.compile(
-    r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*(?:\([^()]*\)[^<>,=]*)*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)"
-)
+_ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
 _ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,}\s+)*(?:[a-z-]{3,},?)\s+([^=,]*=[^=]*)\)\s*$")
-_THEN = r";|(?:⇒|⟹|=>|\\(?:implies|Rightarrow|Longrightarrow)\b)(?=[^=]*=)|(?<=\S),?\s+(?:so|hence|thus|therefore)\s+(?=[^=]*=)"
+_THEN = r";|(?:⇒|⟹|=>|\\(?:implies|Rightarrow|Longrightarrow)\b|(?<=\S),?\s+(?:so|hence|thus|therefore)\s+)(?=[^=]*=)"
 _WHERE = re.compile(r",?\s+(?:where|with)\s+(?=[^=]*=)")
 _SENTENCES = re.compile(r"(?<=[\w$)\]}])\.\s+(?=[A-Z][a-z]+[\s:,])")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
@@ -146,11 +147,7 @@ def other_ways(text: str, typed: str, is_name: Callable[[str], bool]) -> Iterato
         yield ("= " if not sides[0].strip() else "") + held
     said = _SAYS.match(text)
     begin, common = said.end() if said else 0, bool(said)
-    while (
-        (word := _WORD.match(text, begin))
-        and word[1].lower() not in ("if", "when", "unless")
-        and (not is_name(word[1]) or _COMMON.match(text, word.end()))
-    ):
+    while (word := _WORD.match(text, begin)) and (not is_name(word[1]) or _COMMON.match(text, word.end())):
         begin, common = word.end(), common or bool(_COMMON.fullmatch(word[1])) or bool(word[2])
     rest = _ENDING.sub("", text[begin if common else 0 :])
     bare = plain(rest)

@@ -87,17 +87,12 @@ class Reader:
         if name == "e" and not other_e and after and after[0].exponent:
             return self._after(tree.Call("exp", (self.expression(after[0].exponent),)), after[1:]), n + 1
         inside = items[n + 1].factor.inside if items[n + 1 :] and not items[n + 1].mark else ()
-        kinds = {part.kind for part in after}
         known = self.found(name, after)
-        if (
-            known is None
-            and self.known.rank(f"{name}^2") is not None
-            and not {name, "^"} & {*self.used, *kinds}
-            and (not inside or items[n].mark == "/")
-        ):
-            indices = [part for part in after if part.kind == "_"]  # σ, where σ^2 is known
-            root = tree.Call("sqrt", (self._name(name, [After("^", "2"), *indices]),))
-            return self._after(root, [part for part in after if part.kind != "_"]), n + 1
+        alone = "^" not in {part.kind for part in after} and (not inside or items[n].mark == "/")
+        if known is None and alone and name not in self.used and self.known.rank(f"{name}^2") is not None:
+            index = [part for part in after if part.kind == "_"]  # σ_i, where σ^2 is known
+            root = tree.Call("sqrt", (self._name(name, [After("^", "2"), *index]),))
+            return self._after(root, after[len(index) :]), n + 1
         if inside and known and known[0] in self.known.functions:
             return self._of_argument(known[0], known[1], inside, items[n + 1].factor.after), n + 2
         called = (inside and not after) or (name in OVER and after and after[0].kind == "_")

@@ -131,11 +131,12 @@ class Checker:
             if time.monotonic() > self.deadline:
                 raise OutOfTime
             if statement.kind == "given":
-                with contextlib.suppress(Unreadable):
+                try:
                     return Line(number, text, "given", self._give(text))
-                if re.match(r"\W*(?:let|consider|suppose|assume)\b[^∈:(>{]*$", statement.typed, re.IGNORECASE):
-                    return Line(number, text, "words")
-                self._give(text)
+                except Unreadable:
+                    if not re.match(r"\W*(?:let|consider|suppose|assume)\b[^∈:(>{]*$", statement.typed, re.IGNORECASE):
+                        raise
+                return Line(number, text, "words")
             return self._equation(number, text)
         except (Unreadable, Fault, np.linalg.LinAlgError) as problem:
             self._lost(text)
@@ -153,7 +154,8 @@ class Checker:
         head, equals, _ = text.partition("=")
         if head.strip() and equals and self.chain is None:
             with contextlib.suppress(Unreadable, Fault):
-                self.chain = Chain(self.definitions.side(parsing.sides(head + "= 0")[0], ()))
+                if side := parsing.sides(head + "= 0")[0]:
+                    self.chain = Chain(self.definitions.side(side, ()))
 
     def _give(self, text: str) -> str:
         before = len(self.known.told)

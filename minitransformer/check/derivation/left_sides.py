@@ -37,10 +37,11 @@ def only_named(reader: Reader, side: Expression) -> bool:
 def take_meaning(reader: Reader, sides: list[Expression]) -> None:
     """h = φ(z) = relu(z), or σ(z) = tanh(z), says which function the letter is, if it has not been used before."""
     for one, other in itertools.pairwise(map(called, sides)):
-        if one and other and one[1] == other[1] and one[0] in (Factor("σ"), Factor("φ")):
+        if one and other and one[1] == other[1] and one[0] == Factor(letter := one[0].name):
             function = ALIKE.get(other[0].name, other[0].name)
-            if one[0].name not in reader.used and other[0] == Factor(other[0].name) and function in ENTRYWISE:
-                reader.means[one[0].name] = function
+            free = letter not in reader.used if letter in ("σ", "φ") else letter not in FUNCTIONS
+            if free and not reader.found(letter, ()) and other[0] == Factor(other[0].name) and function in ENTRYWISE:
+                reader.means[letter] = function
 
 
 def argument(side: Expression) -> str:

@@ -48,7 +48,7 @@ _WORD = re.compile(
 _SAYS = re.compile(r"(?!.*\b(?:if|when|unless)\b)[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)")  # for one w:
 _COMMON = re.compile(
     r"(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|has|in|on|to|with|using|it|be|as|and|or|our|now|"
-    r"each|every|one|gives|first|second|finally|note|both|also|which|while|but|here|next|write|set|put|call)\b",
+    r"each|every|one|gives|first|second|finally|note|both|also|which|while|but|here|next|write|set|put|call|more\w+|further\w*|[a-z]+ly)\b",
     re.IGNORECASE,
 )
 _ENDING = re.compile(
@@ -57,10 +57,10 @@ _ENDING = re.compile(
 )
 _ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
-_ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,}\s+)*(?:[a-z-]{3,},?)\s+([^=,]*=[^=]*)\)\s*$")
+_ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,}\s+)*(?:[a-z-]{3,},?)\s+(?=[^\W\d]|\\)([^=,()]*=[^=]*)\)\s*$")
 _THEN = r";|(?:⇒|⟹|=>|\\(?:implies|Rightarrow|Longrightarrow)\b|(?<=\S),?\s+(?:so|hence|thus|therefore)\s+)(?=[^=]*=)"
 _WHERE = re.compile(r",?\s+(?:where|with)\s+(?=[^=]*=)")
-_SENTENCES = re.compile(r"(?<=[\w$)\]}])\.\s+(?=[A-Z][a-z]+[\s:,])")
+_SENTENCES = re.compile(r"(?<=[\w$)\]}‖|])\.\s+(?=[A-Z][a-z]+[\s:,])")
 _ONLY_GIVEN = re.compile(r"\s*\$?(?:[^\W\d]|\\)[^=]*?(?:∈|\\in\b|:\s*\()")
 
 

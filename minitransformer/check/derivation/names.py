@@ -19,7 +19,7 @@ KINDS = {kind: kind for kind in ("one-hot", "probabilities", "positive", "symmet
 KINDS |= {"onehot": "one-hot", "distribution": "probabilities", "probability": "probabilities", "boolean": "mask"}
 KINDS |= {"nonnegative": "positive"}
 _NUMBER = re.compile(
-    r"(?:(?:[a-z-]{2,}\s+)*(?:an?|the|positive|numbers?|scalars?|constants?|probability|rate|temperature|parameter|strength|"
+    r"(?:(?:(?:[a-z-]{2,}|a)\s+)*(?:an?|the|positive|numbers?|scalars?|constants?|probability|rate|temperature|parameter|strength|"
     rf"target|margin|scale)\s+)?({_NAME})\s*"
     r"(?:>\s*0|:?\s*(?:(?:be|is|as)\s+)?(?:an?\s+)?(?:positive\s+|real\s+)?(?:number|scalar|real|constant)"
     r"|(?:be|is)\s+(?:the|an?)\s+[a-z -]+)?"

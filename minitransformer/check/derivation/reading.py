@@ -83,6 +83,8 @@ class Reader:
         name = "sum" if name == "Σ" and items[n + 1 :] and self.known.rank("Σ") is None else name
         if not name:
             return self._after(self._atom(factor), after), n + 1
+        if name in self.means and items[n + 1 :] and items[n + 1].factor.inside:
+            return self._call(name, after, items, n + 1)
         other_e = self.known.rank("e") is not None and not self.known.only_size("e")
         if name == "e" and not other_e and after and after[0].exponent:
             return self._after(tree.Call("exp", (self.expression(after[0].exponent),)), after[1:]), n + 1
@@ -205,6 +207,9 @@ class Reader:
             raise Unreadable("Second derivatives cannot be read; define the first as a name.")
         if named == loss and not (after and after[0].kind == "_") and (by := self._argument_of(str(loss))):
             after = (After("_", by), *after)
+        if loss is None and after and after[0].kind == "_" and items[n + 1 :]:  # ∇_w ‖X w - y‖²
+            top, following = self._unit(items, n + 1)
+            return _slope(top, self._array(parsed(after[0].text)[0].single or Factor(name=after[0].text))), following
         if not after or after[0].kind != "_" or loss is None:
             raise Unreadable("∇ needs a loss L that the text defines and an array: ∇_W L.")
         following = n + 1

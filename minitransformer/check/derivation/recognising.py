@@ -28,7 +28,9 @@ def found(known: Names, name: str, after: Sequence[After]) -> tuple[str, Sequenc
             if n == len(after) == 0 and known.rank(full + TOTAL) is not None:
                 return full + TOTAL, []
             has_index = n < len(after) and after[n].kind == "_"
-            return None if has_index and known.only_size(full) else (full, after[n:])
+            if has_index and known.only_size(full):
+                break
+            return full, after[n:]
     capital = row_of(name)
     if capital and any(re.fullmatch(r"_[^\W\d]['\w]*", label) for label in labels):
         again = found(known, capital, after)

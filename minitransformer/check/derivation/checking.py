@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import string
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -60,7 +59,6 @@ class Checker:
         self.done: dict[int, tuple[Line, Chain | None]] = {}  # the statements tried so far, and the chain behind each
         self.defined_in: dict[str, int] = {}  # names, and the lines that define them
         self.lefts: list[str] = []  # of the statements, in plain notation
-        self.taken: set[str] | str = string.printable  # letters that the t of f(t) = ... cannot be
         self.unsure: dict[str, int] = {}  # names like dx that are no gradients, and are not used so far: their lines
 
     def lines(self, text: str) -> Iterator[Line]:
@@ -72,7 +70,6 @@ class Checker:
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         found = statements(text)
         self.lefts = [notation.plain(each.text.partition("=")[0]) for each in found]
-        self.taken = set(re.findall(r"\b[^\W\d](?=\b|_)", re.sub(r"\([^()]*\)", "", " ".join(self.lefts))))
         for n in range(len(found)):
             self._in_order(found, n)
         lines = [self.done[n][0] for n in range(len(found))]
@@ -191,7 +188,8 @@ class Checker:
             if not rights:
                 raise Unreadable("An equation has two sides.")
             take_meaning(self.reader, [left, *rights])
-            if (letter := argument(left)) and self.known.rank(letter) is None and letter not in self.taken:
+            letter, named = argument(left), re.sub(r"\([^()]*\)", "", " ".join(self.lefts))
+            if letter and self.lefts and self.known.rank(letter) is None and not re.search(rf"\b{letter}(\b|_)", named):
                 self.known.given[letter] = Given(())
                 self.trial.fill()
             rights = [side for side in rights[:-1] if not only_named(self.reader, side)] + rights[-1:]
@@ -199,9 +197,8 @@ class Checker:
             left, rights[0] = solved(self.reader, left, rights[0])
             single = left.single
             if single and single.name == f"d{self.known.loss()}" and rights[0].whole == "1":
-                return Line(
-                    number, text, "words", f"That is so: {single.name} is the derivative of the loss by itself."
-                )
+                told = f"That is so: {single.name} is the derivative of the loss by itself."
+                return Line(number, text, "words", told)
             size = single.name if single and not single.after else ""
             if size and self.known.only_size(size) and self.definitions.is_number(rights[0]):
                 told = f"{size} is a size: it is tried with several numbers, so this line is left out."
@@ -213,7 +210,9 @@ class Checker:
                 self.defined_in.setdefault(defined.name, number)
                 if arguments:
                     self.known.functions[defined.name] = arguments
-                if turn := self._turn_of_definition(defined.name):
+                made = self.known.defined[defined.name]
+                direction = self.trial.draws[0].computer(made.reading)
+                if turn := self.turns.read(Ref(defined.name, made.indices), made.tree, direction):
                     return Line(number, text, "wrong", turn)
                 if not rights:
                     if self.questions.like_a_gradient(defined.name):
@@ -262,7 +261,7 @@ class Checker:
         if outcome.unreadable:
             chain.last, chain.last_right = previous, previous_right
             return Line(number, text, "unreadable", outcome.unreadable)
-        if self._other_reading(chain.left, right):
+        if any(self.trial.compare(chain.left, other).right for other in slash_readings(right)):
             chain.last_right = previous_right
             return Line(number, text, "unreadable", TWO_READINGS)
         if re.search(r"⊗|\\otimes", text) and "shape" in (outcome.fault or ""):
@@ -280,12 +279,6 @@ class Checker:
             fault = f"{fault or 'The two sides differ.'} Look at line {line}, which defines {other[1]}."
         message = repair.sentence or fault or bound_and_free(chain.left, right) or "The two sides differ."
         return Line(number, text, "wrong", message, outcome.numbers, repair.question, repair.mistake)
-
-    def _turn_of_definition(self, name: str) -> str:
-        """The same of a definition."""
-        made = self.known.defined[name]
-        computer = self.trial.draws[0].computer(made.reading)
-        return self.turns.read(Ref(name, made.indices), made.tree, computer)
 
     def _layout(self, left: Node, right: Node, outcome: Outcome) -> str:
         """What the first ∂y/∂x that tells says about its layout: a row for each entry of y, or of x; else ""."""
@@ -314,9 +307,6 @@ class Checker:
             if right_too and not self.turns.read(left, other, draw.computer(outcome.reading)):
                 return problem, is_it(other, right)
         return problem, ""
-
-    def _other_reading(self, left: Node, right: Node) -> bool:
-        return any(self.trial.compare(left, other).right for other in slash_readings(right))
 
 
 def _is_mathematics(text: str) -> bool:

@@ -117,9 +117,7 @@ class Computer(Indices):
             elif mark in ("", "·"):
                 value = self.multiplied(value, right, self.reading.rows, told)
             elif mark == "/":
-                below = isinstance(factor, tree.Product) or (
-                    isinstance(factor, tree.Ref) and factor.name in self.lengths
-                )
+                below = isinstance(factor, tree.Product) or getattr(factor, "name", None) in self.lengths
                 if right.rank > value.rank and (value.rank or below):
                     one = "one divides by a number, or entry by entry by an equal shape"
                     raise Fault(f"{factor} has the shape {self.shown(right.shape)}; {one}.")

@@ -136,16 +136,14 @@ class Definitions:
         open_indices = tree.free - set(self.known.sizes)
         indices: list[str] = []
         square = ""
-        one_subscript = sum(part.kind == "_" for part in after) == 1  # unlike log_probs_ij
+        once = sum(part.kind == "_" for part in after) == 1  # unlike log_probs_ij
         for part in after:
             own = _letters(part.label) if part.kind == "_" else []
             if part.label is None:
                 raise Unreadable(f"{name} is not defined, and only a name can be: {name} = ...")
             if part.label == "^2":
                 square = "^2"
-            elif own and (
-                _all_letters(own) <= tree.free or (one_subscript and (_all_letters(own) & tree.free or open_indices))
-            ):
+            elif own and ((at := _all_letters(own)) <= tree.free or (once and (at & tree.free or open_indices))):
                 indices += own
             else:
                 name += part.label

@@ -249,14 +249,10 @@ class Draw:
     def _gradient(self, name: str, of: str, held: str) -> Any:
         upstream, loss = ({}, of) if of else (self.known.upstream(), self.known.loss())
         if name == loss:
-            raise Unreadable(
-                f"d{name} is a differential: give those of what it depends on as well, as in `given dX: (n, d)`."
-            )
+            raise Unreadable(f"d{name} is a differential: give those it depends on as well, as in `given dX: (n, d)`.")
         if not upstream and loss is None:
-            raise Unreadable(
-                f"d{name} is the gradient of a loss, but of which? Give the gradient of the output, as in "
-                "`given dO: (T, e)`, or define a scalar L."
-            )
+            give = "Give the gradient of the output, as in `given dO: (T, e)`, or define a scalar L."
+            raise Unreadable(f"d{name} is the gradient of a loss, but of which? {give}")
         moved = self._moved(name, set(upstream.values()) or {str(loss)}, held=held)
         reached = [each for each in upstream.items() or [("", str(loss))] if each[1] in moved]
         if not reached:

@@ -44,9 +44,8 @@ def _symmetric(edits: Edits, spot: Spot, part: Product) -> Iterator[Edit]:
             if isinstance(factor, Ref) and edits.known.rank(factor.name) == 2 and not factor.indices:
                 both = Terms(("+", "+"), (factor, Transposed(factor)))
                 new = times(*with_item(part.factors, n, both)[1:])
-                yield spot.edit(
-                    new, f"Is it {both:factor}, not 2 {factor}? They are alike only if {factor} is symmetric."
-                )
+                told = f"Is it {both:factor}, not 2 {factor}? They are alike only if {factor} is symmetric."
+                yield spot.edit(new, told)
 
 
 def _under_the_root(spot: Spot, part: Terms) -> Iterator[Edit]:

@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from .functions import ALIKE, ENTRYWISE
 from .notation import outside, plain
 from .parsing import LONGEST
+from .spelling import under
 
 _GIVEN = re.compile(
-    r"\s*(?:>\s*)?(?:\*\*|\\text\w*\{)?(?:we (?:are|have|take)\s+)?"
+    r"(?i)\s*(?:>\s*)?(?:\*\*|\\text\w*\{)?(?:we (?:are|have|take)\s+)?"
     r"(given|let|consider|inputs?|parameters?|sizes? of arrays|shapes?|"
-    r"(?:suppose|assume)(?: that)?(?=[^=]*(?:∈|\\in\b|:\s*\(|\bshape \()))\b(?:\*\*)?\s*:?\s*\}?",
-    re.IGNORECASE,
+    r"(?:suppose|assume)(?: that)?(?=[^=]*(?:∈|\\in\b|:\s*\(|\bshape \()))\b(?:\*\*)?\s*:?\s*\}?"
 )
 _LEADING = re.compile(
-    r"\s*(?:(?:so|hence|thus|then|therefore|where|with|since|because|let|suppose|define|as|for|step \d+|"
+    r"(?i)\s*(?:(?:so|hence|thus|then|therefore|where|with|since|because|let|suppose|define|as|for|step \d+|"
     r"(?:given|note|recall|suppose|assume) that)\b[,:]?\s+(?!=)|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
-    r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)",
-    re.IGNORECASE,
+    r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)"
 )
 _LABEL = re.compile(r"\s*[A-Z][A-Za-z ()-]{2,60}:\s+(?=\S)")
 _SAID = re.compile(  # db = sum over n: db_c = ..., or db: db_c = ...
@@ -34,9 +33,7 @@ _TRAILING = re.compile(
     r"|\s{2,}\(\d+(?:\.\d+)?\)\s*$|\s+\\tag\{[^{}]*\}|(?<![-+*/·⊙=(\s])\s{2,}\([a-z]{4,}(?:[ -][a-z]{2,})*\)\s*$"
 )
 _COMMENT = re.compile(r"(?:^|\s)#.*$|(?<!\\)%.*$|\s//\s.*$|\s--\s.*$|\s←.*$")
-_EQUALS = re.compile(
-    r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|overset\{[^{}]*\}\{=\}|stackrel\{[^{}]*\}\{=\})|≡|≜|≝|:="
-)
+_EQUALS = re.compile(r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|(?:overset|stackrel)\{[^{}]*\}\{=\})|≡|≜|≝|:=")
 _SIGN = r"(?:≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b|\\[lg]t\b)"
 _ONLY_IF = re.compile(
     r",?(?:\s|\\q?quad|&)+[(\[]?(?:\\(?:text|textrm|mbox|mathrm)\{\s*)?(?:for|if|when|where|whenever)\s*\}?\s+\$?"
@@ -47,9 +44,8 @@ _WORD = re.compile(
 )
 _SAYS = re.compile(r"(?!.*\b(?:if|when|unless)\b)[\w\s,'’()-]*\b[a-z]{2,}[\w\s,'’()-]*:\s+(?=[^=:]*=)")  # for one w:
 _COMMON = re.compile(
-    r"(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|has|in|on|to|with|using|it|be|as|and|or|our|now|"
-    r"each|every|one|gives|first|second|finally|note|both|also|which|while|but|here|next|write|set|put|call|more\w+|further\w*|[a-z]+ly)\b",
-    re.IGNORECASE,
+    r"(?i)(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|has|in|on|to|with|using|it|be|as|and|or|our|"
+    r"each|every|one|gives|first|second|note|both|also|which|while|now|but|here|next|write|set|put|more\w+|[a-z]+ly)\b"
 )
 _ENDING = re.compile(
     r"[,;]?\s+\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+"
@@ -57,7 +53,7 @@ _ENDING = re.compile(
 )
 _ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")
 _BOX = re.compile(r"\\(?:boxed|fbox|mathbox|ensuremath|highlight)\s*\{(.*=.*)\}")
-_ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,}\s+)*(?:[a-z-]{3,},?)\s+(?=[^\W\d]|\\)([^=,()]*=[^=]*)\)\s*$")
+_ASIDE = re.compile(r"(?<==)([^=]*\S)\s+\((?!\W)(?:[a-z-]{3,},?\s+)+(?=[^\W\d]|\\)([^=,()]*=[^=]*)\)\s*$")
 _THEN = r";|(?:⇒|⟹|=>|\\(?:implies|Rightarrow|Longrightarrow)\b|(?<=\S),?\s+(?:so|hence|thus|therefore)\s+)(?=[^=]*=)"
 _WHERE = re.compile(r",?\s+(?:where|with)\s+(?=[^=]*=)")
 _SENTENCES = re.compile(r"(?<=[\w$)\]}‖|])\.\s+(?=[A-Z][a-z]+[\s:,])")
@@ -142,9 +138,8 @@ def statements(text: str) -> list[Statement]:
 def other_ways(text: str, typed: str, is_name: Callable[[str], bool]) -> Iterator[str]:
     """An equation where its "for i ≠ j" holds alone, and without its words."""
     if condition := _ONLY_IF.search(typed):
-        sides = re.split(r"(?<![<>!≠])=", text.replace(condition[0].rstrip(" .,;\\"), "").replace("&", " "))
-        held = " = ".join(f"[{condition[1]}] ({side.strip(' ,.;')})" for side in sides if side.strip())
-        yield ("= " if not sides[0].strip() else "") + held
+        bare = text.replace(condition[0].rstrip(" .,;\\"), "")
+        yield "= " * bare.lstrip(" &").startswith("=") + under(condition[1], bare)
     said = _SAYS.match(text)
     begin, common = said.end() if said else 0, bool(said)
     while (word := _WORD.match(text, begin)) and (not is_name(word[1]) or _COMMON.match(text, word.end())):

@@ -19,8 +19,8 @@ KINDS = {kind: kind for kind in ("one-hot", "probabilities", "positive", "symmet
 KINDS |= {"onehot": "one-hot", "distribution": "probabilities", "probability": "probabilities", "boolean": "mask"}
 KINDS |= {"nonnegative": "positive"}
 _NUMBER = re.compile(
-    r"(?:(?:(?:[a-z-]{2,}|a)\s+)*(?:an?|the|positive|numbers?|scalars?|constants?|probability|rate|temperature|parameter|strength|"
-    rf"target|margin|scale)\s+)?({_NAME})\s*"
+    r"(?:(?:(?:[a-z-]{2,}|a)\s+)*(?:an?|the|positive|numbers?|scalars?|constants?|probability|rate|temperature|parameter|"
+    rf"strength|target|margin|scale)\s+)?({_NAME})\s*"
     r"(?:>\s*0|:?\s*(?:(?:be|is|as)\s+)?(?:an?\s+)?(?:positive\s+|real\s+)?(?:number|scalar|real|constant)"
     r"|(?:be|is)\s+(?:the|an?)\s+[a-z -]+)?"
 )
@@ -257,9 +257,8 @@ class Names:
                     else:
                         self._add_number(name)
             else:
-                raise Unreadable(
-                    f"{piece[:40]!r} cannot be read here. Give shapes like `given Q: (T, d), eps`, or `x: (n) one-hot`."
-                )
+                told = "Give shapes like `given Q: (T, d), eps`, or `x: (n) one-hot`."
+                raise Unreadable(f"{piece[:40]!r} cannot be read here. {told}")
         for name in waiting:
             self._add_number(name)
 
@@ -275,14 +274,10 @@ class Names:
     def _axis(self, text: str) -> tuple[int | Fraction, str]:
         match = re.fullmatch(r"\s*(\d*)\s*\*?\s*([^\W\d][\w^{}']*)?\s*(/\s*2)?\s*", text)
         if not match or not (match[1] or match[2]):
-            raise Unreadable(
-                f"The size {text.strip()!r} cannot be read; a size is a letter, a number, or both: n, 3, 4d."
-            )
+            raise Unreadable(f"The size {text.strip()!r} cannot be read; write a letter, a number, or both: n, 3, 4d.")
         if not match[2]:
             if not 1 <= int(match[1][:6]) <= 64 or len(match[1]) > 2:
-                raise Unreadable(
-                    f"The size {match[1][:12]} is too large to try, or zero; write a letter, or at most 64."
-                )
+                raise Unreadable(f"The size {match[1][:12]} is too large to try, or zero: a letter, or at most 64.")
             return int(match[1]), ""
         letter = _tidy(match[2])
         if letter in self.numbers:

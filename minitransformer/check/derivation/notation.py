@@ -3,24 +3,25 @@
 import re
 import unicodedata
 
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
-    "omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega varepsilon varphi vartheta ell"
+_LETTERS = (  # each word of LaTeX, and its letter or sign behind it
+    "alphaα betaβ gammaγ deltaδ epsilonε zetaζ etaη thetaθ iotaι kappaκ lambdaλ muμ nuν xiξ piπ rhoρ sigmaσ tauτ "
+    "upsilonυ phiφ chiχ psiψ omegaω GammaΓ DeltaΔ ThetaΘ LambdaΛ XiΞ PiΠ SigmaΣ PhiΦ PsiΨ OmegaΩ varepsilonε varphiφ "
+    "varthetaθ ellℓ"
 )
-GREEK = dict(zip(_GREEK.split(), "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩεφθℓ", strict=True))
+_WITH_SIGN = (
+    "cdot· times· odot⊙ circ⊙ ast* partial∂ nabla∇ top⊤ intercal⊤ le≤ leq≤ ge≥ geq≥ ne≠ neq≠ lt< gt> in∈ lVert‖ rVert‖ "
+    "Vert‖ lvert| rvert| vert| lbrace( rbrace) lbrack[ rbrack] langle⟨ rangle⟩ prime' mid| equiv= coloneqq= ldots… "
+    "dots… cdots… star* infty∞ forall∀ otimes⊗ dagger†"
+)
+_LEFT_OUT = (
+    "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr middle limits nolimits displaystyle textstyle "
+    "nonumber notag bm bf rm hfill"
+)
+GREEK = {word[:-1]: word[-1] for word in _LETTERS.split()}
+_SIGNS = {word[:-1]: word[-1] for word in _WITH_SIGN.split()} | dict.fromkeys(_LEFT_OUT.split(), "")
+_SIGNS |= {"sum": " sum ", "prod": " prod ", "quad": " ", "qquad": " "}
 _ACCENTS = {"bar": "\u0304", "overline": "\u0304", "hat": "\u0302", "widehat": "\u0302", "tilde": "\u0303"}
 _ACCENTS |= {"widetilde": "\u0303", "dot": "\u0307", "vec": ""}
-_SIGNS = {
-    "cdot": "·", "times": "·", "odot": "⊙", "circ": "⊙", "ast": "*", "partial": "∂", "nabla": "∇", "sum": " sum ",
-    "prod": " prod ", "top": "⊤", "intercal": "⊤", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠",
-    "lt": "<", "gt": ">", "in": "∈", "lVert": "‖", "rVert": "‖", "Vert": "‖", "lvert": "|", "rvert": "|", "vert": "|",
-    "lbrace": "(", "rbrace": ")", "lbrack": "[", "rbrack": "]", "langle": "⟨", "rangle": "⟩", "prime": "'",
-    "quad": " ", "qquad": " ", "left": "", "right": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "",
-    "bigr": "", "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "middle": "", "limits": "", "nolimits": "",
-    "displaystyle": "", "textstyle": "", "nonumber": "", "notag": "", "mid": "|", "equiv": "=", "coloneqq": "=",
-    "ldots": "…", "dots": "…", "cdots": "…", "star": "*", "infty": "∞", "forall": "∀", "bm": "", "bf": "", "rm": "",
-    "hfill": "", "otimes": "⊗", "dagger": "†",
-}  # fmt: skip
 _FONTS = r"mathrm|operatorname\*?|mathbf|boldsymbol|bm|mathsf|mathit|mathcal|mathscr|mathtt|mathbb|pmb"
 _FONTS += "|textbf|textit|textrm|text|mbox"
 _GROUP = r"\s*(\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}|\\[A-Za-z]+|[^\s\\{}])"

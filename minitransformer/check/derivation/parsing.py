@@ -153,9 +153,8 @@ def parser() -> Any:
     try:
         import lark
     except ImportError:
-        raise ModuleNotFoundError(
-            'a derivation needs the library lark; install it: pip install "minitransformer[derivations]"'
-        ) from None
+        told = 'a derivation needs the library lark; install it: pip install "minitransformer[derivations]"'
+        raise ModuleNotFoundError(told) from None
     grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
     return lark.Lark(grammar, start="line", parser="lalr", maybe_placeholders=False, transformer=_Builder())
 

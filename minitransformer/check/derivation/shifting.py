@@ -93,9 +93,7 @@ def indices_of(content: str, axes: int = 9) -> tuple[str, ...]:
         elif "".join(tokens) == piece:
             found += tokens
         else:
-            raise Unreadable(
-                f"The subscript {content!r} cannot be read; write indices as letters: x_ij, x_{{i,j}} or x_{{i+1,j}}."
-            )
+            raise Unreadable(f"The subscript {content!r} cannot be read; write letters: x_ij, x_{{i,j}}, x_{{i+1,j}}.")
     return tuple(found)
 
 

@@ -10,13 +10,10 @@ _LONGEST = 200  # characters of a line with an if in it
 _IN_ONE = re.compile(rf"(?<![:<>])=\s*([^=]+?),?\s*{_WORD}\s*(.+?)[,;]?\s+(?:else|otherwise:?)\s+([^=]+?)\s*$")
 _COMPARED = r"(?:=|≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b)"
 _CONDITION = re.compile(
-    rf"^(\s*)(?:if|for|case|when)\s+([^:,]*?[^:=,]\s*{_COMPARED}\s*[^:=,]+)[:,]\s*(?!\.\.|…|\\[lc]?dots)(?:then\s+)?(?=[^=\n]*=)",
-    re.IGNORECASE,
+    rf"(?i)^(\s*)(?:if|for|case|when)\s+([^:,]*?[^:=,]\s*{_COMPARED}\s*[^:=,]+)[:,]\s*(?!\.\.|…|\\[lc]?dots)(?:then\s+)?(?=[^=\n]*=)"
 )
 _MATRIX = re.compile(r"\\begin\{[pbvB]?matrix\}(.*?)\\end\{[pbvB]?matrix\}", re.DOTALL)
-_EINSUM = re.compile(
-    r"^(\s*)(\w+)\s*=\s*(?:\w+\.)?einsum\(\s*['\"]([a-z, ]+)->\s*([a-z]+)\s*['\"]\s*,([\w, .]+)\)", re.MULTILINE
-)
+_EINSUM = re.compile(r"(?m)^(\s*)(\w+)\s*=\s*(?:\w+\.)?einsum\(\s*['\"]([a-z, ]+)->\s*([a-z]+)\s*['\"]\s*,([\w, .]+)\)")
 _SUPER = r"(?:_\{?(\w)\}?)?\^(?:\{\(LETTER\)\}|\(LETTER\))(?:_\{?(\w)\}?)?"
 
 
@@ -64,8 +61,13 @@ def _conditional(line: str) -> str:
     match = _CONDITION.match(bare) if len(line) <= 2 * _LONGEST else None
     if not match:
         return line
-    sides = re.split(r"(?<![<>!≠])=", bare[match.end() :].replace("&", " ").rstrip(" .\\"))
-    return match[1] + " = ".join(f"[{match[2].strip()}] ({side.strip()})" for side in sides)
+    return match[1] + under(match[2].strip(), bare[match.end() :])
+
+
+def under(condition: str, equation: str) -> str:
+    """[i = j] (a) = [i = j] (b), which says that a = b where i = j."""
+    sides = re.split(r"(?<![<>!≠])=", equation.replace("&", " ").rstrip(" .,;\\"))
+    return " = ".join(f"[{condition}] ({side.strip()})" for side in sides if side.strip())
 
 
 def _products(match: re.Match[str]) -> str:

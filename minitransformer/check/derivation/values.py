@@ -66,9 +66,7 @@ def _union(a: Value, b: Value) -> tuple[str, ...]:
 
 def _fit(n: int) -> None:
     if n > MOST:
-        raise Unreadable(
-            f"An array of {n} numbers is too large to try; {MOST} are the limit. Take smaller sizes, or fewer indices."
-        )
+        raise Unreadable(f"An array of {n} numbers is too large to try; {MOST} are the limit. Take smaller sizes.")
 
 
 class Arithmetic:

@@ -29,7 +29,7 @@ def test_right_derivation_is_accepted(name: str) -> None:
 
 SLIPS = [  # a right derivation, the line, what is typed there; in public.tsv also where the slip was seen
     line.split("\t")[:3]
-    for table in ("public", "slips", "textbooks")
+    for table in ("public", "slips", "textbooks", "prose")
     for line in (Path(__file__).parent / "derivations" / f"{table}.tsv").read_text(encoding="utf-8").splitlines()
 ]
 
@@ -49,9 +49,10 @@ def test_slip_is_refused_at_its_line_and_no_other_line_is_blamed(name: str, numb
     }
 
 
-NAMED = [  # the same of textbooks.tsv, and what is asked about the slip; a few have no such question so far
+NAMED = [  # the same of two tables, and what is asked about the slip; a few have no such question so far
     each
-    for line in (Path(__file__).parent / "derivations" / "textbooks.tsv").read_text(encoding="utf-8").splitlines()
+    for table in ("textbooks", "prose")
+    for line in (Path(__file__).parent / "derivations" / f"{table}.tsv").read_text(encoding="utf-8").splitlines()
     if len(each := line.split("\t")) == 4
 ]
 
@@ -115,6 +116,7 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "\n" * 2000: "1000 are the limit",
     "given x: (n)\n" + "y = " + "x " * 5000: "2000 characters",
     "given x: (n)\nx_i (x_i - 1)": "no sign =",
+    "given x: (n)\n& = x": "no equation above that could be read",
     "\n".join(["= a " + "if " * 600] * 20): "no equation above that could be read",
     "given x: (n), W: (n, m), dy: (m)\ny_j = sum_i x_i W_ij\ndW = x ⊗ dy": "multiplies entries here",
     "given x: (n)\nif i = j: y_i = x_i": "Write the cases as one equation, with δ_ij",
@@ -162,6 +164,12 @@ REFUSED = {  # what once passed, or would if one looked away; the line that must
     "a name that is called like a function": "s = f(x) = sum(x)\ns = g(x) = 2 sum(x)",
     "a derivative entry by entry": "y_i = tanh(x_i)\n∂y/∂x = 1 - y",
     "an equation between dollars": "y = x ⊙ x\n$dx$ = $3 x ⊙ dy$",
+    "a bound that few numbers meet": "L = max(0, 1 - x^T z)\n∂L/∂x = -z 1[x^T z < 0]",
+    "a condition behind a line": "y = relu(x)\ndx_i = dy_i for x_i < 0",
+    "a function of a letter that is not given": "relu(t) = t",
+    "a definition that stands below": "y = u ⊙ u, where u = 2 x\ndx = 4 x ⊙ dy",
+    "words before a line": "The output is y = x ⊙ x.\nTherefore we simply get dx = 3 x ⊙ dy",
+    "a left side on a line of its own": "y = x ⊙ x\n\\frac{\\partial L}{\\partial x}\n= 3 x ⊙ dy",
     "a loss beside an output": "y = x ⊙ x\nL = sum(y ⊙ y)\n∂L/∂x = 2 x ⊙ dy",
 }
 ASKED = {  # the same, where it cannot be decided: the report asks
@@ -295,8 +303,14 @@ READINGS = {  # what people type, and what is said of it
     "y = W x\n∂y/∂x = W\ndx = (∂y/∂x)^T dy": "So ∂y/∂x has a row for each entry of y in this text.",
     "y = tanh(W x)\na = W x\nda = dy ⊙ (1 - y^2)": "",
     "y = W.T\ny^T = W": "",
+    "D = 2 F, where F = C + C\nD = 4 C": "",
+    "u = 2 x, h = g(u) = tanh(u)\n∂h_i/∂u_i = g'(u_i) = 1 - h_i²": "",
+    "s_i = z_i if z_i > 0 else 0\ns_i = z_i for z_i > 0\ns_i = 0 (where z_i < 0)": "",
+    "L = <x, z>\nL = x^T z ⇒ 2 L = x^T z + z^T x": "",
+    "p_i = exp(z_i) / ∑_k exp(z_k)\n∂p_i/∂z_j = -p_i p_j for i ≠ j": "",
 }
 SHAPES = ("x, w: (n)", "x[n], w (n)", "x: (n,), w: (n,)", "x of shape (n), w = (n)", "We are given x, w ∈ R^n")
+SHAPES += ("an input x ∈ R^n and weights w ∈ R^n", "x ∈ R^n, the rate is a number, and w of shape (n)")
 
 
 @in_one("text", READINGS)

@@ -15,8 +15,8 @@ _GIVEN = re.compile(
     r"(?:suppose|assume)(?: that)?(?=[^=]*(?:∈|\\in\b|:\s*\(|\bshape \()))\b(?:\*\*)?\s*:?\s*\}?"
 )
 _LEADING = re.compile(
-    r"(?i)\s*(?:(?:so|hence|thus|then|therefore|where|with|since|because|let|suppose|define|as|for|step \d+|"
-    r"(?:given|note|recall|suppose|assume) that)\b[,:]?\s+(?!=)|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
+    r"(?i)\s*(?:(?:so|hence|thus|then|therefore|where|with|since|because|let|suppose|define|as|for|step \d+|i\.e\.|"
+    r"(?:given|note|recall|suppose|assume) that)(?!\w)[,:]?\s+(?!=)|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
     r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)"
 )
 _LABEL = re.compile(r"\s*[A-Z][A-Za-z ()-]{2,60}:\s+(?=\S)")

@@ -21,7 +21,7 @@ KINDS |= {"nonnegative": "positive"}
 _NUMBER = re.compile(
     r"(?:(?:(?:[a-z-]{2,}|a)\s+)*(?:an?|the|positive|numbers?|scalars?|constants?|probability|rate|temperature|parameter|"
     rf"strength|target|margin|scale)\s+)?({_NAME})\s*"
-    r"(?:>\s*0|:?\s*(?:(?:be|is|as)\s+)?(?:an?\s+)?(?:positive\s+|real\s+)?(?:number|scalar|real|constant)"
+    r"(?:>\s*0|:?\s*(?:(?:be|is|as|are)\s+)?(?:an?\s+)?(?:positive\s+|real\s+)?(?:number|scalar|real|constant)s?"
     r"|(?:be|is)\s+(?:the|an?)\s+[a-z -]+)?"
 )
 _RESERVED = r"(?!(?:of|in|be|is|has|have|with|shape|size)\b)"
@@ -29,7 +29,7 @@ _DECLARES = r"(?:∈|:|>|(?:of|with|has)\s+(?:the\s+)?(?:shape|size)\b)"
 _BEGINS = re.compile(rf"\s(?={_RESERVED}{_NAME}\s*{_DECLARES})")  # a declaration behind words
 _ARRAY = re.compile(rf"({_NAME})\s*(?::|∈|\bin\b)\s*((?:an?\s+|[a-z-]+\s+)*?)({_SHAPE})\s*((?:[a-z-]+\s*)*)")
 _LABEL = re.compile(
-    rf"(?:[a-z-]{{2,}}\s+)*?({_NAME})\s*(?::|∈|\bin\b)\s*(\([^()]*\))?\s*(?:an?\s+)?(?:labels?|ids?|index|indices|class(?:es)?|tokens?)?\s*"
+    rf"(?:[a-z-]{{2,}}\s+)*?({_NAME})\s*(?::|∈|\b(?:be\s+)?in\b)\s*(\([^()]*\))?\s*(?:an?\s+)?(?:labels?|ids?|index|indices|class(?:es)?|tokens?)?\s*"
     r"(?:\bin\b|∈|\bof\b|\bfrom\b)?\s*[({\[]?\s*[01]\s*(?:,\s*[12]\s*)?,?\s*(?:…|\.\.+|\bto\b)\s*,?\s*(\w+)\s*(?:-\s*1)?[)}\]]?"
 )
 _CLEAR, _END, _CLOSE = r"(?<![A-Za-z])", r"(?![A-Za-z])", r"(?=[a-z](?![A-Za-z]))"  # s, and the s of st+j

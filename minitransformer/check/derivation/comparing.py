@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,11 @@ class Trial:
             self.draws.append(Draw(known, seed, deadline, others=tuple(self.draws)))
         self.wide = Draw(known, DRAWS, deadline, kind="wide")  # behind a bound such as that of min(x, 6)
         self.exact = Draw(known, 7, deadline, kind="exact")
+        self.sweep: list[Draw] = []
 
     def fill(self, not_given: Iterable[str] = ()) -> None:
         """Draw numbers for what has been given."""
+        self.sweep = []
         for draw in [*self.draws, self.wide, self.exact]:
             for name in not_given:
                 draw.values.pop(name, None)
@@ -54,6 +57,7 @@ class Trial:
 
     def again(self) -> None:
         """Draw all numbers anew, lengths as well."""
+        self.sweep = []
         for draw in [*self.draws, self.wide, self.exact]:
             with contextlib.suppress(Inexact, Fault, Unreadable):
                 draw.again(lengths=True)
@@ -123,7 +127,7 @@ class Trial:
     def _compared(self, left: Node, right: Node, way: Reading) -> Outcome:
         tried = infinite = 0
         seen = False
-        more = self._near() if (branches := self._has_branches(left, right)) else ()
+        more = self._sweep() if (branches := self._has_branches(left, right)) else ()
         for draw in itertools.chain(self.draws, [self.wide] if branches else [], more):
             try:
                 p, q, labels = both(draw, left, right, way)
@@ -161,15 +165,22 @@ class Trial:
             return Outcome(False, unreadable=f"{tiny} is too small to be seen beside others; give it a name, as eps.")
         return Outcome(True, reading=way)
 
-    def _near(self) -> Iterator[Draw]:
-        """More draws, half of them of small numbers: bounds between -1 and 1 are met by few others."""
+    def _sweep(self) -> Iterator[Draw]:
+        """Draws of ever larger numbers, for as long as a tenth of the time lasts: a wrong bound lies between two."""
         until = time.monotonic() + 0.1 * (self.deadline - time.monotonic())
-        for seed in range(10, 22):
-            if time.monotonic() < until:
-                draw = Draw(self.known, seed, self.deadline, self.draws, kind="near" if seed % 2 else "")
-                draw.positive = self.draws[0].positive
-                draw.again()
-                yield draw
+        if not self.sweep:
+            self.sweep = [Draw(self.known, 10 + n % 4, self.deadline) for n in range(40)]
+            for n, draw in enumerate(self.sweep):
+                draw.scale = Fraction(4 ** (n // 4), 3 ** (n // 4)) / 6
+        for draw in itertools.takewhile(lambda _: time.monotonic() < until, self.sweep):
+            if draw.positive != self.draws[0].positive:
+                draw.positive = set(self.draws[0].positive)
+                draw.values.clear()
+            draw.fill()
+            for made in self.known.defined.values():
+                if made.name not in draw.values:
+                    draw.define(made)
+            yield draw
 
     def _tiny(self, *sides: Node) -> str:
         """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""

@@ -36,7 +36,7 @@ class Draw:
 
     def __init__(self, known: Names, seed: int, deadline: float, others: Sequence[Draw] = (), kind: str = "") -> None:
         self.known, self.deadline, self.others = known, deadline, others
-        self.exact, self.wide, self.near = kind == "exact", kind == "wide", kind == "near"
+        self.exact, self.wide, self.scale = kind == "exact", kind == "wide", Fraction(1)
         self.pick = random.Random(seed)
         self.positive: set[str] = set()  # given names that a root or a logarithm needs so
         self.values: dict[str, Value] = {}
@@ -101,7 +101,7 @@ class Draw:
             eighths = next(far) if self.wide else self.pick.choice(values)
             if not shape:  # the t of f(t) = ...: of both signs
                 eighths = abs(eighths) * (-1) ** len(self.others)
-            numbers[place] = Fraction(eighths, 32 if self.near else 8) + Fraction(self.pick.randint(1, 60), 997)
+            numbers[place] = Fraction(eighths, 8) * self.scale + Fraction(self.pick.randint(1, 60), 997)
         if name in self.positive or given.kind in ("positive", "probabilities"):
             numbers = abs(numbers) + Fraction(1, 16)
         if given.kind == "probabilities":

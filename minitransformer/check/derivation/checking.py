@@ -163,11 +163,7 @@ class Checker:
             if name in self.known.numbers:
                 self.known.numbers.remove(name)
         self.trial.fill(found)
-        one = "have one shape here; a number stands at the end, or as {}: number."
-        told = [
-            f"{', '.join(few)} " + ("is a number here." if self.known.alone else f"and {last} {one.format(few[0])}")
-            for few, last in self.known.told[before:]
-        ]
+        told = self.known.told[before:]
         told += [f"To be found, so not given: {', '.join(found)}."] if found else []
         return " ".join(told)
 

@@ -146,7 +146,7 @@ class Trial:
             gap = np.abs(p - q)
             # far out, 1 - tanh(x)^2 and the like lose digits; a wrong branch is off by more
             largest = float(np.max(np.abs(p), initial=0.0))
-            near = 1e-4 * largest if draw is self.wide else TOLERANCE * np.abs(p)
+            near = TOLERANCE * np.abs(p) if draw in self.draws else 1e-4 * largest
             if np.any(gap > near + NOISE * max(largest, 1.0)):
                 if draw is self.wide and largest > 1e20:
                     continue  # log(1 - p) where p is almost 1
@@ -180,7 +180,8 @@ class Trial:
             for made in self.known.defined.values():
                 if made.name not in draw.values:
                     draw.define(made)
-            yield draw
+            if all(np.max(np.abs(value.array), initial=0.0) < 20.0 for value in draw.values.values()):
+                yield draw  # larger numbers lose digits
 
     def _tiny(self, *sides: Node) -> str:
         """A number such as 1e-12 in the sides, or in a definition, that rounding may hide."""
@@ -193,7 +194,13 @@ class Trial:
         used = self.known.ancestors({name for side in sides for name in side.names})
         below = {base for name in used if (base := self.known.base_of(name)) is not None}
         trees = [each.tree for each in self.known.defined.values() if below or each.name in used]
-        return any(_branches(part) for tree in (*sides, *trees) for part in tree.all)
+        places = (Place, Place)
+        for part in itertools.chain.from_iterable(tree.all for tree in (*sides, *trees)):
+            if isinstance(part, Compare) and (type(part.left), type(part.right)) != places:
+                return True
+            if isinstance(part, Call | Over) and part.function in ("max", "min", "relu", "abs", "sign"):
+                return True
+        return False
 
     def _exactly(self, left: Node, right: Node, way: Reading) -> bool | None:
         """Whether both sides are equal in fractions; None if they cannot be computed so."""
@@ -228,10 +235,3 @@ def _only_a_place(index: str, node: Node) -> bool:
     """Whether a letter stands as a number alone, as in 1[x > a], so that no array says how far it runs."""
     holders = [part for part in node.all if index in part.free and not any(index in child.free for child in part.parts)]
     return {type(part) for part in holders} == {Place}
-
-
-def _branches(node: Node) -> bool:
-    """Whether a node has another value, or slope, beyond some number."""
-    if isinstance(node, Compare):
-        return not (isinstance(node.left, Place) and isinstance(node.right, Place))
-    return isinstance(node, Call | Over) and node.function in ("max", "min", "relu", "abs", "sign")

@@ -19,7 +19,6 @@ _LEADING = re.compile(
     r"(?:given|note|recall|suppose|assume) that)(?!\w)[,:]?\s+(?!=)|[-*•]\s+(?=[^\s])|\(?[0-9a-z]{1,2}\)\s+|\d+\.\s+"
     r"|⇒|⟹|=>|∴|→|\\(?:implies|Rightarrow|therefore|Longrightarrow)\b)"
 )
-_LABEL = re.compile(r"\s*[A-Z][A-Za-z ()-]{2,60}:\s+(?=\S)")
 _SAID = re.compile(  # db = sum over n: db_c = ..., or db: db_c = ...
     r"\s*(?:(?:so|then|and|hence|thus|also)\s+)?"
     r"(?:\w+\s*=\s*(?:the\s+)?(?:sum|mean|average|product)\s+(?:over|of)\s[^=:]*|(\w+)):\s+(?(1)(?=\1\b|\1_))(?=[^=]*=)"
@@ -34,10 +33,9 @@ _TRAILING = re.compile(
 )
 _COMMENT = re.compile(r"(?:^|\s)#.*$|(?<!\\)%.*$|\s//\s.*$|\s--\s.*$|\s←.*$")
 _EQUALS = re.compile(r"\\(?:equiv|coloneqq|triangleq|doteq|eqqcolon|(?:overset|stackrel)\{[^{}]*\}\{=\})|≡|≜|≝|:=")
-_SIGN = r"(?:≠|!=|<|>|≤|≥|\\neq?\b|\\leq?\b|\\geq?\b|\\[lg]t\b)"
 _ONLY_IF = re.compile(
     r",?(?:\s|\\q?quad|&)+[(\[]?(?:\\(?:text|textrm|mbox|mathrm)\{\s*)?(?:for|if|when|where|whenever)\s*\}?\s+\$?"
-    rf"([a-z]\s*(?:=|{_SIGN})\s*[a-z]|\w+_\{{?\w+\}}?\s*{_SIGN}\s*0)\$?[)\]]?[\s.,;\\]*$"
+    r"((?:[a-z]|\w+_\{?\w+\}?)\s*(?:[=≠<>≤≥]|!=|\\(?:neq?|[lg]eq?|[lg]t)\b)\s*[a-z0])\$?[)\]]?[\s.,;\\]*$"
 )
 _WORD = re.compile(
     r"\s*(?!(?:if|when|unless)\b)((?=\w*[aeiouyI])[A-Za-z][a-z'’-]+|[A-Z]{3,}|[aAI]|\(\d+\))([,:]?)\s+(?![=+*/·⊙^(_])"
@@ -229,8 +227,6 @@ class _Splitter:
 
     def _part(self, number: int, part: str) -> None:
         """What stands between two signs \\\\: it goes on with what waits, or waits itself."""
-        label = _LABEL.match(part)
-        part = part[label.end() :] if label and "=" not in label[0] else part
         part = part[said.end() :] if (said := _SAID.match(part)) else part
         body = _COMMENT.sub("", part).replace("&", " ").strip()
         if body and self.waiting is not None and self._goes_on(self.waiting[1], body):

@@ -87,7 +87,7 @@ class Names:
     used: set[str] = field(default_factory=set)  # in claims so far
     by_letters: dict[tuple[str, ...], str] = field(default_factory=dict)  # δ_j of a layer and δ_k of another
     alone: bool = False  # whether such a b is one
-    told: list[tuple[list[str], str]] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
+    told: list[str] = field(default_factory=list)  # b in `x: (n), b, y: (m)`: it may be a number
 
     def own_rank(self, name: str) -> int | None:
         """How many axes a name has that was given or defined."""
@@ -245,7 +245,9 @@ class Names:
                 kinds = [KINDS[word] for word in f"{before} {match[2]} {match[4]}".split() if word in KINDS]
                 group = [name for name in waiting if name not in _ALONE] + [_tidy(match[1])]
                 if shaped and len(group) > 1 and axes:
-                    self.told.append((group[:-1], group[-1]))
+                    few, also = ", ".join(group[:-1]), f"a number stands at the end, or as {group[0]}: number."
+                    also = f"{few} and {group[-1]} have one shape here; {also}"
+                    self.told.append(f"{few} is a number here." if self.alone else also)
                     group = group[-1:] if self.alone else group
                 for name in [name for name in waiting if name not in group]:
                     self._add_number(name)

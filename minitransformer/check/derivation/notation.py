@@ -72,13 +72,9 @@ def _fraction(match: re.Match[str]) -> str:
     return f" (({above})/({below})) "
 
 
-def _fractions(text: str) -> str:
-    pattern = re.compile(rf"\\[dtc]?frac{_GROUP}{_GROUP}")
-    for _ in range(60):
-        text, count = pattern.subn(_fraction, text)
-        if not count:
-            break
-    return text
+def _fractions(text: str, depth: int = 60) -> str:
+    found, count = re.subn(rf"\\[dtc]?frac{_GROUP}{_GROUP}", _fraction, text)
+    return _fractions(found, depth - 1) if count and depth else found
 
 
 def outside(text: str, sign: str) -> list[int]:
@@ -127,11 +123,6 @@ def _below(match: re.Match[str]) -> str:
     return "_{" + inside + "}" if set("+-") & set(inside) else "_" + inside
 
 
-def _of_transposed(above: str) -> str:
-    """W^{(2)T} is (W^{(2)})ᵀ, and X^{-T} is (X^{-1})ᵀ."""
-    return f"^{{{'-1' if above[0] == '-' else above}}}ᵀ "
-
-
 _OVER = r"([a-z](?:[ ,] ?[a-z]\b){1,2}|[a-z]{1,3}|[a-z]\s*(?:[≤≥≠<>]=?|!=)\s*[a-z])"
 
 
@@ -148,7 +139,9 @@ def plain(text: str) -> str:
     text = re.sub("ᵀ|⊤", "ᵀ", text)
     text = re.sub(r"\b(?:np|jnp|torch|F|math)\.(?=[a-z])|\.(?:values\b|item\(\)|detach\(\))", "", text)
     text = re.sub(r"\b([^\W\d]\w*)\.grad\b", r"d\1", text)
-    text = re.sub(r"\^\{\s*(\(\w+\)|\[\w+\]|-\s*1?)\s*(?:ᵀ|T)\s*\}", lambda m: _of_transposed(m[1]), text)
+    text = re.sub(
+        r"\^\{\s*(\(\w+\)|\[\w+\]|-\s*1?)\s*(?:ᵀ|T)\s*\}", lambda m: f"^{{{'-1' if m[1][0] == '-' else m[1]}}}ᵀ ", text
+    )
     text = re.sub("[" + "".join(_BELOW) + "]+", _below, text)
     text = re.sub(r"_\{(\w),?:\}", r"_\1 ", text)  # P_{i:} is row i, and so is P_i
     text = re.sub(rf"(?:[∑Σ]|\bsum\b)(?:\s+over(?:\s+all)?)?\s*{_OVER}(?:\s+of\b)?(?=\s|\()", _over_letters, text)

@@ -112,9 +112,7 @@ def _names(node: ast.AST) -> frozenset[str]:
 def _ends(check: Any, rows: list[Row], steps: list[_Step], results: list[frozenset[str]]) -> dict[str, int]:
     """The statement that completes the gradient of each row, by the row's name."""
     bound = {name: n for n, step in enumerate(steps) for name in step.binds}  # the last one counts
-    names = {
-        pair.title: pair.name for pair in check.pairs if pair.gradient is not None and not pair.title.endswith("]")
-    }
+    names = {p.title: p.name for p in check.pairs if p.gradient is not None and not p.title.endswith("]")}
     found: dict[str, int] = {}
     inputs = [row.name for row in rows if row.kind == "input"]
     for row in rows:

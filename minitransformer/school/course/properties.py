@@ -73,9 +73,7 @@ def _numbers(compared: Compared, i: int) -> list[tuple[np.ndarray, np.ndarray, f
         return []
     if not all(map(of_one_kind, got, rights)):
         return []
-    return [
-        (x.astype(np.float64), right, scale) for x, right, scale in zip(got, rights, compared.scales[i], strict=True)
-    ]
+    return [(x.astype(np.float64), right, s) for x, right, s in zip(got, rights, compared.scales[i], strict=True)]
 
 
 def _by_summand(compared: Compared, i: int) -> str:

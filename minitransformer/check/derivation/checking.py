@@ -128,14 +128,11 @@ class Checker:
             if time.monotonic() > self.deadline:
                 raise OutOfTime
             if statement.kind == "given":
-                try:
-                    return Line(number, text, "given", self._give(text))
-                except Unreadable:
-                    if not re.match(r"\W*(?:let|consider|suppose|assume)\b[^∈:(>{]*$", statement.typed, re.IGNORECASE):
-                        raise
-                return Line(number, text, "words")
+                return Line(number, text, "given", self._give(text))
             return self._equation(number, text)
         except (Unreadable, Fault, np.linalg.LinAlgError) as problem:
+            if statement.kind == "given" and re.match(r"(?i)\W*(?:let|consider)\b[^∈:(>{]*$", statement.typed):
+                return Line(number, text, "words")
             self._lost(text)
             told = NO_INVERSE if isinstance(problem, np.linalg.LinAlgError) else str(problem)
             if text.startswith("[") and "is not defined" in told:

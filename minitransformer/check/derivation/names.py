@@ -186,6 +186,14 @@ class Names:
         names_ = [name + total for name in LOSSES for total in (TOTAL, "")]
         return next((name for name in names_ if name in self.defined and self.defined[name].rank == 0), None)
 
+    def argument_of(self, loss: str) -> str:
+        """The w of ∇L: that of L(w), or the one given array from which L is computed; "" if there are several."""
+        if len(own := self.functions.get(loss, ())) == 1:
+            return str(own[0].left.single.name)
+        given = [name for name, each in self.given.items() if each.axes and not each.kind]
+        used = [name for name in given if name in self.ancestors({loss})]
+        return used[0] if len(used) == 1 else ""
+
     def ancestors(self, targets: set[str]) -> set[str]:
         """All names that these are computed from, and themselves."""
         found: set[str] = set()

@@ -15,8 +15,8 @@ from .functions import ALIKE, FUNCTIONS, OVER
 from .names import Names
 from .parsing import EXAMPLES, LETTER, After, Expression, Factor, Item, Relation, parsed
 from .ranges import axis_of, range_of
-from .recognising import found, segments
-from .rewriting import put_in, times
+from .recognising import found, labelled, segments
+from .rewriting import put_in, slope, times
 from .shifting import computed, indices_of
 
 _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
@@ -24,15 +24,6 @@ _LOSSES = ("L", "ℓ", "loss", "Loss", "J", "E", "C")
 
 def _two_powers(name: str) -> str:
     return f"{name}(x)^2 has two readings; write {name}((x)^2), or ({name}(x))^2."
-
-
-def _slope(top: tree.Node, below: tree.Node) -> tree.Node:
-    """∂top/∂below, also where an entry at a label stands below, as in ∂L/∂s_y."""
-    name = below
-    while isinstance(name, tree.Over):
-        name = name.body.parts[0]
-    assert isinstance(name, tree.Ref)
-    return put_in(below, name, tree.Partial(top, name))
 
 
 class Reader:
@@ -102,7 +93,7 @@ class Reader:
         if known and not (whole and called and name in FUNCTIONS):  # var(x) is the variance, also if var is a name
             return self._name(name, after), n + 1
         if name in ("δ", "delta", "I") and after and after[0].kind == "_":
-            text, labels = self._labelled(after[0].text.replace("=", ","))
+            text, labels = labelled(self.known, after[0].text.replace("=", ","), self.bound)
             letters = indices_of(text)
             if len(letters) == 2 and labels:
                 one, other = (labels.get(letter, tree.Place(letter)) for letter in letters)
@@ -131,7 +122,7 @@ class Reader:
         if primes and primes[0].kind == "'":
             if inside != own or any(map(self.known.rank, {name}.union(*(x.names for x in variables)))):
                 raise Unreadable(f"{name}' can be read of a number alone, as {name}'(x).")
-            made, primes = _slope(made, variables[0]), primes[1:]
+            made, primes = slope(made, variables[0]), primes[1:]
         return self._after(made, [*primes, *after])
 
     # derivatives
@@ -175,7 +166,7 @@ class Reader:
         elif not in_brackets:
             base = self._base(inside[0].factor if len(inside) == 1 else factor, loss=True)
             below = self._below(items, m) if base else None
-            return (_slope(self._array(base, True), below[0]), below[1]) if base and below else None
+            return (slope(self._array(base, True), below[0]), below[1]) if base and below else None
         below = self._below(items, m)
         if below is None:
             raise Unreadable("∂ stands in fractions alone: ∂A_il/∂S_ij.")
@@ -187,7 +178,7 @@ class Reader:
                 top, m = self._unit(items, m)
             else:
                 top, m = self._product(items[m:]), len(items)
-        return _slope(top, bottom), m
+        return slope(top, bottom), m
 
     def _top(self, items: Sequence[Item], start: int) -> tuple[tree.Node, int]:
         """What ∂ stands before, and where the next factor begins, if this one is the one at start."""
@@ -205,11 +196,11 @@ class Reader:
             loss = "L"  # the one whose gradient by an output is given
         if after and after[0].kind == "^":
             raise Unreadable("Second derivatives cannot be read; define the first as a name.")
-        if named == loss and not (after and after[0].kind == "_") and (by := self._argument_of(str(loss))):
+        if named == loss and not (after and after[0].kind == "_") and (by := self.known.argument_of(str(loss))):
             after = (After("_", by), *after)
         if loss is None and after and after[0].kind == "_" and items[n + 1 :]:  # ∇_w ‖X w - y‖²
             top, following = self._unit(items, n + 1)
-            return _slope(top, self._array(parsed(after[0].text)[0].single or Factor(name=after[0].text))), following
+            return slope(top, self._array(parsed(after[0].text)[0].single or Factor(name=after[0].text))), following
         if not after or after[0].kind != "_" or loss is None:
             raise Unreadable("∇ needs a loss L that the text defines and an array: ∇_W L.")
         following = n + 1
@@ -218,15 +209,7 @@ class Reader:
             called = items[following].factor if items[following:] else Factor()
             following += bool(called.inside) and called.inside == self.known.functions.get(named)
         bottom = self._array(parsed(after[0].text)[0].single or Factor(name=after[0].text))
-        return self._after(_slope(tree.Ref(loss), bottom), after[1:]), following
-
-    def _argument_of(self, loss: str) -> str:
-        """The w of ∇L: that of L(w), or the one given array from which L is computed; "" if there are several."""
-        if len(own := self.known.functions.get(loss, ())) == 1:
-            return str(own[0].left.single.name)
-        given = [name for name, each in self.known.given.items() if each.axes and not each.kind]
-        used = [name for name in given if name in self.known.ancestors({loss})]
-        return used[0] if len(used) == 1 else ""
+        return self._after(slope(tree.Ref(loss), bottom), after[1:]), following
 
     def _array(self, factor: Factor, loss: bool = False) -> tree.Node:
         if loss and factor.name in _LOSSES and self.known.rank(factor.name) is None:
@@ -367,7 +350,7 @@ class Reader:
         indices: list[str] = []
         chosen: dict[str, tree.Ref] = {}
         while rest and rest[0].kind == "_" and len(indices) < rank:
-            text, labels = self._labelled(rest[0].text)
+            text, labels = labelled(self.known, rest[0].text, self.bound)
             chosen |= labels
             letters = indices_of(text, rank)
             digits = len(letters) == 1 < rank == len(letters[0]) and letters[0].isdigit()
@@ -385,18 +368,6 @@ class Reader:
         for letter, label in chosen.items():  # p_y of a label y: sum_a p_a 1[a = y]
             node = tree.Over("sum", (letter,), times(node, tree.Compare("=", tree.Place(letter), label)))
         return self._after(node, rest)
-
-    def _labelled(self, text: str) -> tuple[str, dict[str, tree.Ref]]:
-        """A subscript with a letter in place of each label, such as the y_i of p_{i y_i}; and the labels."""
-        labels: dict[str, tree.Ref] = {}
-        for name in self.known.labels:
-            rank = self.known.rank(name)
-            word = name if len(name) == 1 else rf"(?<![A-Za-z]){name}(?![a-z])"
-            for found_ in re.findall(word + (r"_\{?([a-z])\}?" if rank else "()"), text):
-                letter = next(x for x in "abcdefgh" if x not in text and x not in (*self.bound, *self.known.labels))
-                labels[letter] = tree.Ref(name, tuple(found_))
-                text = re.sub(rf"{name}" + (rf"_\{{?{found_}\}}?" if rank else ""), f",{letter},", text, count=1)
-        return re.sub(",,+", ",", text).strip(","), labels
 
     def _unknown(self, name: str, after: Sequence[After]) -> tree.Node:
         if after and after[0].kind == "_" and name in ("I", "ones"):

@@ -1,10 +1,11 @@
-"""Which name begins at a letter: the longest that is known."""
+"""Which name begins at a letter: the longest that is known; and which labels stand in a subscript."""
 
 import re
 from collections.abc import Sequence
 
 from .names import TOTAL, Names
 from .parsing import LETTER, After
+from .tree import Ref
 
 
 def found(known: Names, name: str, after: Sequence[After]) -> tuple[str, Sequence[After]] | None:
@@ -62,3 +63,16 @@ def segments(known: Names, name: str, after: Sequence[After]) -> list[str] | Non
     go(0, [])
     ways = [way for way in ways if len(way) > 1]
     return min(ways, key=len) if ways else None
+
+
+def labelled(known: Names, text: str, bound: Sequence[str]) -> tuple[str, dict[str, Ref]]:
+    """A subscript with a letter in place of each label, such as the y_i of p_{i y_i}; and the labels."""
+    labels: dict[str, Ref] = {}
+    for name in known.labels:
+        rank = known.rank(name)
+        word = name if len(name) == 1 else rf"(?<![A-Za-z]){name}(?![a-z])"
+        for found_ in re.findall(word + (r"_\{?([a-z])\}?" if rank else "()"), text):
+            letter = next(x for x in "abcdefgh" if x not in text and x not in (*bound, *known.labels))
+            labels[letter] = Ref(name, tuple(found_))
+            text = re.sub(rf"{name}" + (rf"_\{{?{found_}\}}?" if rank else ""), f",{letter},", text, count=1)
+    return re.sub(",,+", ",", text).strip(","), labels

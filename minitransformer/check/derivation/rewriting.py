@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .shifting import with_letter
-from .tree import Delta, Entry, Node, Number, Over, Place, Product, Ref, Transposed
+from .tree import Delta, Entry, Node, Number, Over, Partial, Place, Product, Ref, Transposed
 
 Way = list[tuple[Node, str, "int | None"]]
 
@@ -40,6 +40,15 @@ def renamed(node: Node, old: str, new: str) -> Node:
 def put_in(node: Node, part: Node, new: Node) -> Node:
     """The expression with a new part wherever an equal one to the old stands; the same expression if none does."""
     return new if node == part else node.mapped(lambda child: put_in(child, part, new))
+
+
+def slope(top: Node, below: Node) -> Node:
+    """∂top/∂below, also where an entry at a label stands below, as in ∂L/∂s_y."""
+    name = below
+    while isinstance(name, Over):
+        name = name.body.parts[0]
+    assert isinstance(name, Ref)
+    return put_in(below, name, Partial(top, name))
 
 
 def times(*factors: Node) -> Node:

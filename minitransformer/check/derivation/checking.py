@@ -69,7 +69,8 @@ class Checker:
         self.known.primed = bool(re.search(r"[^\W\d_]'(?:_\w+)?\s*(?:=|:)", text))
         self.turns.none = "@" in text  # NumPy's product of vectors, which are neither columns nor rows
         found = statements(text)
-        self.lefts = [notation.plain(each.text.partition("=")[0]) for each in found]
+        lefts = (each.text.partition("=")[0] for each in found)
+        self.lefts = [notation.plain(left) if time.monotonic() < self.deadline else "" for left in lefts]
         for n in range(len(found)):
             self._in_order(found, n)
         lines = [self.done[n][0] for n in range(len(found))]

@@ -126,7 +126,7 @@ def statements(text: str) -> list[Statement]:
     """The statements of a text, each with the number of its line, counted from 1."""
     splitter = _Splitter()
     for number, line in enumerate(text.splitlines(), 1):
-        for sentence in _SENTENCES.split(line) if len(line) <= LONGEST else [line]:
+        for sentence in _SENTENCES.split(line, 20) if len(line) <= LONGEST else [line]:
             splitter.line(number, sentence)
     splitter.flush()
     lines = text.splitlines()

@@ -156,9 +156,7 @@ def _sums(got: Values, right: Values, only: str = "") -> Iterator[str]:
         if right[0].ndim == 1:
             word = "one"
         sums = [(a.sum(axis=axis), b.sum(axis=axis), abs(b).max(axis=axis, initial=0.0)) for a, b in _pairs(got, right)]
-        ours, rights, largest = (
-            np.concatenate([np.atleast_1d(x).ravel() for x in xs]) for xs in zip(*sums, strict=True)
-        )
+        ours, rights, largest = (np.concatenate([np.atleast_1d(x).ravel() for x in s]) for s in zip(*sums, strict=True))
         ours, rights, largest = (x[largest > 0.0] for x in (ours, rights, largest))  # a row that is hidden has no sum
         for total in (0.0, 1.0):
             near = _ROUNDING * np.maximum(largest, 1.0)

@@ -161,7 +161,7 @@ def plain(text: str) -> str:
     text = re.sub(r"‖([^‖]*)‖(_\{?[2F]\}?)?", r" norm(\1)", text)
     text = re.sub(r"\|([^|]*)\|", r" abs(\1)", text)
     text = re.sub(r"𝟙_\{([^{}]*[=<>≤≥≠][^{}]*)\}", r" [\1] ", text)
-    text = re.sub(r"(𝟙|𝟏|𝕀|\b[1I])\s*(?=[\[{(][^\[\](){}]*[=<>≤≥≠])", " ", text)
+    text = re.sub(r"(𝟙|𝟏|𝕀|\b[1I])\s*(?=[\[{(](?:[^\[\](){}]|\([^()]*\))*[=<>≤≥≠])", " ", text)
     text = re.sub("𝟙|𝟏", " ones ", text)
     text = re.sub(r"(?<![\w.^])1\s+(?=1\s*ᵀ)", " ones ", text)
     text = re.sub(r"(sum|prod|ones)\s+_", r"\1_", text)

@@ -125,9 +125,7 @@ def _ends(check: Any, rows: list[Row], steps: list[_Step], results: list[frozens
                 gradients = list(result)  # dx as it is
         if row.kind == "parameter":  # self.dW, grads['W'], self.W.grad
             last = re.findall(r"\w+", row.name)[-1]
-            gradients = [
-                each for each in bound if re.search(rf"(?:\bd|grad_){last}\b|grad.*\b{last}\b|{last}\.grad$", each)
-            ]
+            gradients = [x for x in bound if re.search(rf"(?:\bd|grad_){last}\b|grad.*\b{last}\b|{last}\.grad$", x)]
         if gradients:
             found[row.name] = bound[gradients[0]]
     return found

@@ -176,6 +176,8 @@ REFUSED = {  # what once passed, or would if one looked away; the line that must
 ASKED = {  # the same, where it cannot be decided: the report asks
     "the gradient of nothing": "y = x ⊙ x\ndX = 3 x ⊙ dy\ndx = 2 x ⊙ dy",
     "a tiny constant": "y = sqrt(sum(x ⊙ x) + 1e-12)\ny = sqrt(sum(x ⊙ x))",
+    "a condition that never holds": "y = x ⊙ x\nif x_i > 900: dx_i = 7 dy_i",
+    "a condition behind a line that never holds": "y = x ⊙ x\ndx_i = 7 dy_i if x_i = 0",
     "a tiny value": "y_i = 1e-15 tanh(x_i)\ny_i = 3e-15 tanh(x_i)",
     "a factor below the line": "y_i = exp(x_i) / sum_j exp(x_j) z_i",
     "a function without brackets": "y = sum(log z_i x_i)",

@@ -22,7 +22,7 @@ from .names import Given, Names, as_sizes
 from .report import DerivationReport, Line
 from .shifting import origin
 from .spelling import spelled
-from .tree import Node, Number, Ref, Terms, Transposed
+from .tree import Compare, Node, Number, Product, Ref, Terms, Transposed
 from .turning import Turns, straight
 
 SECONDS = 1.7
@@ -235,6 +235,10 @@ class Checker:
                 outcome = self.trial.compare(Terms(("+", "+"), (first, chain.left)), first)
             elif sized is not right and self.trial.compare(chain.left, sized).right:
                 outcome = Outcome(True)
+        where = chain.left.factors[0] if isinstance(chain.left, Product) else None  # 1[i = j] of a case
+        both = Terms(("+", "+"), (chain.left, where)) if isinstance(where, Compare) else None
+        if outcome.right and both and self.trial.compare(chain.left, both).right:
+            outcome = Outcome(False, unreadable=f"{where} holds on none of the numbers tried.")
         self.known.used |= chain.left.names | right.names
         previous, previous_right, previous_line = chain.last, chain.last_right, chain.last_line
         chain.last, chain.last_line = right, number

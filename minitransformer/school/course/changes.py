@@ -186,7 +186,7 @@ def _reduction(node: ast.expr, _: Scope) -> Found:
             if ast.unparse(axis) != repr(other):
                 new = copied(node)
                 new.keywords = [
-                    ast.keyword("axis", ast.Constant(other)) if x.arg == "axis" else x for x in new.keywords
+                    ast.keyword("axis", ast.Constant(other)) if one.arg == "axis" else one for one in new.keywords
                 ]
                 everywhere = f"all sums, means and maxima over {_axis(axis)} are taken over {there}"
                 yield f"{word} is taken over {there}, not over {_axis(axis)}", new, everywhere

@@ -124,7 +124,9 @@ class Info:
         lines.append(("total", "", f"{self.parameters:,}", _short(self.flops), kept))
         widths = [max(len(line[i]) for line in lines) for i in range(5)]
         table = [
-            "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
+            "  ".join(
+                cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            )
             for line in lines
         ]
         fields = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(self.config).items())

@@ -232,7 +232,9 @@ class _Search:
 
     def _best(self, candidate: Candidate, way: Op, found: list[Mistake]) -> list[Mistake]:
         """Where f does not run, a mistake that does not run either is a better match."""
-        failures = [sum(fails(each.inside(candidate.around(way)), trial) for trial in self.others) for each in found]
+        failures = [
+            sum(fails(mistake.inside(candidate.around(way)), trial) for trial in self.others) for mistake in found
+        ]
         return [mistake for mistake, n in zip(found, failures, strict=True) if n == max(failures)]
 
     def _told(

@@ -86,7 +86,9 @@ def _arrays(returned: Any) -> Any:
 def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The gradients of the floating-point inputs, from a dict of them."""
     wanted = [name for name, x in zip(names, inputs, strict=True) if is_float_array(x)]
-    return tuple(next((found[k] for k in [*names_of_gradient(name), name] if k in found), None) for name in wanted)
+    return tuple(
+        next((found[key] for key in [*names_of_gradient(name), name] if key in found), None) for name in wanted
+    )
 
 
 class _Left:

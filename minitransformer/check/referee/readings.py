@@ -60,7 +60,9 @@ class Reading:
 
     def turned(self, turns: Mapping[str, Turn], output: Turn | None = None) -> Reading:
         """This reading with more turns: of arguments, after those so far, and of the output, before those so far."""
-        after = {s: _composed(self.turns[s], turn) if s in self.turns else turn for s, turn in turns.items()}
+        after = {
+            slot: _composed(self.turns[slot], turn) if slot in self.turns else turn for slot, turn in turns.items()
+        }
         returned = self.output if output is None else _composed(output, self.output)
         return replace(self, turns={**self.turns, **after}, output=returned)
 

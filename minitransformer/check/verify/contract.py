@@ -230,7 +230,9 @@ class Contract:
         other = self._drawn(y)
         in_16_bits = foreign.eps_of(self.f) > 1e-4  # which hold no large numbers
         with np.errstate(all="ignore"):
-            found = [pulled(self.upstream, by) for by in ((-2.0, 0.5) if in_16_bits else (-(2.0**60), 2.0**-20))]
+            found = [
+                pulled(self.upstream, factor) for factor in ((-2.0, 0.5) if in_16_bits else (-(2.0**60), 2.0**-20))
+            ]
             both = zip(pulled(self.upstream + other), pulled(other), strict=True)
             return [*found, [a - b if given.misfit(b, a) == "" else None for a, b in both]]
 

@@ -112,7 +112,9 @@ def _names(node: ast.AST) -> frozenset[str]:
 def _ends(check: Any, rows: list[Row], steps: list[_Step], results: list[frozenset[str]]) -> dict[str, int]:
     """The statement that completes the gradient of each row, by the row's name."""
     bound = {name: n for n, step in enumerate(steps) for name in step.binds}  # the last one counts
-    names = {p.title: p.name for p in check.pairs if p.gradient is not None and not p.title.endswith("]")}
+    names = {
+        pair.title: pair.name for pair in check.pairs if pair.gradient is not None and not pair.title.endswith("]")
+    }
     found: dict[str, int] = {}
     inputs = [row.name for row in rows if row.kind == "input"]
     for row in rows:
@@ -125,7 +127,9 @@ def _ends(check: Any, rows: list[Row], steps: list[_Step], results: list[frozens
                 gradients = list(result)  # dx as it is
         if row.kind == "parameter":  # self.dW, grads['W'], self.W.grad
             last = re.findall(r"\w+", row.name)[-1]
-            gradients = [x for x in bound if re.search(rf"(?:\bd|grad_){last}\b|grad.*\b{last}\b|{last}\.grad$", x)]
+            gradients = [
+                each for each in bound if re.search(rf"(?:\bd|grad_){last}\b|grad.*\b{last}\b|{last}\.grad$", each)
+            ]
         if gradients:
             found[row.name] = bound[gradients[0]]
     return found

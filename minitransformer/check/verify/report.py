@@ -209,7 +209,9 @@ class Report:
     def __str__(self) -> str:
         table = [_HEADINGS, *(row.cells() for row in self.rows)]
         widths = [max(len(cells[i]) for cells in table) for i in range(len(_HEADINGS))]
-        lines = ["  ".join(c.ljust(width) for c, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
+        ]
         return "\n".join([self._verdict(), *lines, *filter(None, [self.note])])
 
     def _repr_html_(self) -> str:

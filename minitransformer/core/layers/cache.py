@@ -192,7 +192,9 @@ class Cache:
 
 def no_backward(*_: Array) -> Array:
     """The pullback of a call with a cache: raises RuntimeError."""
-    raise RuntimeError("a call with a key-value cache is for inference and has no backward pass; call without it")
+    raise RuntimeError(
+        "a call with a key-value cache is for inference and has no backward pass; call without the cache"
+    )
 
 
 def check_cache(where: str, cache: Cache | None, n_layers: int) -> None:

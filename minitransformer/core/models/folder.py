@@ -142,7 +142,9 @@ def load(folder: Path) -> Model:
     state = read_arrays(weights_path)
     for parameter, value in state.items():
         if not np.isfinite(value).all():
-            raise ValueError(f"{weights_path}: {parameter} contains NaN or infinity; the model is broken, train again")
+            raise ValueError(
+                f"{weights_path}: {parameter} contains NaN or infinity; this model is broken, train it again"
+            )
     dtypes = {value.dtype for value in state.values()}
     if all(dtype.kind == "f" for dtype in dtypes):
         model.to(dtype=np.result_type(*dtypes).name)

@@ -118,7 +118,9 @@ class Optimizer:
 
     def _arrays(self) -> dict[str, Array]:
         kinds = dict.fromkeys(kind for known in self._memory.values() for kind in known)
-        remembered = {f"{k}.{name}": known[k] for k in kinds for name, known in self._memory.items() if k in known}
+        remembered = {
+            f"{kind}.{name}": known[kind] for kind in kinds for name, known in self._memory.items() if kind in known
+        }
         return {"steps": self.steps, **remembered}
 
 

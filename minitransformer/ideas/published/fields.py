@@ -209,7 +209,9 @@ def their_activation(ours: str) -> str:
 def written(config: Any, table: str) -> dict[str, Any]:
     """{their name: value} of a config, by a table of fields."""
     values = {theirs: (kind, getattr(config, ours)) for theirs, kind, ours, _ in _rows(table)}
-    return {name: their_activation(value) if kind == "activation" else value for name, (kind, value) in values.items()}
+    return {
+        theirs: their_activation(value) if kind == "activation" else value for theirs, (kind, value) in values.items()
+    }
 
 
 _SMALL = {

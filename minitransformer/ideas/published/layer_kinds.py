@@ -66,7 +66,9 @@ def of_kind(fields: Fields, kind: str, base: float, old: str | None = None) -> F
     scaling = fields.get("rope_scaling")
     document: dict[str, Any] = {"rope_theta": base if theta is None else theta, angles.TRAINED: None}  # not read here
     if scaling and (found is not None or "rope_type" not in scaling):
-        raise ValueError("rope_scaling must have a rope_type here, and no rope_parameters beside it; take one out")
+        raise ValueError(
+            "rope_scaling must have a rope_type here, and no rope_parameters beside it; take one of them out"
+        )
     if kind == SLIDING:
         document["rope_scaling"] = None
     if found is not None:

@@ -81,7 +81,9 @@ class _Reads(Module):
 
 
 def _no_gradient(*_: Array) -> Any:
-    raise ValueError("a model with packed weights has no backward pass; open it without packing to train or check it")
+    raise ValueError(
+        "a model with packed weights has no backward pass; open it without packing to train or to check it"
+    )
 
 
 class PackedLinear(_Reads, Linear):

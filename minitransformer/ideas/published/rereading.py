@@ -67,7 +67,9 @@ class RereadingLanguageModel(LanguageModel):
         if cache is None:
             return super().hidden(ids, None, rng, mask, positions)
         if not isinstance(cache, RememberingCache):
-            raise TypeError("RereadingLanguageModel: cache must be one of new_cache(), since it remembers tokens")
+            raise TypeError(
+                "RereadingLanguageModel: cache must be one that new_cache() made, since it remembers tokens"
+            )
         before, new = cache.length, ids.shape[1]
         cache.remember(ids, positions)
         if before and self._stage(cache.positions[:, :before]) != self._stage(cache.positions):

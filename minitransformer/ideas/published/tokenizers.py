@@ -180,7 +180,9 @@ def _template(folder: Path, about: Mapping[str, Any]) -> str | None:
     if path.is_file():
         return path.read_text(encoding="utf-8", errors="replace")
     if isinstance(template, list):  # of several, by name
-        template = {x.get("name"): x.get("template") for x in template if isinstance(x, dict)}.get("default")
+        template = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}.get(
+            "default"
+        )
     return template if isinstance(template, str) else None
 
 

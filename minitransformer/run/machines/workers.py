@@ -61,7 +61,9 @@ class Workers(Worker):
         super().__init__(model)
         parameters = [p for _, p in in_order(model.parameters())]
         if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
-            raise TypeError(f"Workers: parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to")
+            raise TypeError(
+                f"Workers: all parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to"
+            )
         if as_one([p.value for p in parameters]) is None:
             for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
                 value[...] = p.value

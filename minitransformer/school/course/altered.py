@@ -139,7 +139,9 @@ class _Writer(ast.NodeTransformer):
         new: list[ast.stmt] = []
         for line in body:
             targets = [node for one in getattr(line, "targets", []) for node in ast.walk(one)]
-            named = {n.id: None for n in targets if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            named = {
+                node.id: None for node in targets if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }
             written = [one.value if isinstance(one, ast.Subscript) else one for one in getattr(line, "targets", [])]
             self._line = ", ".join(map(ast.unparse, written)) or (
                 "the loop" if isinstance(line, ast.For) else "the last line"

@@ -140,7 +140,9 @@ def reordered(arguments: tuple[str, ...], f: Callable[..., Any]) -> str:
 
 def _students_traceback(error: BaseException) -> str:
     """The part of the traceback in the student's own code."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THE_STUDENTS)]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_STUDENTS)
+    ]
     shown = frames if len(frames) <= 8 else [*frames[:4], *frames[-4:]]  # an endless recursion is long
     lines = traceback.format_list(shown) + traceback.format_exception_only(type(error), error)
     return "".join(lines).rstrip()

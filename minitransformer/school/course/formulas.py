@@ -41,7 +41,9 @@ def combined(compared: Compared, i: int) -> str:
     trials = [j for j in compared.places(i) if compared.comparable(i, j) and compared.expected[i][j].size > 6]
     known = [_finite(_known(compared, i, j)) | {_RIGHT: compared.expected[i][j]} for j in trials]
     pairs = [(one, compared.expected[i][j].shape) for one, j in zip(known, trials, strict=True)]
-    alike = [name for name in (known or [{}])[0] if all(name in one and one[name].shape == size for one, size in pairs)]
+    alike = [
+        name for name in (known or [{}])[0] if all(name in one and one[name].shape == shape for one, shape in pairs)
+    ]
     counts = ((1, False), (1, True), (2, False), (2, True), (3, False))[: 5 if len(alike) < 12 else 2]
     for count, constant in counts if len(trials) > 3 else ():
         for names in itertools.combinations(alike, count):

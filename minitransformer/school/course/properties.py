@@ -73,7 +73,9 @@ def _numbers(compared: Compared, i: int) -> list[tuple[np.ndarray, np.ndarray, f
         return []
     if not all(map(of_one_kind, got, rights)):
         return []
-    return [(x.astype(np.float64), right, s) for x, right, s in zip(got, rights, compared.scales[i], strict=True)]
+    return [
+        (x.astype(np.float64), right, scale) for x, right, scale in zip(got, rights, compared.scales[i], strict=True)
+    ]
 
 
 def _by_summand(compared: Compared, i: int) -> str:
@@ -156,7 +158,9 @@ def _sums(got: Values, right: Values, only: str = "") -> Iterator[str]:
         if right[0].ndim == 1:
             word = "one"
         sums = [(a.sum(axis=axis), b.sum(axis=axis), abs(b).max(axis=axis, initial=0.0)) for a, b in _pairs(got, right)]
-        ours, rights, largest = (np.concatenate([np.atleast_1d(x).ravel() for x in s]) for s in zip(*sums, strict=True))
+        ours, rights, largest = (
+            np.concatenate([np.atleast_1d(x).ravel() for x in xs]) for xs in zip(*sums, strict=True)
+        )
         ours, rights, largest = (x[largest > 0.0] for x in (ours, rights, largest))  # a row that is hidden has no sum
         for total in (0.0, 1.0):
             near = _ROUNDING * np.maximum(largest, 1.0)

@@ -45,7 +45,9 @@ class Output:
 
     def as_dict(self) -> dict[str, Any]:
         """The output as JSON types."""
-        entries = [{"index": [*e.place], "expected": _finite(e.expected), "got": _finite(e.got)} for e in self.entries]
+        entries = [
+            {"index": list(e.place), "expected": _finite(e.expected), "got": _finite(e.got)} for e in self.entries
+        ]
         return asdict(self) | {"entries": entries}
 
     def lines(self) -> list[str]:

@@ -96,7 +96,9 @@ def _answer(channel: _Channel, name: str, exercises: dict[str, Any], found: Hand
         except BaseException as error:
             answers = [collecting.Answer(problem="Your function stops with an error:", error=said(error))]
     elif found.is_defined(name):
-        answers = [collecting.Answer(problem=f"There is no function {name} after the statements it needs have run.")]
+        answers = [
+            collecting.Answer(problem=f"There is no function {name} after the statements that it needs have run.")
+        ]
     else:
         channel.send({"assigned": name})
         return

@@ -39,7 +39,9 @@ def read_in_pieces(
         def piece_by_piece(x: Array, *memory: Array) -> tuple[Array, Pullback]:
             kept = cache()
             parts = [layer(x[:, start:stop], *memory, cache=kept, **options)[0] for start, stop in _PIECES]
-            there = {n: to_device(o, device_of(x).name) if isinstance(o, np.ndarray) else o for n, o in at_once.items()}
+            there = {
+                name: to_device(o, device_of(x).name) if isinstance(o, np.ndarray) else o for name, o in at_once.items()
+            }
             return array_module(x).concatenate(parts, axis=1), layer(x, *memory, **there)[1]
 
         setup = call(r, piece_by_piece, *shapes, module=layer)

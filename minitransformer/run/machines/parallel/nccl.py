@@ -28,7 +28,9 @@ def on_gpus(group: MPIGroup, device: str) -> NCCLGroup:
         raise ValueError(f'several ranks compute on "numpy" or "cupy", not on "{device}"')
     cuda, place = get_device(device).xp.cuda, group.place()
     if place >= cuda.runtime.getDeviceCount():
-        raise ValueError(f"this is rank number {place + 1} of its machine, which has fewer GPUs; start one for each")
+        raise ValueError(
+            f"this is rank number {place + 1} of its machine, which has fewer GPUs; start one rank for each"
+        )
     return NCCLGroup(group, cuda, place)
 
 

@@ -54,7 +54,9 @@ def read(name: str, text: str) -> Derivation:
     """An exercise from the text of its file. Raises ValueError if it has not the form that is told above."""
     match = _FILE.fullmatch(text)
     if not match:
-        raise ValueError(f"{name}: expected `# Title (chapter 3)`, a statement, a start, `Find: ...`, a derivation")
+        raise ValueError(
+            f"{name}: expected `# Title (chapter 3)`, a statement, the start, `Find: ...` and a derivation"
+        )
     title, chapter, statement, start, finish, model = match.groups()
     lines = [_HINT.split(line[4:], maxsplit=1) for line in model.splitlines()]
     if any(len(each) != 2 for each in lines):

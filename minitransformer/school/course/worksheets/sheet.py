@@ -217,7 +217,9 @@ class Sheet:
 
     def boxes(self, name: str) -> np.ndarray:
         """The numbers in the boxes of a given matrix, or the answers for the boxes of a step: (rows, columns)."""
-        units = {each.name: each.unit for each in self.task.given} | {step.name: step.unit for step in self.task.steps}
+        units = {given.name: given.unit for given in self.task.given} | {
+            step.name: step.unit for step in self.task.steps
+        }
         value = self.given[name] if name in self.given else self.answers[name]
         return np.atleast_2d(value) / UNITS[units[name]]
 

@@ -116,7 +116,9 @@ class Siblings:
             "Stepper": [(f"steppers/{name}.html", EXAMPLES[name].title) for name in steppers],
             "Code": [(address_of(module), module) for module in modules],
         }
-        return {kind: list(dict.fromkeys(x for x in links if x[0] != leave_out)) for kind, links in found.items()}
+        return {
+            kind: list(dict.fromkeys(link for link in links if link[0] != leave_out)) for kind, links in found.items()
+        }
 
 
 def listed(links: dict[str, list[Link]]) -> str:

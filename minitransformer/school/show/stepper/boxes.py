@@ -20,7 +20,9 @@ class Boxes:
         self.of: list[int] = []  # by call: the box in which its lines lie
         for call in recording.calls:
             self.of.append(self._box_of(call))
-        forward = [s.call for s in recording.steps if s.index in shown and not self._call(s.call).in_backward]
+        forward = [
+            step.call for step in recording.steps if step.index in shown and not self._call(step.call).in_backward
+        ]
         self.drawn = {0} | {box for call in dict.fromkeys(forward) for box in self.path(self.of[call])}
 
     def path(self, box: int) -> Iterator[int]:

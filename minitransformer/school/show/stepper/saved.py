@@ -69,7 +69,9 @@ class Saved:
         return "\n".join([*table, self._summary()])
 
     def _repr_html_(self) -> str:
-        rows = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in line) + "</tr>" for line in self._lines())
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in self._lines()
+        )
         head = "<tr><th>name</th><th>shape</th><th>size</th><th></th></tr>"
         return f"<p>{html.escape(self._summary())}</p><table>{head}{rows}</table>"
 

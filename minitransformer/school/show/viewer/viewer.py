@@ -121,7 +121,9 @@ def view(
     if not any(counts.values()):
         raise ValueError("view: no layer of this model attends, so there are no weights to show")
     shown = {kind: which for kind, which in _which(layers, counts).items() if which}
-    areas = {kind: len(tokens[q]) * len(tokens[k]) for kind, (_, q, k) in _KINDS.items() if kind in shown}
+    areas = {
+        kind: len(tokens[queries]) * len(tokens[keys]) for kind, (_, queries, keys) in _KINDS.items() if kind in shown
+    }
     size = sum(len(which) * model.config.n_heads * areas[kind] for kind, which in shown.items())
     if size > _MOST:
         raise ValueError(

@@ -116,6 +116,8 @@ UNREAD = {  # what cannot be read or computed: a part of the sentence
     "\n" * 2000: "1000 are the limit",
     "given x: (n)\n" + "y = " + "x " * 5000: "2000 characters",
     "given x: (n)\nx_i (x_i - 1)": "no sign =",
+    "given x: (n), dy: (n)\ny = relu(x)\ndx_i = dy_i where x_i is positive": "where is not defined",
+    "given x: (n), dy: (n)\ny = relu(x)\ndx_i = dy_i for positive x_i": "for is not defined",
     "given x: (n)\n& = x": "no equation above that could be read",
     "\n".join(["= a " + "if " * 600] * 20): "no equation above that could be read",
     "given x: (n), W: (n, m), dy: (m)\ny_j = sum_i x_i W_ij\ndW = x ⊗ dy": "multiplies entries here",

@@ -45,8 +45,12 @@ _COMMON = re.compile(
     r"(?i)(?:the|is|are|its|we|so|then|this|that|by|of|for|an?|from|have|get|has|in|on|to|with|using|it|be|as|and|or|our|"
     r"each|every|one|gives|first|second|note|both|also|which|while|now|but|here|next|write|set|put|more\w+|[a-z]+ly)\b"
 )
+_CONDITION = (
+    r"(?:positive|negative|(?:non-?)?zero|(?:in)?active|visible|hidden|equal|different|distinct|\w+er|above|below)"
+)
 _ENDING = re.compile(
-    r"[,;]?\s+\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+"
+    rf"[,;]?\s+(?!.*\b{_CONDITION}\b)"
+    r"\(?(?:(?:where|which|since|because)\s|(?:with|as|so|and|for|by|using|is|are|holds|follows|from)\s+"
     r"(?=[^\W\d]+\s+\w))[^=<>≤≥≠]*$"
 )
 _ANGLES = re.compile(r"(?:\\langle\b|(?<![\w\])}])\s*<(?=\S))([^<>,=]*),([^<>,=]*?)(?:\\rangle\b|(?<=\S)>)")

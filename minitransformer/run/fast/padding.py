@@ -19,7 +19,7 @@ from ...core.layers.residual import Recompute, Residual
 from .decoding import FEW
 from .row_blocks import class_of, compiled
 
-LEAST = 1 / 16  # of a batch: with less padding than this, the copies take as long as they save
+LEAST = 1 / 16  # of a batch must be padding, since rows are copied to be packed; 2 keeps all padding
 _LAYERS: dict[Any, Any] = {Encoder: EncoderLayer, Decoder: DecoderLayer}
 
 

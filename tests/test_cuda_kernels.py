@@ -2,8 +2,11 @@
 
 emulated.py stands in for CuPy's RawModule, and the strict stand-in for CuPy's arrays. So the Python side runs too: what
 it hands to a kernel, in which order and of which type, grids and blocks. It may not ask an array for a number.
+
+With MINITRANSFORMER_DEVICE=cupy the same calls run on a GPU, and the results are compared in the same way.
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,6 +21,7 @@ from tiers import in_one
 
 from minitransformer import ops as textbook
 from minitransformer.core.arrays import strict
+from minitransformer.core.arrays.backend import array_module, to_device, to_numpy
 from minitransformer.core.training.optimizers import AdamW
 from minitransformer.layers import Parameter
 from minitransformer.run.fast import cuda, ops
@@ -39,6 +43,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     name: getattr(getattr(cuda, name), name) for name in ("adam", "attention", "cross_entropy", "gelu", "layer_norm")
 }
 NVCC = shutil.which("nvcc")
+ON_A_GPU = os.environ.get("MINITRANSFORMER_DEVICE") == "cupy"
 
 
 def seen(*shape: int) -> np.ndarray:
@@ -110,7 +115,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # the name begins 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    if emulated.GXX is None:
+    if emulated.GXX is None and not ON_A_GPU:
         pytest.skip("g++ is missing, which compiles the kernels for the processor")
     yield tmp_path_factory.mktemp("emulated")
     launching._compiled.cache_clear()
@@ -129,6 +134,10 @@ def device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(emulated.EmulatedModule, "folder", folder, raising=False)
     monkeypatch.setattr(emulated.EmulatedModule, "launches", [])
+    if ON_A_GPU:
+        xp = array_module(placed(np.zeros(1)))
+        monkeypatch.setattr(xp, "empty", lambda shape, dtype: xp.zeros(shape, dtype) * xp.nan)
+        return
     monkeypatch.setattr(strict.xp, "RawModule", emulated.EmulatedModule, raising=False)
     monkeypatch.setattr(strict.xp, "empty", empty)
     for name in ("__bool__", "__float__", "__int__", "get"):
@@ -136,17 +145,32 @@ def device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strict, "_METHODS", strict._METHODS - {"item", "tolist"})
 
 
-def on_device(x: Any, dtype: type) -> Any:
+def placed(x: np.ndarray) -> Any:
+    """x for a kernel, its axes in the same order in memory."""
+    if not ON_A_GPU:
+        return strict.StrictArray(x)
+    axes = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+    return to_device(np.ascontiguousarray(x.transpose(axes)), "cupy").transpose([axes.index(n) for n in range(x.ndim)])
+
+
+def fetched(x: Any) -> np.ndarray:
+    return x._numpy if isinstance(x, strict.StrictArray) else to_numpy(x)
+
+
+Place = Callable[[np.ndarray], Any]
+
+
+def on_device(x: Any, dtype: type, place: Place) -> Any:
     if not isinstance(x, np.ndarray):
         return x
-    return strict.StrictArray(x.astype(dtype, copy=False) if x.dtype.kind == "f" else x)  # an astype keeps strides
+    return place(x.astype(dtype, copy=False) if x.dtype.kind == "f" else x)  # an astype keeps strides
 
 
-def arguments(call: str, dtype: type) -> tuple[str, list[Any], dict[str, Any], np.ndarray]:
+def arguments(call: str, dtype: type, place: Place) -> tuple[str, list[Any], dict[str, Any], np.ndarray]:
     """The name of the op, its arguments, rounded to a dtype, and the gradient that comes back to it."""
     name, (arrays, options) = call.partition(":")[0], CALLS[call]
-    given = [on_device(x, dtype) for x in arrays]
-    options = {key: on_device(x, dtype) for key, x in options.items()}
+    given = [on_device(x, dtype, place) for x in arrays]
+    options = {key: on_device(x, dtype, place) for key, x in options.items()}
     if "rng" in options:
         options["rng"] = np.random.default_rng(options["rng"])
     shape = () if name == "cross_entropy" else arrays[0].shape
@@ -155,27 +179,27 @@ def arguments(call: str, dtype: type) -> tuple[str, list[Any], dict[str, Any], n
     return name, given, options, np.random.default_rng(9).normal(size=shape)
 
 
-def pulled(function: Callable[..., Any], given: list[Any], options: dict[str, Any], dy: np.ndarray) -> list[np.ndarray]:
+def pulled(function: Callable[..., Any], given: list[Any], options: dict[str, Any], dy: Any) -> list[np.ndarray]:
     result = function(*given, **options)
     assert result is not None, "the kernel declined"
     y, backward = result
-    gradients = backward(strict.StrictArray(dy.astype(y.dtype)))
+    gradients = backward(dy.astype(y.dtype))
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-    return [x._numpy for x in (y, *gradients)]
+    return [fetched(x) for x in (y, *gradients)]
 
 
 def by_kernel(call: str, dtype: type) -> list[np.ndarray]:
-    name, given, options, dy = arguments(call, dtype)
-    return pulled(KERNELS[name], given, options, dy.astype(dtype))
+    name, given, options, dy = arguments(call, dtype, placed)
+    return pulled(KERNELS[name], given, options, placed(dy.astype(dtype)))
 
 
 def by_textbook(call: str, dtype: type, inputs: type) -> list[np.ndarray]:
     """In one dtype, on inputs that were rounded to another before."""
-    name, given, options, dy = arguments(call, inputs)
+    name, given, options, dy = arguments(call, inputs, strict.StrictArray)
     given = [x.astype(dtype) if x.dtype.kind == "f" else x for x in given]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strict.StrictArray, "__bool__", lambda x: bool(x._numpy))  # it looks at targets
-        return pulled(getattr(textbook, name), given, options, dy.astype(inputs))
+        return pulled(getattr(textbook, name), given, options, strict.StrictArray(dy.astype(inputs)))
 
 
 def unlike(call: str, dtype: type, result: list[np.ndarray]) -> list[int]:
@@ -220,13 +244,13 @@ def test_a_kernel_on_float16_rounds_once(call: str, device: None) -> None:
 def adam_by_kernel(dtype: type, size: int = 1000, shrink: float = 1.0 - 1e-2 * 0.3) -> list[np.ndarray]:
     """Values, means and squares after three steps, with gradients of a dtype that differ in size by six orders."""
     rng = np.random.default_rng(5)
-    value = strict.StrictArray(rng.normal(size=size).astype(np.float32))
-    m, v = (strict.StrictArray(np.zeros(size, np.float32)) for _ in range(2))
+    value = placed(rng.normal(size=size).astype(np.float32))
+    m, v = (placed(np.zeros(size, np.float32)) for _ in range(2))
     for step in (1, 2, 3):
         g = rng.normal(size=size) * 10.0 ** rng.integers(-5, 2, size)
-        g = strict.StrictArray(g.astype(np.float16).astype(dtype))
+        g = placed(g.astype(np.float16).astype(dtype))
         assert cuda.adam.adam(value, g, m, v, step, 1e-2, (0.8, 0.95), 1e-8, shrink)
-    return [value._numpy, m._numpy, v._numpy]
+    return [fetched(value), fetched(m), fetched(v)]
 
 
 def adam_by_textbook(dtype: type, size: int = 1000) -> list[np.ndarray]:
@@ -317,13 +341,13 @@ def test_a_wrong_kernel_is_found(variant: str, device: None, monkeypatch: pytest
     assert found_in_ascending_order or found()
 
 
-def float32(*shape: int) -> strict.StrictArray:
-    return strict.StrictArray(random(*shape).astype(np.float32))
+def float32(*shape: int) -> Any:
+    return placed(random(*shape).astype(np.float32))
 
 
 def declined() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
-    x, row, ids = float32(2, 3, 4, 8), float32(8), strict.StrictArray(np.zeros((2, 3, 4), np.int64))
-    mask = strict.StrictArray(np.ones((4, 4), bool))
+    x, row, ids = float32(2, 3, 4, 8), float32(8), placed(np.zeros((2, 3, 4), np.int64))
+    mask = placed(np.ones((4, 4), bool))
     double = x.astype(np.float64)
     wide = float32(2, 4, 129)
     return {
@@ -365,20 +389,20 @@ def test_what_a_kernel_was_not_made_for_is_left_to_the_textbook(call: str, devic
 def test_a_target_that_does_not_exist_makes_the_loss_nan(device: None) -> None:
     logits = float32(5, 7)
     for wrong in (-1, 7, 10**12):
-        targets = strict.StrictArray(np.array([0, 1, wrong, 6, 3]))
-        loss, _ = KERNELS["cross_entropy"](logits, targets)
-        assert np.isnan(loss._numpy)
+        loss, _ = KERNELS["cross_entropy"](logits, placed(np.array([0, 1, wrong, 6, 3])))
+        assert np.isnan(fetched(loss))
 
 
 @pytest.mark.slow
 def test_the_memory_of_attention_grows_with_the_length(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty, made = strict.xp.empty, []
+    xp = array_module(float32(1))
+    empty, made = xp.empty, []
 
     def counted(shape: Any, dtype: Any) -> Any:
         made.append(empty(shape, dtype).nbytes)
         return empty(shape, dtype)
 
-    monkeypatch.setattr(strict.xp, "empty", counted)
+    monkeypatch.setattr(xp, "empty", counted)
     sizes = []
     for length in (64, 128):
         made.clear()
@@ -391,18 +415,19 @@ def test_the_memory_of_attention_grows_with_the_length(device: None, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(ON_A_GPU, reason="it looks at the emulator's launches")
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - {"adam"}))
 def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, given, options, dy = arguments(name, np.float32)
+    _, given, options, dy = arguments(name, np.float32, placed)
     with monkeypatch.context() as patch:
         patch.setattr(strict.StrictArray, "__bool__", lambda x: bool(x._numpy))  # the textbook op looks at targets
         getattr(ops, name)(*given, **options)
     assert emulated.EmulatedModule.launches == []  # the stand-in runs the textbook ops
     monkeypatch.setattr(strict.StrictArray, "__module__", "cupy")
-    result = pulled(getattr(ops, name), given, options, dy)
+    result = pulled(getattr(ops, name), given, options, placed(dy))
     launched = emulated.EmulatedModule.launches
     monkeypatch.setattr(emulated.EmulatedModule, "launches", [])
-    require_equal(result, pulled(KERNELS[name], given, options, dy))
+    require_equal(result, pulled(KERNELS[name], given, options, placed(dy)))
     assert emulated.EmulatedModule.launches == launched != []
 
 

@@ -177,7 +177,7 @@ def _results(
     rng = np.random.default_rng([seed, moved])
 
     def moved_if_asked(x: Any) -> Any:
-        return x * (1.0 + EPS * rng.normal(size=x.shape)) if moved else x
+        return np.asarray(x * (1.0 + EPS * rng.normal(size=x.shape))) if moved else x  # of shape () too
 
     if setup.module is not None:
         for _, p in setup.module.parameters():

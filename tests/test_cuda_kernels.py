@@ -32,16 +32,16 @@ FILES = {  # the template parameters after the type of the numbers, as the Pytho
     "adam.cu": [""],
     "attention.cu": [", 1", ", 2", ", 4"],
     "cross_entropy.cu": [""],
+    "dropout.cu": [""],
     "gelu.cu": [", false", ", true"],
     "layer_norm.cu": [""],
+    "linear.cu": [""],
 }
 INSTANCES = [(file, t + rest) for file, several in FILES.items() for t in ("float", "__half") for rest in several]
 SELDOM = {
     ("attention.cu", parameters) for parameters in ("float, 1", "float, 2", "float, 4", "__half, 2", "__half, 4")
 }  # to compile
-KERNELS: dict[str, Callable[..., Any]] = {
-    name: getattr(getattr(cuda, name), name) for name in ("adam", "attention", "cross_entropy", "gelu", "layer_norm")
-}
+KERNELS: dict[str, Callable[..., Any]] = {name: getattr(getattr(cuda, name), name) for name in cuda.__all__}
 NVCC = shutil.which("nvcc")
 ON_A_GPU = os.environ.get("MINITRANSFORMER_DEVICE") == "cupy"
 
@@ -77,6 +77,13 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # the name begins 
     "gelu: large": ((np.array([0.0, -0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e4]),), {}),
     "gelu: tanh": ((random(37, 8, scale=4.0).T,), {"approximate": "tanh"}),
     "gelu: tanh, large": ((np.array([0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e30]),), {"approximate": "tanh"}),
+    "dropout": ((random(301, 3),), {"rate": 0.3, "rng": 1}),
+    "dropout: one number": ((np.array(-1.7),), {"rate": 0.1, "rng": 2}),
+    "dropout: strided": ((random(37, 8).T,), {"rate": 0.9, "rng": 3}),
+    "linear": ((random(5, 7, 6), random(6, 37), random(37)), {}),
+    "linear: one row": ((random(6), random(6, 3), random(3)), {}),
+    "linear: many strips": ((random(2100, 3), random(3, 33), random(33)), {}),
+    "linear: strided": ((random(7, 5, 6).swapaxes(0, 1), random(3, 6).T, random(6)[::2]), {}),
     "cross_entropy": ((random(5, 7, 17, scale=3.0), TARGETS), {}),
     "cross_entropy: some do not count": ((random(5, 7, 17, scale=3.0), SOME), {}),
     "cross_entropy: none counts": ((random(5, 7, 17), np.full((5, 7), -100)), {}),
@@ -150,7 +157,8 @@ def placed(x: np.ndarray) -> Any:
     if not ON_A_GPU:
         return strict.StrictArray(x)
     axes = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
-    return to_device(np.ascontiguousarray(x.transpose(axes)), "cupy").transpose([axes.index(n) for n in range(x.ndim)])
+    there = to_device(np.array(x.transpose(axes), order="C"), "cupy")
+    return there.transpose([axes.index(n) for n in range(x.ndim)]) if axes else there
 
 
 def fetched(x: Any) -> np.ndarray:
@@ -174,8 +182,8 @@ def arguments(call: str, dtype: type, place: Place) -> tuple[str, list[Any], dic
     if "rng" in options:
         options["rng"] = np.random.default_rng(options["rng"])
     shape = () if name == "cross_entropy" else arrays[0].shape
-    if name == "attention":
-        shape = (*shape[:-1], arrays[2].shape[-1])
+    if name in ("attention", "linear"):
+        shape = (*shape[:-1], arrays[-1].shape[-1])
     return name, given, options, np.random.default_rng(9).normal(size=shape)
 
 
@@ -255,7 +263,9 @@ def adam_by_kernel(dtype: type, size: int = 1000, shrink: float = 1.0 - 1e-2 * 0
 
 def adam_by_textbook(dtype: type, size: int = 1000) -> list[np.ndarray]:
     rng = np.random.default_rng(5)
-    p = Parameter(rng.normal(size=size).astype(np.float32).astype(dtype))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MINITRANSFORMER_DEVICE", raising=False)
+        p = Parameter(rng.normal(size=size).astype(np.float32).astype(dtype))
     optimizer = AdamW([("p", p)], 1e-2, betas=(0.8, 0.95), weight_decay=0.3, decay_vectors=True)
     for _ in range(3):
         p.grad[...] = (rng.normal(size=size) * 10.0 ** rng.integers(-5, 2, size)).astype(np.float16)
@@ -287,6 +297,11 @@ VARIANTS: dict[str, tuple[str, str, str]] = {  # right, wrong, and a call that m
     "a row too many": ("if (row >= n_rows) return;", "", "layer_norm: width 3, eps"),
     "half a warp": ("sum_over(WARP, squares)", "sum_over(WARP / 2, squares)", "layer_norm"),
     "no density": ("cumulative + wide(x[i]) * density", "cumulative", "gelu"),
+    "no raise": (" / (1.0f - rate)", "", "dropout"),
+    "one hash for two": ("uniform(seed, i)", "uniform(seed, i / 2 * 2)", "dropout"),
+    "a strip too long in db": ("min((blockIdx.y + 1) * strip, n_rows)", "n_rows", "linear: many strips"),
+    "one warp in db": ("warp < WARPS; warp++", "warp < 1; warp++", "linear"),
+    "db before all have come": ("    __syncthreads();\n", "", "linear"),
     "no clipping": ("fminf(fmaxf(x, -10.0f), 10.0f)", "x", "gelu: tanh, large"),
     "no correction": ("total *= expf(largest - logit);", "", "cross_entropy: rising"),
     "lanes as they are": ("total * expf(largest - largest_of_all)", "total", "cross_entropy: rising"),
@@ -357,6 +372,13 @@ def declined() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
         "layer_norm, another width": ((x, float32(7), float32(7)), {}),
         "layer_norm, eps 0": ((x, row, row), {"eps": 0.0}),
         "layer_norm, empty": ((x[:0], row, row), {}),
+        "dropout, float64": ((double, 0.1, np.random.default_rng(0)), {}),
+        "dropout, nothing drawn": ((x, 0.1, None), {}),
+        "dropout, rate 0": ((x, 0.0, np.random.default_rng(0)), {}),
+        "linear, float64": ((double, double[0, 0].T, row[:4].astype(np.float64)), {}),
+        "linear, no bias": ((x, x[0, 0].T), {}),
+        "linear, another bias": ((x, x[0, 0].T, row), {}),
+        "linear, another width": ((x[..., :7], x[0, 0].T, row[:4]), {}),
         "gelu, float64": ((double,), {}),
         "gelu, unknown": ((x,), {"approximate": "erf"}),
         "cross_entropy, targets of another shape": ((x, ids[0]), {}),
@@ -424,9 +446,11 @@ def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monke
         getattr(ops, name)(*given, **options)
     assert emulated.EmulatedModule.launches == []  # the stand-in runs the textbook ops
     monkeypatch.setattr(strict.StrictArray, "__module__", "cupy")
+    _, given, options, _ = arguments(name, np.float32, placed)  # with a new generator
     result = pulled(getattr(ops, name), given, options, placed(dy))
     launched = emulated.EmulatedModule.launches
     monkeypatch.setattr(emulated.EmulatedModule, "launches", [])
+    _, given, options, _ = arguments(name, np.float32, placed)
     require_equal(result, pulled(KERNELS[name], given, options, placed(dy)))
     assert emulated.EmulatedModule.launches == launched != []
 

@@ -496,6 +496,20 @@ def test_long_pieces_move_as_each_parameter_would(make, dtype, monkeypatch):
     assert sum(p.value.size for p, _ in cut) == sum(p.value.size for _, p in shared.parameters())
 
 
+def test_on_a_device_all_matrices_are_one_piece_and_all_vectors_another(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE", 4)
+    here, there = Some("float64"), Some("float64").to("strict")
+    for module in (here, there):
+        workers = Workers(module)
+        optimizer = InPieces(AdamW(module.parameters(), 0.05), workers.share_out)
+        for n, (_, p) in enumerate(module.parameters()):
+            p.grad[...] = n + 1.0
+        optimizer.step()
+    assert len(optimizer._pieces) == 2
+    for (name, p), (_, q) in zip(here.parameters(), there.parameters(), strict=True):
+        np.testing.assert_array_equal(p.value, to_numpy(q.value), err_msg=name)
+
+
 def test_a_gradient_that_was_replaced_is_the_one_that_counts():
     shared = Some("float64")
     Workers(shared, 1)

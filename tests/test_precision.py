@@ -12,15 +12,17 @@ from safetensors.numpy import load_file
 from tiers import in_one
 
 import minitransformer.core.arrays.strict  # noqa: F401 - registers the device "strict"
-from minitransformer import ideas, layers, ops
+from minitransformer import fast, ideas, layers, ops
 from minitransformer.check.verify.catalogue import CASES
 from minitransformer.cli import main
 from minitransformer.core.arrays.backend import to_device, to_numpy
+from minitransformer.core.ops import checking
 from minitransformer.core.training.corpora import TextCorpus
 from minitransformer.ideas.published.bart import BiasedOutput
 from minitransformer.ideas.published.text_encoder import MaskedLanguageModel, TextEncoderConfig
 from minitransformer.layers import Parameter
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.run.fast import ops as fast_ops
 from minitransformer.run.machines import precision
 from minitransformer.run.machines.precision import FIRST_SCALE, GOOD_STEPS, MixedPrecision, next_scale
 from minitransformer.training import SGD, Trainer, TrainingSettings, Workers
@@ -414,6 +416,14 @@ def test_workers_share_the_masters_and_each_has_weights_of_its_own(tmp_path) -> 
     norm = math.sqrt(sum(float((g * g).sum()) for g in right))
     found = [p.grad for _, p in made.model.parameters()]
     assert norm > 0 and all(abs(f - g).max() < 2e-3 * norm for f, g in zip(found, right, strict=True))
+
+
+def test_a_float16_model_has_the_fast_ops_and_its_textbook_those_that_sum_in_float32(tmp_path) -> None:
+    fast_model = fast.accelerate(MixedPrecision(trainer(tmp_path).model))
+    for _, module in fast_model._half.modules():
+        assert module.ops is fast_ops
+    for _, module in fast_model.textbook._half.modules():
+        assert module.ops is checking
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ import numpy as np
 from .backend import Device, register
 
 _DTYPES = "?bBhHiIlLqQefdFD"  # the type characters of booleans, integers, floats and complex numbers
-_ATTRIBUTES = frozenset("T dtype flags itemsize mT nbytes ndim shape size strides".split())
+_ATTRIBUTES = frozenset("T base dtype flags itemsize mT nbytes ndim shape size strides".split())
 _METHODS = frozenset(
     "all any argmax argmin argsort astype clip copy cumprod cumsum diagonal fill flatten item max mean min nonzero "
     "prod ravel repeat reshape round sort squeeze std sum swapaxes tolist trace transpose var view".split()
@@ -106,6 +106,11 @@ class StrictArray:
         if name in _METHODS:
             return partial(_compute, getattr(self._numpy, name), _no_arrays)
         raise AttributeError(f"StrictArray has no attribute {name!r}: it is not on the list of those taken from CuPy")
+
+    @property
+    def data(self) -> Any:
+        """Where the numbers begin: data.ptr."""
+        return SimpleNamespace(ptr=self._numpy.ctypes.data)
 
     def get(self) -> np.ndarray:
         """A copy on the host."""

@@ -35,7 +35,7 @@ from .twins import accelerate
 
 # The functions of this package that compute, or decline.
 SUBLAYERS = {"residual_attention", "residual_feed_forward"}
-KERNELS = {"adam", "attention", "new_token", "cross_entropy", "gelu", "layer_norm", "linear"} | SUBLAYERS
+KERNELS = {"adam", "attention", "new_token", "cross_entropy", "dropout", "gelu", "layer_norm", "linear"} | SUBLAYERS
 EPS = float(np.finfo(np.float32).eps)
 _REACHED = {  # parts of the loops, and how the names of the large cases begin that reach them
     "loops": ("gelu", "layer_norm", "Adam"),

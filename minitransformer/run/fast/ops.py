@@ -26,11 +26,11 @@ from . import linear as linear_kernel
 __all__ = textbook.__all__
 
 
-def _fast(name: str, on_numpy: ModuleType, on_cupy: ModuleType | None) -> Any:
+def _fast(name: str, on_numpy: ModuleType | None, on_cupy: ModuleType) -> Any:
     """The op of this name, with its kernel from one of two modules."""
     slow = getattr(textbook, name)
-    numpy_kernel: Callable[..., Any] = getattr(on_numpy, name)
-    cupy_kernel: Callable[..., Any] | None = getattr(on_cupy, name, None)
+    numpy_kernel: Callable[..., Any] | None = getattr(on_numpy, name, None)
+    cupy_kernel: Callable[..., Any] = getattr(on_cupy, name)
 
     @functools.wraps(slow)
     def forward(*args: Any, **options: Any) -> Any:
@@ -50,5 +50,6 @@ attention = _fast("attention", attention_kernel, cuda.attention)
 cross_entropy = _fast("cross_entropy", cross_entropy_kernel, cuda.cross_entropy)
 gelu = _fast("gelu", activations, cuda.gelu)
 layer_norm = _fast("layer_norm", normalization, cuda.layer_norm)
-linear = _fast("linear", linear_kernel, None)
+dropout = _fast("dropout", None, cuda.dropout)
+linear = _fast("linear", linear_kernel, cuda.linear)
 packed_product = decoding.packed_product  # of weights that are no arrays; see ideas/published/packed.py

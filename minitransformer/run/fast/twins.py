@@ -53,7 +53,10 @@ def accelerate(original: T) -> T:
 class Fast:
     """Base of every twin of a module: it has the fast ops, and the way back to the original."""
 
-    ops = ops
+    @property
+    def ops(self) -> Any:
+        """The fast ops, also where a float16 module has ops of its own (Module.to)."""
+        return ops
 
     @property
     def textbook(self) -> Any:

@@ -26,21 +26,23 @@ def side_by_side(arrays: Sequence[Array]) -> tuple[Array, list[Array]]:
 
 
 def as_one(arrays: Sequence[Array]) -> Array | None:
-    """One array (N,) of all their numbers, if they are adjacent in NumPy's memory in this order; otherwise None."""
-    base = arrays[0].base if type(arrays[0]) is np.ndarray else None
-    if type(base) is not np.ndarray or base.ndim != 1 or not base.flags.c_contiguous:
+    """One array (N,) of all their numbers, if they are adjacent in memory in this order; otherwise None."""
+    base: Array = getattr(arrays[0], "base", None)
+    if type(base) is not type(arrays[0]) or base.ndim != 1 or not base.flags.c_contiguous:
         return None
-    start = end = _address(arrays[0])
+    begin, start, end = _address(base), _address(arrays[0]), _address(arrays[0])
     for x in arrays:
-        if x.base is not base or not x.flags.c_contiguous or x.dtype != base.dtype or _address(x) != end:
+        if type(x.base) is not type(base) or _address(x.base) != begin or x.dtype != base.dtype:
+            return None
+        if not x.flags.c_contiguous or _address(x) != end:
             return None
         end += x.nbytes
-    first = (start - _address(base)) // base.itemsize
+    first = (start - begin) // base.itemsize
     return base[first : first + (end - start) // base.itemsize]
 
 
-def _address(x: np.ndarray) -> int:
-    address: int = x.__array_interface__["data"][0]
+def _address(x: Array) -> int:
+    address: int = x.__array_interface__["data"][0] if type(x) is np.ndarray else x.data.ptr
     return address
 
 

@@ -80,8 +80,9 @@ def pieces(optimizer: Optimizer) -> dict[str, Piece]:
         state = {kind: _laid_flat([memory[name] for name in names], kind) for kind in memory[names[0]]}
         for name in names:
             del found[name]
-        for start in range(0, value.size, PIECE):
-            some = slice(start, start + PIECE)
+        step = PIECE if type(value) is np.ndarray else value.size  # a GPU needs no sharing out
+        for start in range(0, value.size, step):
+            some = slice(start, start + step)
             shape = (1, -1) if is_matrix else (-1,)
             own = {kind: flat[some].reshape(shape) for kind, flat in state.items()}
             piece = view(value[some].reshape(shape), grad[some].reshape(shape))

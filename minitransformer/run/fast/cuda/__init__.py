@@ -3,6 +3,6 @@
 See docs/gpu.md. Importing this needs neither CuPy nor a GPU; a file is compiled when its op is first called on one.
 """
 
-from . import adam, attention, cross_entropy, gelu, layer_norm
+from . import adam, attention, cross_entropy, dropout, gelu, layer_norm, linear
 
-__all__ = ["adam", "attention", "cross_entropy", "gelu", "layer_norm"]
+__all__ = ["adam", "attention", "cross_entropy", "dropout", "gelu", "layer_norm", "linear"]

@@ -103,7 +103,7 @@ struct Seen {
 };
 
 // What dropout leaves of the weights: a weight times 0, or times 1 / (1 - rate). The random numbers are not stored but
-// made again, from the seed and the place of the weight, by the formula of core/ops/random_numbers.py.
+// made again, from the seed and the place of the weight.
 struct Dropped {
     float rate, raised;
     unsigned long long seed;
@@ -111,13 +111,7 @@ struct Dropped {
 
     __device__ float operator()(long long query, long long key) const {
         if (rate == 0.0f) return 1.0f;
-        const unsigned long long place = (blockIdx.x * t_q + query) * t_k + key;
-        unsigned long long z = (place / 2 + 1) * 0x9E3779B97F4A7C15ull + seed;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-        z ^= z >> 31;
-        const unsigned int half = (unsigned int)(place % 2 ? z >> 32 : z);
-        return (float)(half >> 8) * 5.9604644775390625e-8f >= rate ? raised : 0.0f;  // 2^-24
+        return uniform(seed, (blockIdx.x * t_q + query) * t_k + key) >= rate ? raised : 0.0f;
     }
 };
 

@@ -69,6 +69,12 @@ def assert_numpy_still_works():
     assert get_device().name == "numpy"
 
 
+def test_the_strict_stand_in_is_known_by_its_name_alone():
+    subprocess.run(
+        [sys.executable, "-c", "from minitransformer import backend as b; b.get_device('strict')"], check=True
+    )
+
+
 def test_without_cupy_asking_for_it_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)  # `import cupy` now raises ModuleNotFoundError
     with pytest.raises(RuntimeError, match=r'device "cupy".*pip install "minitransformer\[cuda12x\]"') as caught:

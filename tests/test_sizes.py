@@ -10,7 +10,7 @@ from pathlib import Path
 import minitransformer
 
 PACKAGE = Path(minitransformer.__file__).parent
-MOST = {"core": 7_000, "package": 72_500, "tests": 54_000}
+MOST = {"core": 7_000, "package": 72_500, "tests": 54_300}
 IDEA = 400  # of an idea in a folder of ideas/
 RECIPE = 60  # of a family, beside its tables
 

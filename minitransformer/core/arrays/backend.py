@@ -7,6 +7,7 @@ found. The environment variable MINITRANSFORMER_DEVICE names the device on which
 """
 
 import functools
+import importlib
 import math
 import os
 import warnings
@@ -106,9 +107,11 @@ def get_device(name: str | None = None) -> Device:
     if name is None:
         name = os.environ.get("MINITRANSFORMER_DEVICE") or "numpy"
         asked_by = " (from MINITRANSFORMER_DEVICE)" if "MINITRANSFORMER_DEVICE" in os.environ else ""
+    if name == "strict" and name not in _devices:
+        importlib.import_module(f"{__package__}.strict")  # registers itself
     if name not in _devices:
         if name != "cupy":
-            known = ", ".join(f'"{known}"' for known in sorted({*_devices, "cupy"}))
+            known = ", ".join(f'"{known}"' for known in sorted({*_devices, "cupy", "strict"}))
             raise ValueError(f'unknown device "{name}"{asked_by}; expected one of {known}')
         register(_find_cupy())
     return _devices[name]

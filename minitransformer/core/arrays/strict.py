@@ -25,7 +25,7 @@ A GPU runs behind the program that drives it. When the program asks for a number
 each such place. It lists only the requests of the program: not those that CuPy itself may make (for example when it
 runs out of memory), and not copies to the device.
 
-Importing this module registers the device "strict" with `minitransformer.backend`.
+Importing this module registers the device "strict" with `minitransformer.backend`, which does so when it is asked for.
 """
 
 from __future__ import annotations

@@ -30,14 +30,14 @@ from minitransformer.run.fast.cuda.launching import FOLDER, kernel_names, source
 
 FILES = {  # the template parameters after the type of the numbers, as the Python side gives them
     "adam.cu": [""],
-    "attention.cu": [", 1", ", 2", ", 4"],
+    "attention.cu": [", 32", ", 64", ", 128"],
     "cross_entropy.cu": [""],
     "gelu.cu": [", false", ", true"],
     "layer_norm.cu": [""],
 }
 INSTANCES = [(file, t + rest) for file, several in FILES.items() for t in ("float", "__half") for rest in several]
 SELDOM = {
-    ("attention.cu", parameters) for parameters in ("float, 1", "float, 2", "float, 4", "__half, 2", "__half, 4")
+    ("attention.cu", parameters) for parameters in ("float, 32", "float, 64", "float, 128", "__half, 64", "__half, 128")
 }  # to compile
 KERNELS: dict[str, Callable[..., Any]] = {
     name: getattr(getattr(cuda, name), name) for name in ("adam", "attention", "cross_entropy", "gelu", "layer_norm")

@@ -39,6 +39,8 @@ inline float __int_as_float(int bits) {
     return x;
 }
 
+inline float __fmul_rn(float x, float y) { return x * y; }
+
 using std::max;
 using std::min;
 
@@ -174,4 +176,5 @@ const char* launch(void (*kernel)(A...), const unsigned* sizes, const char* kind
 }  // namespace emulator
 
 #define __syncthreads() emulator::wait(emulator::block, __LINE__)
+#define __syncwarp() emulator::wait(emulator::warps[emulator::current / emulator::WARP_SIZE], __LINE__)
 #define __shfl_xor_sync(mask, x, bit) emulator::exchange(x, bit)

@@ -17,76 +17,174 @@
 //     dk_j = scale * sum_i dscores_ij q_i             each key collects over the queries: attention_backward_keys
 //     dv_j = sum_i weights_ij doutput_i
 //
-// Every kernel has the same plan. A row, of q or of k, belongs to LANES neighbouring threads, each with a slice of 32
-// numbers of it in registers, and of what it collects. The rows of the other side come by in tiles in shared memory,
-// where every thread of the block reads them. Each sum is collected by one thread in a fixed order, so results are the
-// same each time. LANES is 1, 2 or 4, for rows of up to 32, 64 or 128 numbers; shorter rows are filled up with zeros.
+// Every kernel has the same plan. A block takes some rows, of q or of k, into shared memory. The rows of the other side
+// come by in tiles. For each tile the block makes two kinds of products of small matrices:
+//
+//     multiply_rows    scores = mine theirs^T, each row of mine with each row of theirs (dweights likewise)
+//     multiply_add     collected += weights theirs (or dscores theirs)
+//
+// A thread computes a small rectangle of a product, in registers. With 4 rows of one matrix and 4 of the other it makes
+// 16 products of 8 numbers read: memory, even shared memory, is slower than arithmetic. The weights go through shared
+// memory from the threads that computed them to those that need them. Each sum is collected by one thread in a fixed
+// order, so results are the same each time. WIDTH is 32, 64 or 128; shorter rows are filled up with zeros.
 //
 // Arrays lie as (batch, T, heads, width) in memory, which is how they come out of the linear maps; what is kept of each
 // query lies as (batch, heads, T_q). Dropout: see Dropped.
 
 #include "common.cuh"
 
-constexpr int THREADS = 128;   // of a block
-constexpr int SLICE = 32;      // numbers of a row that one thread holds
-constexpr int TILE = 16;       // rows that come by at a time
-constexpr int PADDED = SLICE + 4;  // so that the slices of LANES threads lie in different banks of the memory
+constexpr int SIDE = 8;               // the threads of a block form a square
+constexpr int THREADS = SIDE * SIDE;  // of a block
+constexpr int PAD = 4;                // numbers between two rows in shared memory, so that they lie in different banks
 
-// Where a row begins, in an array (batch, length, heads, width).
-template <typename T>
-__device__ T* row_of(T* x, long long row, long long length, long long heads, long long width) {
-    const long long batch = blockIdx.x / heads, head = blockIdx.x % heads;
-    return x + ((batch * length + row) * heads + head) * width;
+template <int WIDTH>
+constexpr int TILE = WIDTH == 128 ? 16 : 32;  // rows of a tile; all tiles of a block take at most 48 KB
+
+// Where a thread stands in the square. It takes rows row(), row() + SIDE, ... of a product. Two lanes that differ in the
+// lowest bit share a column, and two that differ in the next bit share a row: so pairs of lanes read the same numbers,
+// and shared memory serves half a warp at once. All threads of a row are in one warp.
+__device__ __forceinline__ int my_row() { return threadIdx.x % 2 + threadIdx.x / 16 * 2; }
+__device__ __forceinline__ int my_column() { return threadIdx.x / 2 % SIDE; }
+
+// The sum, or the largest, of what the threads of a row have. Every one of them gets it.
+__device__ __forceinline__ float sum_over_row(float x) {
+    for (int bit = 2; bit < 2 * SIDE; bit *= 2) x += __shfl_xor_sync(ALL, x, bit);
+    return x;
 }
 
-// A thread's slice of a row, with zeros beyond the width; all zeros where there is no such row.
+__device__ __forceinline__ float largest_over_row(float x) {
+    for (int bit = 2; bit < 2 * SIDE; bit *= 2) x = fmaxf(x, __shfl_xor_sync(ALL, x, bit));
+    return x;
+}
+
+// Four neighbouring numbers, which are read or written at once.
 template <typename T>
-__device__ void load_slice(float* slice, const T* row, int lane, long long width, bool exists) {
+struct __align__(4 * sizeof(T)) Four {
+    T n[4];
+};
+
+__device__ __forceinline__ Four<float> four_at(const float* place) { return *(const Four<float>*)place; }
+
+// The rows of one batch and head, in an array (batch, length, heads, width).
+template <typename T>
+struct Rows {
+    T* first;
+    long long step;
+    int length, width;
+    bool by_four;  // whether each group of four begins where the memory allows to read it at once
+
+    __device__ Rows(T* x, long long length, long long heads, long long width)
+        : first(x + (blockIdx.x / heads * length * heads + blockIdx.x % heads) * width),
+          step(heads * width), length(length), width(width),
+          by_four(width % 4 == 0 && (unsigned long long)x % sizeof(Four<T>) == 0) {}
+};
+
+// A tile of rows from `start` on, loaded by all threads together, with zeros beyond the last row and beyond the width.
+template <int ROWS, int PADDED, typename T>
+__device__ void load(float (&tile)[ROWS][PADDED], const Rows<const T>& x, int start) {
+    constexpr int WIDTH = PADDED - PAD;
+    if (!x.by_four) {
+        for (int n = threadIdx.x; n < ROWS * WIDTH; n += THREADS) {
+            const int row = n / WIDTH, i = n % WIDTH;
+            const bool exists = start + row < x.length && i < x.width;
+            tile[row][i] = exists ? wide(x.first[(start + row) * x.step + i]) : 0.0f;
+        }
+        return;
+    }
 #pragma unroll
-    for (int c = 0; c < SLICE; c++) {
-        const int i = lane * SLICE + c;
-        slice[c] = exists && i < width ? wide(row[i]) : 0.0f;
+    for (int n = 0; n < ROWS * WIDTH; n += 4 * THREADS) {
+        const int row = (n / 4 + threadIdx.x) / (WIDTH / 4), i = (n / 4 + threadIdx.x) % (WIDTH / 4) * 4;
+        Four<T> x4 = {};
+        if (start + row < x.length && i < x.width) x4 = *(const Four<T>*)&x.first[(start + row) * x.step + i];
+        *(Four<float>*)&tile[row][i] = {wide(x4.n[0]), wide(x4.n[1]), wide(x4.n[2]), wide(x4.n[3])};
     }
 }
 
-template <typename T>
-__device__ void store_slice(T* row, const float* slice, float factor, int lane, long long width) {
+// A thread's part of a product, times a factor for each of its rows, into rows from `start` on.
+template <int R, int C, typename T>
+__device__ void save(const Rows<T>& x, int start, const float (&part)[R][C], const float (&factors)[R]) {
 #pragma unroll
-    for (int c = 0; c < SLICE; c++) {
-        const int i = lane * SLICE + c;
-        if (i < width) store(&row[i], slice[c] * factor);
+    for (int r = 0; r < R; r++) {
+        const int row = start + my_row() + r * SIDE;
+#pragma unroll
+        for (int c = 0; c < C; c += 4) {
+            const int i = 4 * my_column() + c * SIDE;
+            if (row >= x.length || i >= x.width) continue;
+            T* place = &x.first[row * x.step + i];
+            Four<T> x4;
+#pragma unroll
+            for (int n = 0; n < 4; n++) store(&x4.n[n], part[r][c + n] * factors[r]);
+            if (x.by_four) *(Four<T>*)place = x4;
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                if (!x.by_four && i + n < x.width) place[n] = x4.n[n];
+        }
     }
 }
 
-// TILE rows from `start` on, loaded by all threads together, with zeros beyond the last row and beyond the width.
-template <typename T, int LANES>
-__device__ void load_tile(float (*tile)[LANES][PADDED], const T* x, long long start, long long length, long long heads,
-                          long long width) {
-    for (int n = threadIdx.x; n < TILE * LANES * SLICE; n += THREADS) {
-        const int r = n / (LANES * SLICE), i = n % (LANES * SLICE);
-        const bool exists = start + r < length && i < width;
-        tile[r][i / SLICE][i % SLICE] = exists ? wide(row_of(x, start + r, length, heads, width)[i]) : 0.0f;
-    }
-}
-
-// The product of two rows, each held in slices; all threads of a row get it.
-template <int LANES>
-__device__ float dot(const float* a, const float* b) {
+// The product of two rows, added up in the same order as in multiply_rows: with one key, dweights - along must be 0.
+template <int PADDED>
+__device__ float dot(const float (&a)[PADDED], const float (&b)[PADDED]) {
     float sum = 0.0f;
+    for (int i = 0; i < PADDED - PAD; i += 4) {
+        const Four<float> a4 = four_at(&a[i]), b4 = four_at(&b[i]);
 #pragma unroll
-    for (int c = 0; c < SLICE; c++) sum += a[c] * b[c];
-    return sum_over(LANES, sum);
+        for (int n = 0; n < 4; n++) sum += a4.n[n] * b4.n[n];
+    }
+    return sum;
 }
 
-__device__ __forceinline__ void add_scaled(float* collected, float factor, const float* slice) {
+// product[r][c] = a[row r] . b[row c], for the thread's rows of two tiles.
+template <int R, int C, int PADDED>
+__device__ __forceinline__ void multiply_rows(float (&product)[R][C], const float (*a)[PADDED],
+                                              const float (*b)[PADDED]) {
 #pragma unroll
-    for (int c = 0; c < SLICE; c++) collected[c] += factor * slice[c];
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int c = 0; c < C; c++) product[r][c] = 0.0f;
+#pragma unroll 4
+    for (int i = 0; i < PADDED - PAD; i += 4) {
+        Four<float> a4[R], b4[C];
+#pragma unroll
+        for (int r = 0; r < R; r++) a4[r] = four_at(&a[my_row() + r * SIDE][i]);
+#pragma unroll
+        for (int c = 0; c < C; c++) b4[c] = four_at(&b[my_column() + c * SIDE][i]);
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int c = 0; c < C; c++) product[r][c] += a4[r].n[n] * b4[c].n[n];
+    }
+}
+
+// collected[r][c] += sum_j weights[row r][j] tile[j][column c]; a thread's columns are groups of four.
+template <int R, int C, int ROWS, int PADDED>
+__device__ __forceinline__ void multiply_add(float (&collected)[R][C], const float (*weights)[ROWS + PAD],
+                                             const float (&tile)[ROWS][PADDED]) {
+#pragma unroll 4
+    for (int j = 0; j < ROWS; j += 4) {
+        Four<float> w4[R];
+#pragma unroll
+        for (int r = 0; r < R; r++) w4[r] = four_at(&weights[my_row() + r * SIDE][j]);
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int c = 0; c < C; c += 4) {
+                const Four<float> x4 = four_at(&tile[j + n][4 * my_column() + c * SIDE]);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int m = 0; m < 4; m++) collected[r][c + m] += w4[r].n[n] * x4.n[m];
+            }
+    }
 }
 
 // Which query may look at which key. `mask` is null where there is none; its strides are 0 along axes that it shares.
 struct Seen {
     const bool* mask;
-    long long query_stride, key_stride, t_q, t_k;
+    long long query_stride, key_stride;
+    int t_q, t_k;
     bool causal;
 
     __device__ Seen(const bool* masks, long long batch_stride, long long head_stride, long long query_stride,
@@ -95,7 +193,7 @@ struct Seen {
         if (mask) mask += blockIdx.x / heads * batch_stride + blockIdx.x % heads * head_stride;
     }
 
-    __device__ bool operator()(long long query, long long key) const {
+    __device__ bool operator()(int query, int key) const {
         if (query >= t_q || key >= t_k) return false;
         if (causal && key > query + t_k - t_q) return false;  // the queries are the last t_q of the t_k positions
         return !mask || mask[query * query_stride + key * key_stride];
@@ -109,7 +207,7 @@ struct Dropped {
     unsigned long long seed;
     long long t_q, t_k;
 
-    __device__ float operator()(long long query, long long key) const {
+    __device__ float operator()(int query, int key) const {
         if (rate == 0.0f) return 1.0f;
         const unsigned long long place = (blockIdx.x * t_q + query) * t_k + key;
         unsigned long long z = (place / 2 + 1) * 0x9E3779B97F4A7C15ull + seed;
@@ -128,128 +226,185 @@ struct Dropped {
 #define SEEN Seen(mask, mask_batch, mask_head, mask_query, mask_key, heads, t_q, t_k, causal)
 #define DROPPED Dropped{rate, 1.0f / (1.0f - rate), seed, t_q, t_k}
 
-// blockIdx.x: which batch and head; blockIdx.y: which THREADS / LANES queries.
-template <typename T, int LANES>
+// A score is rounded before anything is subtracted from it. Otherwise the compiler would make one operation of
+// scale * product - largest, with one rounding, where it can; forward, which compares scores first, cannot. The weights
+// of forward and backward would differ as much as large scores are rounded.
+__device__ __forceinline__ float score(float scale, float product) { return __fmul_rn(scale, product); }
+
+// blockIdx.x: which batch and head; blockIdx.y: which rows, the last first, since they see most if attention is causal.
+template <typename T, int WIDTH>
 __global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T* k, const T* v, T* output,
                                                              float* largest_of, float* inverse_of, SHAPES, OPTIONS) {
-    __shared__ __align__(16) float keys[TILE][LANES][PADDED], values[TILE][LANES][PADDED];
-    const int lane = threadIdx.x % LANES;
-    const long long first = (long long)blockIdx.y * (THREADS / LANES), query = first + threadIdx.x / LANES;
+    constexpr int MINE = TILE<WIDTH>, THEIRS = TILE<WIDTH>, R = MINE / SIDE, C = THEIRS / SIDE;
+    __shared__ __align__(16) float queries[MINE][WIDTH + PAD], keys[THEIRS][WIDTH + PAD], values[THEIRS][WIDTH + PAD];
+    __shared__ __align__(16) float weights[MINE][THEIRS + PAD];
+    const int first = (gridDim.y - 1 - blockIdx.y) * MINE;
+    const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
     const Seen seen = SEEN;
     const Dropped dropped = DROPPED;
 
-    float q_slice[SLICE], collected[SLICE] = {};
-    load_slice(q_slice, row_of(q, query, t_q, heads, d_k), lane, d_k, query < t_q);
-    float largest = LOWEST, total = 0.0f;
+    load(queries, Rows<const T>(q, t_q, heads, d_k), first);
+    float collected[R][WIDTH / SIDE] = {}, largest[R], total[R] = {};  // each thread has a part of total
+#pragma unroll
+    for (int r = 0; r < R; r++) largest[r] = LOWEST;
 
     // Where attention is causal, the last query of the block sees the most keys.
-    const long long end = causal ? min(t_k, first + THREADS / LANES + t_k - t_q) : t_k;
-    for (long long start = 0; start < end; start += TILE) {
+    const int end = causal ? min(t_k, first + MINE + t_k - t_q) : t_k;
+    for (int start = 0; start < end; start += THEIRS) {
         __syncthreads();  // until all are done with the tile before
-        load_tile<T, LANES>(keys, k, start, t_k, heads, d_k);
-        load_tile<T, LANES>(values, v, start, t_k, heads, d_v);
+        load(keys, k_rows, start);
+        load(values, v_rows, start);
         __syncthreads();
 
-        float scores[TILE], before = largest;
+        float scores[R][C];
+        multiply_rows(scores, queries, keys);
 #pragma unroll
-        for (int j = 0; j < TILE; j++) {
-            const float score = scale * dot<LANES>(q_slice, keys[j][lane]);
-            scores[j] = seen(query, start + j) ? score : -INFINITE;
-            largest = fmaxf(largest, scores[j]);
+        for (int r = 0; r < R; r++) {
+            const int query = first + my_row() + r * SIDE;
+            const float before = largest[r];
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                const int key = start + my_column() + c * SIDE;
+                scores[r][c] = seen(query, key) ? score(scale, scores[r][c]) : -INFINITE;
+                largest[r] = fmaxf(largest[r], scores[r][c]);
+            }
+            largest[r] = largest_over_row(largest[r]);
+            const float correction = expf(before - largest[r]);
+            total[r] *= correction;
+#pragma unroll
+            for (int c = 0; c < WIDTH / SIDE; c++) collected[r][c] *= correction;
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                const int column = my_column() + c * SIDE;
+                const float weight = expf(scores[r][c] - largest[r]);
+                total[r] += weight;
+                weights[my_row() + r * SIDE][column] = weight * dropped(query, start + column);
+            }
         }
-        const float correction = expf(before - largest);
-        total *= correction;
-#pragma unroll
-        for (int c = 0; c < SLICE; c++) collected[c] *= correction;
-#pragma unroll
-        for (int j = 0; j < TILE; j++) {
-            const float weight = expf(scores[j] - largest);
-            total += weight;
-            add_scaled(collected, weight * dropped(query, start + j), values[j][lane]);
-        }
+        __syncwarp();  // until the threads of the row have written their weights
+        multiply_add(collected, weights, values);
     }
-    if (query >= t_q) return;
-    const float inverse = total == 0.0f ? 0.0f : 1.0f / total;  // a query that sees nothing gets zeros
-    store_slice(row_of(output, query, t_q, heads, d_v), collected, inverse, lane, d_v);
-    if (lane == 0) {
-        largest_of[blockIdx.x * t_q + query] = largest;
-        inverse_of[blockIdx.x * t_q + query] = inverse;
+    float inverse[R];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const int query = first + my_row() + r * SIDE;
+        total[r] = sum_over_row(total[r]);
+        inverse[r] = total[r] == 0.0f ? 0.0f : 1.0f / total[r];  // a query that sees nothing gets zeros
+        if (query >= t_q || my_column() != 0) continue;
+        largest_of[blockIdx.x * t_q + query] = largest[r];
+        inverse_of[blockIdx.x * t_q + query] = inverse[r];
     }
+    save(Rows<T>(output, t_q, heads, d_v), first, collected, inverse);
 }
 
 // dq, and `along` of each query, which attention_backward_keys reads. Blocks as in forward.
-template <typename T, int LANES>
+template <typename T, int WIDTH>
 __global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q, const T* k, const T* v,
                                                                       const T* output, const float* largest_of,
                                                                       const float* inverse_of, const T* doutput, T* dq,
                                                                       float* along_of, SHAPES, OPTIONS) {
-    __shared__ __align__(16) float keys[TILE][LANES][PADDED], values[TILE][LANES][PADDED];
-    const int lane = threadIdx.x % LANES;
-    const long long first = (long long)blockIdx.y * (THREADS / LANES), query = first + threadIdx.x / LANES;
+    constexpr int MINE = TILE<WIDTH>, THEIRS = TILE<WIDTH>, R = MINE / SIDE, C = THEIRS / SIDE;
+    __shared__ __align__(16) float queries[MINE][WIDTH + PAD], douts[MINE][WIDTH + PAD];
+    __shared__ __align__(16) float keys[THEIRS][WIDTH + PAD], values[THEIRS][WIDTH + PAD];
+    __shared__ __align__(16) float dscores[MINE][THEIRS + PAD];
+    const int first = (gridDim.y - 1 - blockIdx.y) * MINE;
+    const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
     const Seen seen = SEEN;
     const Dropped dropped = DROPPED;
 
-    float q_slice[SLICE], dout[SLICE], collected[SLICE];
-    load_slice(q_slice, row_of(q, query, t_q, heads, d_k), lane, d_k, query < t_q);
-    load_slice(dout, row_of(doutput, query, t_q, heads, d_v), lane, d_v, query < t_q);
-    load_slice(collected, row_of(output, query, t_q, heads, d_v), lane, d_v, query < t_q);
-    const float along = dot<LANES>(dout, collected);
-    const float largest = query < t_q ? largest_of[blockIdx.x * t_q + query] : 0.0f;
-    const float inverse = query < t_q ? inverse_of[blockIdx.x * t_q + query] : 0.0f;
-    if (query < t_q && lane == 0) along_of[blockIdx.x * t_q + query] = along;
+    load(queries, Rows<const T>(q, t_q, heads, d_k), first);
+    load(douts, Rows<const T>(doutput, t_q, heads, d_v), first);
+    load(values, Rows<const T>(output, t_q, heads, d_v), first);  // for `along`
+    __syncthreads();
+    float collected[R][WIDTH / SIDE] = {}, largest[R], inverse[R], along[R], scales[R];
 #pragma unroll
-    for (int c = 0; c < SLICE; c++) collected[c] = 0.0f;
-
-    const long long end = causal ? min(t_k, first + THREADS / LANES + t_k - t_q) : t_k;
-    for (long long start = 0; start < end; start += TILE) {
-        __syncthreads();
-        load_tile<T, LANES>(keys, k, start, t_k, heads, d_k);
-        load_tile<T, LANES>(values, v, start, t_k, heads, d_v);
-        __syncthreads();
-        for (int j = 0; j < TILE; j++) {
-            const float score = scale * dot<LANES>(q_slice, keys[j][lane]);
-            const float weight = seen(query, start + j) ? expf(score - largest) * inverse : 0.0f;
-            const float dweight = dot<LANES>(dout, values[j][lane]) * dropped(query, start + j);
-            add_scaled(collected, weight * (dweight - along), keys[j][lane]);
-        }
+    for (int r = 0; r < R; r++) {
+        const int row = my_row() + r * SIDE;
+        const long long kept = blockIdx.x * t_q + first + row;
+        const bool exists = first + row < t_q;
+        largest[r] = exists ? largest_of[kept] : 0.0f;
+        inverse[r] = exists ? inverse_of[kept] : 0.0f;
+        scales[r] = scale;
+        along[r] = dot(douts[row], values[row]);
+        if (exists && my_column() == 0) along_of[kept] = along[r];
     }
-    if (query < t_q) store_slice(row_of(dq, query, t_q, heads, d_k), collected, scale, lane, d_k);
+
+    const int end = causal ? min(t_k, first + MINE + t_k - t_q) : t_k;
+    for (int start = 0; start < end; start += THEIRS) {
+        __syncthreads();
+        load(keys, k_rows, start);
+        load(values, v_rows, start);
+        __syncthreads();
+
+        float scores[R][C], dweights[R][C];
+        multiply_rows(scores, queries, keys);
+        multiply_rows(dweights, douts, values);
+#pragma unroll
+        for (int r = 0; r < R; r++)
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                const int row = my_row() + r * SIDE, column = my_column() + c * SIDE;
+                const int query = first + row, key = start + column;
+                const float weight = seen(query, key) ? expf(score(scale, scores[r][c]) - largest[r]) * inverse[r] : 0.0f;
+                dscores[row][column] = weight * (dweights[r][c] * dropped(query, key) - along[r]);
+            }
+        __syncwarp();
+        multiply_add(collected, dscores, keys);
+    }
+    save(Rows<T>(dq, t_q, heads, d_k), first, collected, scales);
 }
 
-// dk and dv. blockIdx.y: which THREADS / LANES keys.
-template <typename T, int LANES>
+// dk and dv. blockIdx.y: which keys, the first first, since most queries see them if attention is causal.
+template <typename T, int WIDTH>
 __global__ void __launch_bounds__(THREADS) attention_backward_keys(const T* q, const T* k, const T* v,
                                                                    const float* largest_of, const float* inverse_of,
                                                                    const float* along_of, const T* doutput, T* dk,
                                                                    T* dv, SHAPES, OPTIONS) {
-    __shared__ __align__(16) float queries[TILE][LANES][PADDED], douts[TILE][LANES][PADDED];
-    const int lane = threadIdx.x % LANES;
-    const long long first = (long long)blockIdx.y * (THREADS / LANES), key = first + threadIdx.x / LANES;
+    constexpr int MINE = TILE<WIDTH>, THEIRS = TILE<WIDTH>, R = MINE / SIDE, C = THEIRS / SIDE;
+    __shared__ __align__(16) float keys[MINE][WIDTH + PAD], values[MINE][WIDTH + PAD];
+    __shared__ __align__(16) float queries[THEIRS][WIDTH + PAD], douts[THEIRS][WIDTH + PAD];
+    __shared__ __align__(16) float weights[MINE][THEIRS + PAD], dscores[MINE][THEIRS + PAD];
+    const int first = blockIdx.y * MINE;
+    const Rows<const T> q_rows(q, t_q, heads, d_k), dout_rows(doutput, t_q, heads, d_v);
     const Seen seen = SEEN;
     const Dropped dropped = DROPPED;
 
-    float k_slice[SLICE], v_slice[SLICE], dk_slice[SLICE] = {}, dv_slice[SLICE] = {};
-    load_slice(k_slice, row_of(k, key, t_k, heads, d_k), lane, d_k, key < t_k);
-    load_slice(v_slice, row_of(v, key, t_k, heads, d_v), lane, d_v, key < t_k);
+    load(keys, Rows<const T>(k, t_k, heads, d_k), first);
+    load(values, Rows<const T>(v, t_k, heads, d_v), first);
+    float dk_part[R][WIDTH / SIDE] = {}, dv_part[R][WIDTH / SIDE] = {};
 
     // Where attention is causal, the first key of the block is seen by the most queries.
-    const long long begin = causal ? max(0ll, first - (t_k - t_q)) : 0;
-    for (long long start = begin; start < t_q; start += TILE) {
+    const int begin = causal ? max(0ll, first - (t_k - t_q)) : 0;
+    for (int start = begin; start < t_q; start += THEIRS) {
         __syncthreads();
-        load_tile<T, LANES>(queries, q, start, t_q, heads, d_k);
-        load_tile<T, LANES>(douts, doutput, start, t_q, heads, d_v);
+        load(queries, q_rows, start);
+        load(douts, dout_rows, start);
         __syncthreads();
-        for (int i = 0; i < TILE; i++) {
-            const long long query = start + i, kept = blockIdx.x * t_q + min(query, t_q - 1);
-            const float score = scale * dot<LANES>(queries[i][lane], k_slice);
-            const float weight = seen(query, key) ? expf(score - largest_of[kept]) * inverse_of[kept] : 0.0f;
-            const float remaining = dropped(query, key);
-            const float dweight = dot<LANES>(douts[i][lane], v_slice) * remaining;
-            add_scaled(dv_slice, weight * remaining, douts[i][lane]);
-            add_scaled(dk_slice, weight * (dweight - along_of[kept]), queries[i][lane]);
+
+        float scores[R][C], dweights[R][C];
+        multiply_rows(scores, keys, queries);
+        multiply_rows(dweights, values, douts);
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            const int column = my_column() + c * SIDE, query = start + column;
+            const long long kept = blockIdx.x * t_q + min((long long)query, t_q - 1);
+            const float largest = largest_of[kept], inverse = inverse_of[kept], along = along_of[kept];
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                const int row = my_row() + r * SIDE, key = first + row;
+                const float weight = seen(query, key) ? expf(score(scale, scores[r][c]) - largest) * inverse : 0.0f;
+                const float remaining = dropped(query, key);
+                weights[row][column] = weight * remaining;
+                dscores[row][column] = weight * (dweights[r][c] * remaining - along);
+            }
         }
+        __syncwarp();
+        multiply_add(dv_part, weights, douts);
+        multiply_add(dk_part, dscores, queries);
     }
-    if (key >= t_k) return;
-    store_slice(row_of(dk, key, t_k, heads, d_k), dk_slice, scale, lane, d_k);
-    store_slice(row_of(dv, key, t_k, heads, d_v), dv_slice, 1.0f, lane, d_v);
+    float scales[R], ones[R];
+#pragma unroll
+    for (int r = 0; r < R; r++) scales[r] = scale, ones[r] = 1.0f;
+    save(Rows<T>(dk, t_k, heads, d_k), first, dk_part, scales);
+    save(Rows<T>(dv, t_k, heads, d_v), first, dv_part, ones);
 }

@@ -82,21 +82,23 @@ struct Rows {
 // A tile of rows from `start` on, loaded by all threads together, with zeros beyond the last row and beyond the width.
 template <int ROWS, int PADDED, typename T>
 __device__ void load(float (&tile)[ROWS][PADDED], const Rows<const T>& x, int start) {
-    constexpr int WIDTH = PADDED - PAD;
-    if (!x.by_four) {
-        for (int n = threadIdx.x; n < ROWS * WIDTH; n += THREADS) {
-            const int row = n / WIDTH, i = n % WIDTH;
-            const bool exists = start + row < x.length && i < x.width;
-            tile[row][i] = exists ? wide(x.first[(start + row) * x.step + i]) : 0.0f;
-        }
-        return;
-    }
+    constexpr int GROUPS = (PADDED - PAD) / 4, STEP = THREADS / GROUPS;  // a thread loads every STEP-th row's same group
+    const int first_row = threadIdx.x / GROUPS, i = threadIdx.x % GROUPS * 4;
+    const T* place = x.first + (start + first_row) * x.step + i;
+    if (x.by_four) {
 #pragma unroll
-    for (int n = 0; n < ROWS * WIDTH; n += 4 * THREADS) {
-        const int row = (n / 4 + threadIdx.x) / (WIDTH / 4), i = (n / 4 + threadIdx.x) % (WIDTH / 4) * 4;
-        Four<T> x4 = {};
-        if (start + row < x.length && i < x.width) x4 = *(const Four<T>*)&x.first[(start + row) * x.step + i];
-        *(Four<float>*)&tile[row][i] = {wide(x4.n[0]), wide(x4.n[1]), wide(x4.n[2]), wide(x4.n[3])};
+        for (int row = 0; row < ROWS; row += STEP, place += STEP * x.step) {
+            Four<T> x4 = {};
+            if (start + first_row + row < x.length && i < x.width) x4 = *(const Four<T>*)place;
+            *(Four<float>*)&tile[first_row + row][i] = {wide(x4.n[0]), wide(x4.n[1]), wide(x4.n[2]), wide(x4.n[3])};
+        }
+    } else {
+#pragma unroll 1
+        for (int row = 0; row < ROWS; row += STEP, place += STEP * x.step)
+            for (int n = 0; n < 4; n++) {
+                const bool exists = start + first_row + row < x.length && i + n < x.width;
+                tile[first_row + row][i + n] = exists ? wide(place[n]) : 0.0f;
+            }
     }
 }
 
@@ -142,7 +144,7 @@ __device__ __forceinline__ void multiply_rows(float (&product)[R][C], const floa
     for (int r = 0; r < R; r++)
 #pragma unroll
         for (int c = 0; c < C; c++) product[r][c] = 0.0f;
-#pragma unroll 4
+#pragma unroll 2
     for (int i = 0; i < PADDED - PAD; i += 4) {
         Four<float> a4[R], b4[C];
 #pragma unroll
@@ -162,7 +164,7 @@ __device__ __forceinline__ void multiply_rows(float (&product)[R][C], const floa
 template <int R, int C, int ROWS, int PADDED>
 __device__ __forceinline__ void multiply_add(float (&collected)[R][C], const float (*weights)[ROWS + PAD],
                                              const float (&tile)[ROWS][PADDED]) {
-#pragma unroll 4
+#pragma unroll 2
     for (int j = 0; j < ROWS; j += 4) {
         Four<float> w4[R];
 #pragma unroll

@@ -57,6 +57,15 @@ __device__ __forceinline__ float largest_over_row(float x) {
     return x;
 }
 
+// Do something with each place of a thread's part of a product.
+template <int R, int C, typename Action>
+__device__ __forceinline__ void each(float (&part)[R][C], Action action) {
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int c = 0; c < C; c++) action(part[r][c], my_row() + r * SIDE, my_column() + c * SIDE);
+}
+
 // Four neighbouring numbers, which are read or written at once.
 template <typename T>
 struct __align__(4 * sizeof(T)) Four {
@@ -136,9 +145,11 @@ __device__ float dot(const float (&a)[PADDED], const float (&b)[PADDED]) {
     return sum;
 }
 
-// product[r][c] = a[row r] . b[row c], for the thread's rows of two tiles.
+// product[r][c] = factor * a[row r] . b[row c], for the thread's rows of two tiles. __fmul_rn rounds the product. The
+// compiler might otherwise leave this to a subtraction that follows: scale * dot - largest is then one operation, with
+// one rounding. Forward, which compares scores first, has to round them, and the weights would differ from backward's.
 template <int R, int C, int PADDED>
-__device__ __forceinline__ void multiply_rows(float (&product)[R][C], const float (*a)[PADDED],
+__device__ __forceinline__ void multiply_rows(float (&product)[R][C], float factor, const float (*a)[PADDED],
                                               const float (*b)[PADDED]) {
 #pragma unroll
     for (int r = 0; r < R; r++)
@@ -158,6 +169,10 @@ __device__ __forceinline__ void multiply_rows(float (&product)[R][C], const floa
 #pragma unroll
                 for (int c = 0; c < C; c++) product[r][c] += a4[r].n[n] * b4[c].n[n];
     }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int c = 0; c < C; c++) product[r][c] = __fmul_rn(factor, product[r][c]);
 }
 
 // collected[r][c] += sum_j weights[row r][j] tile[j][column c]; a thread's columns are groups of four.
@@ -200,6 +215,12 @@ struct Seen {
         if (causal && key > query + t_k - t_q) return false;  // the queries are the last t_q of the t_k positions
         return !mask || mask[query * query_stride + key * key_stride];
     }
+
+    // Whether all queries of a tile see all keys of another.
+    __device__ bool all(int query, int n_queries, int key, int n_keys) const {
+        if (mask || query + n_queries > t_q || key + n_keys > t_k) return false;
+        return !causal || key + n_keys - 1 <= query + t_k - t_q;
+    }
 };
 
 // What dropout leaves of the weights: a weight times 0, or times 1 / (1 - rate). The random numbers are not stored but
@@ -210,7 +231,6 @@ struct Dropped {
     long long t_q, t_k;
 
     __device__ float operator()(int query, int key) const {
-        if (rate == 0.0f) return 1.0f;
         const unsigned long long place = (blockIdx.x * t_q + query) * t_k + key;
         unsigned long long z = (place / 2 + 1) * 0x9E3779B97F4A7C15ull + seed;
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -227,11 +247,6 @@ struct Dropped {
         long long causal, float scale, float rate, unsigned long long seed
 #define SEEN Seen(mask, mask_batch, mask_head, mask_query, mask_key, heads, t_q, t_k, causal)
 #define DROPPED Dropped{rate, 1.0f / (1.0f - rate), seed, t_q, t_k}
-
-// A score is rounded before anything is subtracted from it. Otherwise the compiler would make one operation of
-// scale * product - largest, with one rounding, where it can; forward, which compares scores first, cannot. The weights
-// of forward and backward would differ as much as large scores are rounded.
-__device__ __forceinline__ float score(float scale, float product) { return __fmul_rn(scale, product); }
 
 // blockIdx.x: which batch and head; blockIdx.y: which rows, the last first, since they see most if attention is causal.
 template <typename T, int WIDTH>
@@ -259,17 +274,16 @@ __global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T
         __syncthreads();
 
         float scores[R][C];
-        multiply_rows(scores, queries, keys);
+        multiply_rows(scores, scale, queries, keys);
+        if (!seen.all(first, MINE, start, THEIRS))
+            each(scores, [&](float& score, int row, int column) {
+                if (!seen(first + row, start + column)) score = -INFINITE;
+            });
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            const int query = first + my_row() + r * SIDE;
             const float before = largest[r];
 #pragma unroll
-            for (int c = 0; c < C; c++) {
-                const int key = start + my_column() + c * SIDE;
-                scores[r][c] = seen(query, key) ? score(scale, scores[r][c]) : -INFINITE;
-                largest[r] = fmaxf(largest[r], scores[r][c]);
-            }
+            for (int c = 0; c < C; c++) largest[r] = fmaxf(largest[r], scores[r][c]);
             largest[r] = largest_over_row(largest[r]);
             const float correction = expf(before - largest[r]);
             total[r] *= correction;
@@ -277,12 +291,13 @@ __global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T
             for (int c = 0; c < WIDTH / SIDE; c++) collected[r][c] *= correction;
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                const int column = my_column() + c * SIDE;
-                const float weight = expf(scores[r][c] - largest[r]);
-                total[r] += weight;
-                weights[my_row() + r * SIDE][column] = weight * dropped(query, start + column);
+                scores[r][c] = expf(scores[r][c] - largest[r]);
+                total[r] += scores[r][c];
             }
         }
+        if (rate != 0.0f)
+            each(scores, [&](float& weight, int row, int column) { weight *= dropped(first + row, start + column); });
+        each(scores, [&](float weight, int row, int column) { weights[row][column] = weight; });
         __syncwarp();  // until the threads of the row have written their weights
         multiply_add(collected, weights, values);
     }
@@ -339,16 +354,20 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q
         __syncthreads();
 
         float scores[R][C], dweights[R][C];
-        multiply_rows(scores, queries, keys);
-        multiply_rows(dweights, douts, values);
+        multiply_rows(scores, scale, queries, keys);
+        multiply_rows(dweights, 1.0f, douts, values);
+        if (!seen.all(first, MINE, start, THEIRS))
+            each(scores, [&](float& score, int row, int column) {
+                if (!seen(first + row, start + column)) score = -INFINITE;
+            });
+        if (rate != 0.0f)
+            each(dweights, [&](float& dweight, int row, int column) { dweight *= dropped(first + row, start + column); });
 #pragma unroll
         for (int r = 0; r < R; r++)
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                const int row = my_row() + r * SIDE, column = my_column() + c * SIDE;
-                const int query = first + row, key = start + column;
-                const float weight = seen(query, key) ? expf(score(scale, scores[r][c]) - largest[r]) * inverse[r] : 0.0f;
-                dscores[row][column] = weight * (dweights[r][c] * dropped(query, key) - along[r]);
+                const float weight = expf(scores[r][c] - largest[r]) * inverse[r];
+                dscores[my_row() + r * SIDE][my_column() + c * SIDE] = weight * (dweights[r][c] - along[r]);
             }
         __syncwarp();
         multiply_add(collected, dscores, keys);
@@ -384,20 +403,27 @@ __global__ void __launch_bounds__(THREADS) attention_backward_keys(const T* q, c
         __syncthreads();
 
         float scores[R][C], dweights[R][C];
-        multiply_rows(scores, keys, queries);
-        multiply_rows(dweights, values, douts);
+        multiply_rows(scores, scale, keys, queries);
+        multiply_rows(dweights, 1.0f, values, douts);
+        if (!seen.all(start, THEIRS, first, MINE))
+            each(scores, [&](float& score, int row, int column) {
+                if (!seen(start + column, first + row)) score = -INFINITE;
+            });
+        float remaining[R][C];
+        each(remaining, [&](float& factor, int, int) { factor = 1.0f; });
+        if (rate != 0.0f)
+            each(remaining, [&](float& factor, int row, int column) { factor = dropped(start + column, first + row); });
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            const int column = my_column() + c * SIDE, query = start + column;
-            const long long kept = blockIdx.x * t_q + min((long long)query, t_q - 1);
+            const int column = my_column() + c * SIDE;
+            const long long kept = blockIdx.x * t_q + min(start + column, (int)t_q - 1);
             const float largest = largest_of[kept], inverse = inverse_of[kept], along = along_of[kept];
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                const int row = my_row() + r * SIDE, key = first + row;
-                const float weight = seen(query, key) ? expf(score(scale, scores[r][c]) - largest) * inverse : 0.0f;
-                const float remaining = dropped(query, key);
-                weights[row][column] = weight * remaining;
-                dscores[row][column] = weight * (dweights[r][c] * remaining - along);
+                const int row = my_row() + r * SIDE;
+                const float weight = expf(scores[r][c] - largest) * inverse;
+                weights[row][column] = weight * remaining[r][c];
+                dscores[row][column] = weight * (dweights[r][c] * remaining[r][c] - along);
             }
         }
         __syncwarp();

@@ -24,7 +24,7 @@
 #define __global__ static
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __shared__ static  // one block at a time, so one copy is enough
 #define __align__(n) __attribute__((aligned(n)))
 

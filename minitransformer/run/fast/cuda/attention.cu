@@ -29,7 +29,7 @@
 // order, so results are the same each time. WIDTH is 32, 64 or 128; shorter rows are filled up with zeros.
 //
 // Arrays lie as (batch, T, heads, width) in memory, which is how they come out of the linear maps; what is kept of each
-// query lies as (batch, heads, T_q). Dropout: see Dropped.
+// query lies as (batch, heads, T_q). Dropout: see Remains.
 
 #include "common.cuh"
 
@@ -57,13 +57,17 @@ __device__ __forceinline__ float largest_over_row(float x) {
     return x;
 }
 
-// Do something with each place of a thread's part of a product.
-template <int R, int C, typename Action>
-__device__ __forceinline__ void each(float (&part)[R][C], Action action) {
-#pragma unroll
+// The answers to a question about each place of a thread's part of a product, R rows and C columns: a bit for each.
+template <int R, int C, typename Question>
+__device__ __forceinline__ unsigned answers(bool all_yes, Question question) {
+    if (all_yes) return ~0u;
+    unsigned bits = 0;
+#pragma unroll 1
     for (int r = 0; r < R; r++)
 #pragma unroll
-        for (int c = 0; c < C; c++) action(part[r][c], my_row() + r * SIDE, my_column() + c * SIDE);
+        for (int c = 0; c < C; c++)
+            bits |= (unsigned)question(my_row() + r * SIDE, my_column() + c * SIDE) << (r * C + c);
+    return bits;
 }
 
 // Four neighbouring numbers, which are read or written at once.
@@ -223,21 +227,21 @@ struct Seen {
     }
 };
 
-// What dropout leaves of the weights: a weight times 0, or times 1 / (1 - rate). The random numbers are not stored but
-// made again, from the seed and the place of the weight, by the formula of core/ops/random_numbers.py.
-struct Dropped {
-    float rate, raised;
+// Which weights remain after dropout; they are multiplied by 1 / (1 - rate). The random numbers are not stored but made
+// again, from the seed and the place of the weight, by the formula of core/ops/random_numbers.py.
+struct Remains {
+    float rate;
     unsigned long long seed;
     long long t_q, t_k;
 
-    __device__ float operator()(int query, int key) const {
+    __device__ bool operator()(int query, int key) const {
         const unsigned long long place = (blockIdx.x * t_q + query) * t_k + key;
         unsigned long long z = (place / 2 + 1) * 0x9E3779B97F4A7C15ull + seed;
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
         z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
         z ^= z >> 31;
         const unsigned int half = (unsigned int)(place % 2 ? z >> 32 : z);
-        return (float)(half >> 8) * 5.9604644775390625e-8f >= rate ? raised : 0.0f;  // 2^-24
+        return (float)(half >> 8) * 5.9604644775390625e-8f >= rate;  // 2^-24
     }
 };
 
@@ -246,7 +250,7 @@ struct Dropped {
     const bool *mask, long long mask_batch, long long mask_head, long long mask_query, long long mask_key, \
         long long causal, float scale, float rate, unsigned long long seed
 #define SEEN Seen(mask, mask_batch, mask_head, mask_query, mask_key, heads, t_q, t_k, causal)
-#define DROPPED Dropped{rate, 1.0f / (1.0f - rate), seed, t_q, t_k}
+#define REMAINS Remains{rate, seed, t_q, t_k}
 
 // blockIdx.x: which batch and head; blockIdx.y: which rows, the last first, since they see most if attention is causal.
 template <typename T, int WIDTH>
@@ -258,7 +262,8 @@ __global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T
     const int first = (gridDim.y - 1 - blockIdx.y) * MINE;
     const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
     const Seen seen = SEEN;
-    const Dropped dropped = DROPPED;
+    const Remains remains = REMAINS;
+    const float raised = 1.0f / (1.0f - rate);
 
     load(queries, Rows<const T>(q, t_q, heads, d_k), first);
     float collected[R][WIDTH / SIDE] = {}, largest[R], total[R] = {};  // each thread has a part of total
@@ -273,17 +278,20 @@ __global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T
         load(values, v_rows, start);
         __syncthreads();
 
+        const unsigned visible = answers<R, C>(
+            seen.all(first, MINE, start, THEIRS), [&](int row, int column) { return seen(first + row, start + column); });
+        const unsigned remain = answers<R, C>(
+            rate == 0.0f, [&](int row, int column) { return remains(first + row, start + column); });
         float scores[R][C];
         multiply_rows(scores, scale, queries, keys);
-        if (!seen.all(first, MINE, start, THEIRS))
-            each(scores, [&](float& score, int row, int column) {
-                if (!seen(first + row, start + column)) score = -INFINITE;
-            });
 #pragma unroll
         for (int r = 0; r < R; r++) {
             const float before = largest[r];
 #pragma unroll
-            for (int c = 0; c < C; c++) largest[r] = fmaxf(largest[r], scores[r][c]);
+            for (int c = 0; c < C; c++) {
+                if (!(visible >> (r * C + c) & 1)) scores[r][c] = -INFINITE;
+                largest[r] = fmaxf(largest[r], scores[r][c]);
+            }
             largest[r] = largest_over_row(largest[r]);
             const float correction = expf(before - largest[r]);
             total[r] *= correction;
@@ -291,13 +299,11 @@ __global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T
             for (int c = 0; c < WIDTH / SIDE; c++) collected[r][c] *= correction;
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                scores[r][c] = expf(scores[r][c] - largest[r]);
-                total[r] += scores[r][c];
+                const float weight = expf(scores[r][c] - largest[r]);
+                total[r] += weight;
+                weights[my_row() + r * SIDE][my_column() + c * SIDE] = remain >> (r * C + c) & 1 ? weight * raised : 0.0f;
             }
         }
-        if (rate != 0.0f)
-            each(scores, [&](float& weight, int row, int column) { weight *= dropped(first + row, start + column); });
-        each(scores, [&](float weight, int row, int column) { weights[row][column] = weight; });
         __syncwarp();  // until the threads of the row have written their weights
         multiply_add(collected, weights, values);
     }
@@ -327,7 +333,8 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q
     const int first = (gridDim.y - 1 - blockIdx.y) * MINE;
     const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
     const Seen seen = SEEN;
-    const Dropped dropped = DROPPED;
+    const Remains remains = REMAINS;
+    const float raised = 1.0f / (1.0f - rate);
 
     load(queries, Rows<const T>(q, t_q, heads, d_k), first);
     load(douts, Rows<const T>(doutput, t_q, heads, d_v), first);
@@ -353,21 +360,20 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q
         load(values, v_rows, start);
         __syncthreads();
 
+        const unsigned visible = answers<R, C>(
+            seen.all(first, MINE, start, THEIRS), [&](int row, int column) { return seen(first + row, start + column); });
+        const unsigned remain = answers<R, C>(
+            rate == 0.0f, [&](int row, int column) { return remains(first + row, start + column); });
         float scores[R][C], dweights[R][C];
         multiply_rows(scores, scale, queries, keys);
         multiply_rows(dweights, 1.0f, douts, values);
-        if (!seen.all(first, MINE, start, THEIRS))
-            each(scores, [&](float& score, int row, int column) {
-                if (!seen(first + row, start + column)) score = -INFINITE;
-            });
-        if (rate != 0.0f)
-            each(dweights, [&](float& dweight, int row, int column) { dweight *= dropped(first + row, start + column); });
 #pragma unroll
         for (int r = 0; r < R; r++)
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                const float weight = expf(scores[r][c] - largest[r]) * inverse[r];
-                dscores[my_row() + r * SIDE][my_column() + c * SIDE] = weight * (dweights[r][c] - along[r]);
+                const float weight = visible >> (r * C + c) & 1 ? expf(scores[r][c] - largest[r]) * inverse[r] : 0.0f;
+                const float dweight = remain >> (r * C + c) & 1 ? dweights[r][c] * raised : 0.0f;
+                dscores[my_row() + r * SIDE][my_column() + c * SIDE] = weight * (dweight - along[r]);
             }
         __syncwarp();
         multiply_add(collected, dscores, keys);
@@ -388,7 +394,8 @@ __global__ void __launch_bounds__(THREADS) attention_backward_keys(const T* q, c
     const int first = blockIdx.y * MINE;
     const Rows<const T> q_rows(q, t_q, heads, d_k), dout_rows(doutput, t_q, heads, d_v);
     const Seen seen = SEEN;
-    const Dropped dropped = DROPPED;
+    const Remains remains = REMAINS;
+    const float raised = 1.0f / (1.0f - rate);
 
     load(keys, Rows<const T>(k, t_k, heads, d_k), first);
     load(values, Rows<const T>(v, t_k, heads, d_v), first);
@@ -402,17 +409,13 @@ __global__ void __launch_bounds__(THREADS) attention_backward_keys(const T* q, c
         load(douts, dout_rows, start);
         __syncthreads();
 
+        const unsigned visible = answers<R, C>(
+            seen.all(start, THEIRS, first, MINE), [&](int row, int column) { return seen(start + column, first + row); });
+        const unsigned remain = answers<R, C>(
+            rate == 0.0f, [&](int row, int column) { return remains(start + column, first + row); });
         float scores[R][C], dweights[R][C];
         multiply_rows(scores, scale, keys, queries);
         multiply_rows(dweights, 1.0f, values, douts);
-        if (!seen.all(start, THEIRS, first, MINE))
-            each(scores, [&](float& score, int row, int column) {
-                if (!seen(start + column, first + row)) score = -INFINITE;
-            });
-        float remaining[R][C];
-        each(remaining, [&](float& factor, int, int) { factor = 1.0f; });
-        if (rate != 0.0f)
-            each(remaining, [&](float& factor, int row, int column) { factor = dropped(start + column, first + row); });
 #pragma unroll
         for (int c = 0; c < C; c++) {
             const int column = my_column() + c * SIDE;
@@ -421,9 +424,10 @@ __global__ void __launch_bounds__(THREADS) attention_backward_keys(const T* q, c
 #pragma unroll
             for (int r = 0; r < R; r++) {
                 const int row = my_row() + r * SIDE;
-                const float weight = expf(scores[r][c] - largest) * inverse;
-                weights[row][column] = weight * remaining[r][c];
-                dscores[row][column] = weight * (dweights[r][c] * remaining[r][c] - along);
+                const float weight = visible >> (r * C + c) & 1 ? expf(scores[r][c] - largest) * inverse : 0.0f;
+                const float remaining = remain >> (r * C + c) & 1 ? raised : 0.0f;
+                weights[row][column] = weight * remaining;
+                dscores[row][column] = weight * (dweights[r][c] * remaining - along);
             }
         }
         __syncwarp();

@@ -115,9 +115,9 @@ __device__ void load(float (&tile)[ROWS][PADDED], const Rows<const T>& x, int st
     }
 }
 
-// A thread's part of a product, times a factor for each of its rows, into rows from `start` on.
+// A thread's part of a product, times a factor, into the rows from `start` on.
 template <int R, int C, typename T>
-__device__ void save(const Rows<T>& x, int start, const float (&part)[R][C], const float (&factors)[R]) {
+__device__ void save(const Rows<T>& x, int start, const float (&part)[R][C], float factor) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const int row = start + my_row() + r * SIDE;
@@ -128,7 +128,7 @@ __device__ void save(const Rows<T>& x, int start, const float (&part)[R][C], con
             T* place = &x.first[row * x.step + i];
             Four<T> x4;
 #pragma unroll
-            for (int n = 0; n < 4; n++) store(&x4.n[n], part[r][c + n] * factors[r]);
+            for (int n = 0; n < 4; n++) store(&x4.n[n], part[r][c + n] * factor);
             if (x.by_four) *(Four<T>*)place = x4;
 #pragma unroll
             for (int n = 0; n < 4; n++)
@@ -159,7 +159,7 @@ __device__ __forceinline__ void multiply_rows(float (&product)[R][C], float fact
     for (int r = 0; r < R; r++)
 #pragma unroll
         for (int c = 0; c < C; c++) product[r][c] = 0.0f;
-#pragma unroll 2
+#pragma unroll 1
     for (int i = 0; i < PADDED - PAD; i += 4) {
         Four<float> a4[R], b4[C];
 #pragma unroll
@@ -254,7 +254,7 @@ struct Remains {
 
 // blockIdx.x: which batch and head; blockIdx.y: which rows, the last first, since they see most if attention is causal.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T* k, const T* v, T* output,
+__global__ void __launch_bounds__(THREADS, 5) attention_forward(const T* q, const T* k, const T* v, T* output,
                                                              float* largest_of, float* inverse_of, SHAPES, OPTIONS) {
     constexpr int MINE = TILE<WIDTH>, THEIRS = TILE<WIDTH>, R = MINE / SIDE, C = THEIRS / SIDE;
     __shared__ __align__(16) float queries[MINE][WIDTH + PAD], keys[THEIRS][WIDTH + PAD], values[THEIRS][WIDTH + PAD];
@@ -307,22 +307,23 @@ __global__ void __launch_bounds__(THREADS) attention_forward(const T* q, const T
         __syncwarp();  // until the threads of the row have written their weights
         multiply_add(collected, weights, values);
     }
-    float inverse[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const int query = first + my_row() + r * SIDE;
         total[r] = sum_over_row(total[r]);
-        inverse[r] = total[r] == 0.0f ? 0.0f : 1.0f / total[r];  // a query that sees nothing gets zeros
+        const float inverse = total[r] == 0.0f ? 0.0f : 1.0f / total[r];  // a query that sees nothing gets zeros
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++) collected[r][c] *= inverse;
         if (query >= t_q || my_column() != 0) continue;
         largest_of[blockIdx.x * t_q + query] = largest[r];
-        inverse_of[blockIdx.x * t_q + query] = inverse[r];
+        inverse_of[blockIdx.x * t_q + query] = inverse;
     }
-    save(Rows<T>(output, t_q, heads, d_v), first, collected, inverse);
+    save(Rows<T>(output, t_q, heads, d_v), first, collected, 1.0f);
 }
 
 // dq, and `along` of each query, which attention_backward_keys reads. Blocks as in forward.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q, const T* k, const T* v,
+__global__ void __launch_bounds__(THREADS, 5) attention_backward_queries(const T* q, const T* k, const T* v,
                                                                       const T* output, const float* largest_of,
                                                                       const float* inverse_of, const T* doutput, T* dq,
                                                                       float* along_of, SHAPES, OPTIONS) {
@@ -340,7 +341,7 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q
     load(douts, Rows<const T>(doutput, t_q, heads, d_v), first);
     load(values, Rows<const T>(output, t_q, heads, d_v), first);  // for `along`
     __syncthreads();
-    float collected[R][WIDTH / SIDE] = {}, largest[R], inverse[R], along[R], scales[R];
+    float collected[R][WIDTH / SIDE] = {}, largest[R], inverse[R], along[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const int row = my_row() + r * SIDE;
@@ -348,7 +349,6 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q
         const bool exists = first + row < t_q;
         largest[r] = exists ? largest_of[kept] : 0.0f;
         inverse[r] = exists ? inverse_of[kept] : 0.0f;
-        scales[r] = scale;
         along[r] = dot(douts[row], values[row]);
         if (exists && my_column() == 0) along_of[kept] = along[r];
     }
@@ -378,12 +378,12 @@ __global__ void __launch_bounds__(THREADS) attention_backward_queries(const T* q
         __syncwarp();
         multiply_add(collected, dscores, keys);
     }
-    save(Rows<T>(dq, t_q, heads, d_k), first, collected, scales);
+    save(Rows<T>(dq, t_q, heads, d_k), first, collected, scale);
 }
 
 // dk and dv. blockIdx.y: which keys, the first first, since most queries see them if attention is causal.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(THREADS) attention_backward_keys(const T* q, const T* k, const T* v,
+__global__ void __launch_bounds__(THREADS, 5) attention_backward_keys(const T* q, const T* k, const T* v,
                                                                    const float* largest_of, const float* inverse_of,
                                                                    const float* along_of, const T* doutput, T* dk,
                                                                    T* dv, SHAPES, OPTIONS) {
@@ -434,9 +434,6 @@ __global__ void __launch_bounds__(THREADS) attention_backward_keys(const T* q, c
         multiply_add(dv_part, weights, douts);
         multiply_add(dk_part, dscores, queries);
     }
-    float scales[R], ones[R];
-#pragma unroll
-    for (int r = 0; r < R; r++) scales[r] = scale, ones[r] = 1.0f;
-    save(Rows<T>(dk, t_k, heads, d_k), first, dk_part, scales);
-    save(Rows<T>(dv, t_k, heads, d_v), first, dv_part, ones);
+    save(Rows<T>(dk, t_k, heads, d_k), first, dk_part, scale);
+    save(Rows<T>(dv, t_k, heads, d_v), first, dv_part, 1.0f);
 }

@@ -17,36 +17,40 @@
 //     dk_j = scale * sum_i dscores_ij q_i             each key collects over the queries: attention_backward_keys
 //     dv_j = sum_i weights_ij doutput_i
 //
-// Every kernel has the same plan. A block takes some rows, of q or of k, into shared memory. The rows of the other side
-// come by in tiles. For each tile the block makes two kinds of products of small matrices:
+// Every kernel has the same plan. A block takes a tile of rows, of q or of k, into shared memory. The tiles of the other
+// side come by one after the other. With each, the block makes two kinds of products of small matrices:
 //
-//     multiply_rows    scores = mine theirs^T, each row of mine with each row of theirs (dweights likewise)
-//     multiply_add     collected += weights theirs (or dscores theirs)
+//     multiply_rows    scores = scale queries keys^T, each row of one tile with each row of the other; dweights likewise
+//     multiply_add     collected += weights values; in backward also dscores keys, and so on
 //
-// A thread computes a small rectangle of a product, in registers. With 4 rows of one matrix and 4 of the other it makes
-// 16 products of 8 numbers read: memory, even shared memory, is slower than arithmetic. The weights go through shared
-// memory from the threads that computed them to those that need them. Each sum is collected by one thread in a fixed
-// order, so results are the same each time. WIDTH is 32, 64 or 128; shorter rows are filled up with zeros.
+// A thread computes a small rectangle of a product, in registers. With 4 rows of one tile and 4 of the other it makes 16
+// products of 8 numbers read; even shared memory is slow compared with arithmetic. The weights go through shared memory
+// from the threads that compute them to those that need them. Each sum is collected by one thread in a fixed order, so
+// results are the same each time. WIDTH is 32, 64 or 128; shorter rows are filled up with zeros.
 //
 // Arrays lie as (batch, T, heads, width) in memory, which is how they come out of the linear maps; what is kept of each
-// query lies as (batch, heads, T_q). Dropout: see Remains.
+// query lies as (batch, heads, T_q).
 
 #include "common.cuh"
 
-constexpr int SIDE = 8;               // the threads of a block form a square
+constexpr int SIDE = 8;               // the threads of a block stand in a square
 constexpr int THREADS = SIDE * SIDE;  // of a block
+constexpr int BLOCKS = 5;             // of a multiprocessor at a time, as far as registers go
 constexpr int PAD = 4;                // numbers between two rows in shared memory, so that they lie in different banks
 
 template <int WIDTH>
-constexpr int TILE = WIDTH == 128 ? 16 : 32;  // rows of a tile; all tiles of a block take at most 48 KB
+constexpr int TILE = WIDTH == 128 ? 16 : 32;  // rows of a tile, so that all tiles of a block take less than 48 KB
 
-// Where a thread stands in the square. It takes rows row(), row() + SIDE, ... of a product. Two lanes that differ in the
-// lowest bit share a column, and two that differ in the next bit share a row: so pairs of lanes read the same numbers,
-// and shared memory serves half a warp at once. All threads of a row are in one warp.
-__device__ __forceinline__ int my_row() { return threadIdx.x % 2 + threadIdx.x / 16 * 2; }
-__device__ __forceinline__ int my_column() { return threadIdx.x / 2 % SIDE; }
+// A loop that the compiler writes out, so that the arrays it goes through stay in registers.
+#define EACH(i, n) _Pragma("unroll") for (int i = 0; i < n; i++)
 
-// The sum, or the largest, of what the threads of a row have. Every one of them gets it.
+// The rows and columns of a tile that a thread takes: every SIDE-th, from its place in the square on. Lanes that differ
+// in the lowest bit share their columns, lanes that differ in the next three bits their rows. So neighbouring lanes read
+// the same numbers, and shared memory serves half a warp at once. Only threads of one warp share rows.
+__device__ __forceinline__ int row(int r) { return threadIdx.x % 2 + threadIdx.x / 16 * 2 + r * SIDE; }
+__device__ __forceinline__ int column(int c) { return threadIdx.x / 2 % SIDE + c * SIDE; }
+
+// The sum, or the largest, of what the threads that share a row have. Every one of them gets it.
 __device__ __forceinline__ float sum_over_row(float x) {
     for (int bit = 2; bit < 2 * SIDE; bit *= 2) x += __shfl_xor_sync(ALL, x, bit);
     return x;
@@ -57,20 +61,7 @@ __device__ __forceinline__ float largest_over_row(float x) {
     return x;
 }
 
-// The answers to a question about each place of a thread's part of a product, R rows and C columns: a bit for each.
-template <int R, int C, typename Question>
-__device__ __forceinline__ unsigned answers(bool all_yes, Question question) {
-    if (all_yes) return ~0u;
-    unsigned bits = 0;
-#pragma unroll 1
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int c = 0; c < C; c++)
-            bits |= (unsigned)question(my_row() + r * SIDE, my_column() + c * SIDE) << (r * C + c);
-    return bits;
-}
-
-// Four neighbouring numbers, which are read or written at once.
+// Four neighbouring numbers, read or written at once.
 template <typename T>
 struct __align__(4 * sizeof(T)) Four {
     T n[4];
@@ -84,158 +75,111 @@ struct Rows {
     T* first;
     long long step;
     int length, width;
-    bool by_four;  // whether each group of four begins where the memory allows to read it at once
+    bool by_four;  // whether groups of four may be read at once, which needs places that are multiples of four
 
     __device__ Rows(T* x, long long length, long long heads, long long width)
-        : first(x + (blockIdx.x / heads * length * heads + blockIdx.x % heads) * width),
-          step(heads * width), length(length), width(width),
-          by_four(width % 4 == 0 && (unsigned long long)x % sizeof(Four<T>) == 0) {}
+        : first(x + (blockIdx.x / heads * length * heads + blockIdx.x % heads) * width), step(heads * width),
+          length(length), width(width), by_four(width % 4 == 0 && (unsigned long long)x % sizeof(Four<T>) == 0) {}
 };
 
 // A tile of rows from `start` on, loaded by all threads together, with zeros beyond the last row and beyond the width.
 template <int ROWS, int PADDED, typename T>
 __device__ void load(float (&tile)[ROWS][PADDED], const Rows<const T>& x, int start) {
-    constexpr int GROUPS = (PADDED - PAD) / 4, STEP = THREADS / GROUPS;  // a thread loads every STEP-th row's same group
-    const int first_row = threadIdx.x / GROUPS, i = threadIdx.x % GROUPS * 4;
-    const T* place = x.first + (start + first_row) * x.step + i;
+    constexpr int GROUPS = (PADDED - PAD) / 4, STEP = THREADS / GROUPS;  // a thread loads a group of every STEP-th row
+    const int own = threadIdx.x / GROUPS, i = threadIdx.x % GROUPS * 4;
+    const T* place = x.first + (start + own) * x.step + i;
     if (x.by_four) {
-#pragma unroll
-        for (int row = 0; row < ROWS; row += STEP, place += STEP * x.step) {
+        EACH(n, ROWS / STEP) {
             Four<T> x4 = {};
-            if (start + first_row + row < x.length && i < x.width) x4 = *(const Four<T>*)place;
-            *(Four<float>*)&tile[first_row + row][i] = {wide(x4.n[0]), wide(x4.n[1]), wide(x4.n[2]), wide(x4.n[3])};
+            if (start + own + n * STEP < x.length && i < x.width) x4 = *(const Four<T>*)place;
+            EACH(m, 4) tile[own + n * STEP][i + m] = wide(x4.n[m]);
+            place += STEP * x.step;
         }
-    } else {
-#pragma unroll 1
-        for (int row = 0; row < ROWS; row += STEP, place += STEP * x.step)
-            for (int n = 0; n < 4; n++) {
-                const bool exists = start + first_row + row < x.length && i + n < x.width;
-                tile[first_row + row][i + n] = exists ? wide(place[n]) : 0.0f;
-            }
+        return;
     }
+    for (int r = own; r < ROWS; r += STEP, place += STEP * x.step)
+        for (int m = 0; m < 4; m++) tile[r][i + m] = start + r < x.length && i + m < x.width ? wide(place[m]) : 0.0f;
 }
 
 // A thread's part of a product, times a factor, into the rows from `start` on.
 template <int R, int C, typename T>
 __device__ void save(const Rows<T>& x, int start, const float (&part)[R][C], float factor) {
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        const int row = start + my_row() + r * SIDE;
-#pragma unroll
-        for (int c = 0; c < C; c += 4) {
-            const int i = 4 * my_column() + c * SIDE;
-            if (row >= x.length || i >= x.width) continue;
-            T* place = &x.first[row * x.step + i];
-            Four<T> x4;
-#pragma unroll
-            for (int n = 0; n < 4; n++) store(&x4.n[n], part[r][c + n] * factor);
-            if (x.by_four) *(Four<T>*)place = x4;
-#pragma unroll
-            for (int n = 0; n < 4; n++)
-                if (!x.by_four && i + n < x.width) place[n] = x4.n[n];
-        }
+    EACH(r, R) EACH(group, C / 4) {
+        const int i = 4 * column(group);
+        T* place = x.first + (start + row(r)) * x.step + i;
+        Four<T> x4;
+        EACH(m, 4) store(&x4.n[m], part[r][4 * group + m] * factor);
+        if (start + row(r) >= x.length) continue;
+        if (x.by_four && i < x.width) *(Four<T>*)place = x4;
+        EACH(m, 4) if (!x.by_four && i + m < x.width) place[m] = x4.n[m];
     }
 }
 
-// The product of two rows, added up in the same order as in multiply_rows: with one key, dweights - along must be 0.
-template <int PADDED>
-__device__ float dot(const float (&a)[PADDED], const float (&b)[PADDED]) {
-    float sum = 0.0f;
-    for (int i = 0; i < PADDED - PAD; i += 4) {
-        const Four<float> a4 = four_at(&a[i]), b4 = four_at(&b[i]);
-#pragma unroll
-        for (int n = 0; n < 4; n++) sum += a4.n[n] * b4.n[n];
-    }
-    return sum;
-}
-
-// product[r][c] = factor * a[row r] . b[row c], for the thread's rows of two tiles. __fmul_rn rounds the product. The
-// compiler might otherwise leave this to a subtraction that follows: scale * dot - largest is then one operation, with
-// one rounding. Forward, which compares scores first, has to round them, and the weights would differ from backward's.
+// product[r][c] = factor * (a[row r] . b[row c]), for the thread's rows of two tiles. __fmul_rn rounds the last product:
+// the compiler might otherwise compute scale * dot - largest in one operation, with one rounding. Forward, which looks
+// for the largest score, has to round, and backward's weights would then differ from forward's.
 template <int R, int C, int PADDED>
 __device__ __forceinline__ void multiply_rows(float (&product)[R][C], float factor, const float (*a)[PADDED],
                                               const float (*b)[PADDED]) {
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int c = 0; c < C; c++) product[r][c] = 0.0f;
+    EACH(r, R) EACH(c, C) product[r][c] = 0.0f;
 #pragma unroll 1
     for (int i = 0; i < PADDED - PAD; i += 4) {
         Four<float> a4[R], b4[C];
-#pragma unroll
-        for (int r = 0; r < R; r++) a4[r] = four_at(&a[my_row() + r * SIDE][i]);
-#pragma unroll
-        for (int c = 0; c < C; c++) b4[c] = four_at(&b[my_column() + c * SIDE][i]);
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int r = 0; r < R; r++)
-#pragma unroll
-                for (int c = 0; c < C; c++) product[r][c] += a4[r].n[n] * b4[c].n[n];
+        EACH(r, R) a4[r] = four_at(&a[row(r)][i]);
+        EACH(c, C) b4[c] = four_at(&b[column(c)][i]);
+        EACH(n, 4) EACH(r, R) EACH(c, C) product[r][c] += a4[r].n[n] * b4[c].n[n];
     }
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int c = 0; c < C; c++) product[r][c] = __fmul_rn(factor, product[r][c]);
+    EACH(r, R) EACH(c, C) product[r][c] = __fmul_rn(factor, product[r][c]);
 }
 
-// collected[r][c] += sum_j weights[row r][j] tile[j][column c]; a thread's columns are groups of four.
+// The product of two rows, added up in the same order, so that with one key dweights - along is 0.
+template <int PADDED>
+__device__ float dot(const float (&a)[PADDED], const float (&b)[PADDED]) {
+    float sum = 0.0f;
+    for (int i = 0; i < PADDED - PAD; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+// collected += weights tile. A thread has groups of four columns of the result.
 template <int R, int C, int ROWS, int PADDED>
 __device__ __forceinline__ void multiply_add(float (&collected)[R][C], const float (*weights)[ROWS + PAD],
                                              const float (&tile)[ROWS][PADDED]) {
 #pragma unroll 2
     for (int j = 0; j < ROWS; j += 4) {
         Four<float> w4[R];
-#pragma unroll
-        for (int r = 0; r < R; r++) w4[r] = four_at(&weights[my_row() + r * SIDE][j]);
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int c = 0; c < C; c += 4) {
-                const Four<float> x4 = four_at(&tile[j + n][4 * my_column() + c * SIDE]);
-#pragma unroll
-                for (int r = 0; r < R; r++)
-#pragma unroll
-                    for (int m = 0; m < 4; m++) collected[r][c + m] += w4[r].n[n] * x4.n[m];
-            }
+        EACH(r, R) w4[r] = four_at(&weights[row(r)][j]);
+        EACH(n, 4) EACH(group, C / 4) {
+            const Four<float> x4 = four_at(&tile[j + n][4 * column(group)]);
+            EACH(r, R) EACH(m, 4) collected[r][4 * group + m] += w4[r].n[n] * x4.n[m];
+        }
     }
 }
 
-// Which query may look at which key. `mask` is null where there is none; its strides are 0 along axes that it shares.
-struct Seen {
-    const bool* mask;
+// What may be asked about a query and a key.
+struct Pairs {
+    const bool* mask;  // null where there is none; its strides are 0 along axes that it shares
     long long query_stride, key_stride;
     int t_q, t_k;
     bool causal;
+    float rate;
+    unsigned long long seed;
 
-    __device__ Seen(const bool* masks, long long batch_stride, long long head_stride, long long query_stride,
-                    long long key_stride, long long heads, long long t_q, long long t_k, bool causal)
-        : mask(masks), query_stride(query_stride), key_stride(key_stride), t_q(t_q), t_k(t_k), causal(causal) {
-        if (mask) mask += blockIdx.x / heads * batch_stride + blockIdx.x % heads * head_stride;
-    }
-
-    __device__ bool operator()(int query, int key) const {
+    // Whether the query may look at the key.
+    __device__ bool seen(int query, int key) const {
         if (query >= t_q || key >= t_k) return false;
         if (causal && key > query + t_k - t_q) return false;  // the queries are the last t_q of the t_k positions
         return !mask || mask[query * query_stride + key * key_stride];
     }
 
-    // Whether all queries of a tile see all keys of another.
-    __device__ bool all(int query, int n_queries, int key, int n_keys) const {
-        if (mask || query + n_queries > t_q || key + n_keys > t_k) return false;
-        return !causal || key + n_keys - 1 <= query + t_k - t_q;
+    // Whether all queries of a tile may look at all keys of a tile.
+    __device__ bool all_seen(int query, int key, int rows) const {
+        return !mask && query + rows <= t_q && key + rows <= t_k && (!causal || key + rows <= query + 1 + t_k - t_q);
     }
-};
 
-// Which weights remain after dropout; they are multiplied by 1 / (1 - rate). The random numbers are not stored but made
-// again, from the seed and the place of the weight, by the formula of core/ops/random_numbers.py.
-struct Remains {
-    float rate;
-    unsigned long long seed;
-    long long t_q, t_k;
-
-    __device__ bool operator()(int query, int key) const {
-        const unsigned long long place = (blockIdx.x * t_q + query) * t_k + key;
+    // Whether dropout leaves the weight, which it then multiplies by 1 / (1 - rate). The random numbers are not stored but
+    // made again, from the seed and the place of the weight, by the formula of core/ops/random_numbers.py.
+    __device__ bool remains(int query, int key) const {
+        const unsigned long long place = ((unsigned long long)blockIdx.x * t_q + query) * t_k + key;
         unsigned long long z = (place / 2 + 1) * 0x9E3779B97F4A7C15ull + seed;
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
         z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
@@ -245,189 +189,178 @@ struct Remains {
     }
 };
 
+// The answers to a question about a thread's N x N places of two tiles, a bit for each.
+template <int N, typename Question>
+__device__ __forceinline__ unsigned answers(bool yes_to_all, Question question) {
+    if (yes_to_all) return ~0u;
+    unsigned bits = 0;
+#pragma unroll 1
+    for (int r = 0; r < N; r++) EACH(c, N) bits |= (unsigned)question(row(r), column(c)) << (r * N + c);
+    return bits;
+}
+
 #define SHAPES long long heads, long long t_q, long long t_k, long long d_k, long long d_v
 #define OPTIONS                                                                                            \
     const bool *mask, long long mask_batch, long long mask_head, long long mask_query, long long mask_key, \
         long long causal, float scale, float rate, unsigned long long seed
-#define SEEN Seen(mask, mask_batch, mask_head, mask_query, mask_key, heads, t_q, t_k, causal)
-#define REMAINS Remains{rate, seed, t_q, t_k}
+#define PAIRS                                                                                          \
+    Pairs{mask ? mask + blockIdx.x / heads * mask_batch + blockIdx.x % heads * mask_head : mask, mask_query, \
+          mask_key, (int)t_q, (int)t_k, causal != 0, rate, seed}
 
-// blockIdx.x: which batch and head; blockIdx.y: which rows, the last first, since they see most if attention is causal.
+// blockIdx.x: which batch and head; blockIdx.y: which queries. The last ones go first: where attention is causal, they
+// see the most keys.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(THREADS, 5) attention_forward(const T* q, const T* k, const T* v, T* output,
-                                                             float* largest_of, float* inverse_of, SHAPES, OPTIONS) {
-    constexpr int MINE = TILE<WIDTH>, THEIRS = TILE<WIDTH>, R = MINE / SIDE, C = THEIRS / SIDE;
-    __shared__ __align__(16) float queries[MINE][WIDTH + PAD], keys[THEIRS][WIDTH + PAD], values[THEIRS][WIDTH + PAD];
-    __shared__ __align__(16) float weights[MINE][THEIRS + PAD];
-    const int first = (gridDim.y - 1 - blockIdx.y) * MINE;
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    attention_forward(const T* q, const T* k, const T* v, T* output, float* largest_of, float* inverse_of,
+                      SHAPES, OPTIONS) {
+    constexpr int ROWS = TILE<WIDTH>, N = ROWS / SIDE, COLUMNS = WIDTH / SIDE;
+    __shared__ __align__(16) float queries[ROWS][WIDTH + PAD], keys[ROWS][WIDTH + PAD], values[ROWS][WIDTH + PAD];
+    __shared__ __align__(16) float weights[ROWS][ROWS + PAD];
+    const int first = (gridDim.y - 1 - blockIdx.y) * ROWS;
     const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
-    const Seen seen = SEEN;
-    const Remains remains = REMAINS;
+    const Pairs pairs = PAIRS;
     const float raised = 1.0f / (1.0f - rate);
 
     load(queries, Rows<const T>(q, t_q, heads, d_k), first);
-    float collected[R][WIDTH / SIDE] = {}, largest[R], total[R] = {};  // each thread has a part of total
-#pragma unroll
-    for (int r = 0; r < R; r++) largest[r] = LOWEST;
+    float collected[N][COLUMNS] = {}, largest[N], total[N] = {};  // of total, each thread has the part of its columns
+    EACH(r, N) largest[r] = LOWEST;
 
     // Where attention is causal, the last query of the block sees the most keys.
-    const int end = causal ? min(t_k, first + MINE + t_k - t_q) : t_k;
-    for (int start = 0; start < end; start += THEIRS) {
+    const int end = causal ? min(t_k, first + ROWS + t_k - t_q) : t_k;
+    for (int start = 0; start < end; start += ROWS) {
         __syncthreads();  // until all are done with the tile before
         load(keys, k_rows, start);
         load(values, v_rows, start);
         __syncthreads();
 
-        const unsigned visible = answers<R, C>(
-            seen.all(first, MINE, start, THEIRS), [&](int row, int column) { return seen(first + row, start + column); });
-        const unsigned remain = answers<R, C>(
-            rate == 0.0f, [&](int row, int column) { return remains(first + row, start + column); });
-        float scores[R][C];
+        const unsigned seen = answers<N>(
+            pairs.all_seen(first, start, ROWS), [&](int r, int c) { return pairs.seen(first + r, start + c); });
+        const unsigned remain = answers<N>(
+            rate == 0.0f, [&](int r, int c) { return pairs.remains(first + r, start + c); });
+        float scores[N][N];
         multiply_rows(scores, scale, queries, keys);
-#pragma unroll
-        for (int r = 0; r < R; r++) {
+        EACH(r, N) {
             const float before = largest[r];
-#pragma unroll
-            for (int c = 0; c < C; c++) {
-                if (!(visible >> (r * C + c) & 1)) scores[r][c] = -INFINITE;
+            EACH(c, N) {
+                if (!(seen >> (r * N + c) & 1)) scores[r][c] = -INFINITE;
                 largest[r] = fmaxf(largest[r], scores[r][c]);
             }
             largest[r] = largest_over_row(largest[r]);
             const float correction = expf(before - largest[r]);
             total[r] *= correction;
-#pragma unroll
-            for (int c = 0; c < WIDTH / SIDE; c++) collected[r][c] *= correction;
-#pragma unroll
-            for (int c = 0; c < C; c++) {
+            EACH(c, COLUMNS) collected[r][c] *= correction;
+            EACH(c, N) {
                 const float weight = expf(scores[r][c] - largest[r]);
                 total[r] += weight;
-                weights[my_row() + r * SIDE][my_column() + c * SIDE] = remain >> (r * C + c) & 1 ? weight * raised : 0.0f;
+                weights[row(r)][column(c)] = remain >> (r * N + c) & 1 ? weight * raised : 0.0f;
             }
         }
-        __syncwarp();  // until the threads of the row have written their weights
+        __syncwarp();  // until the rows of weights are written, each by threads of one warp
         multiply_add(collected, weights, values);
     }
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        const int query = first + my_row() + r * SIDE;
+    EACH(r, N) {
         total[r] = sum_over_row(total[r]);
         const float inverse = total[r] == 0.0f ? 0.0f : 1.0f / total[r];  // a query that sees nothing gets zeros
-#pragma unroll
-        for (int c = 0; c < WIDTH / SIDE; c++) collected[r][c] *= inverse;
-        if (query >= t_q || my_column() != 0) continue;
-        largest_of[blockIdx.x * t_q + query] = largest[r];
-        inverse_of[blockIdx.x * t_q + query] = inverse;
+        EACH(c, COLUMNS) collected[r][c] *= inverse;
+        if (first + row(r) >= t_q || column(0) != 0) continue;
+        largest_of[blockIdx.x * t_q + first + row(r)] = largest[r];
+        inverse_of[blockIdx.x * t_q + first + row(r)] = inverse;
     }
     save(Rows<T>(output, t_q, heads, d_v), first, collected, 1.0f);
 }
 
 // dq, and `along` of each query, which attention_backward_keys reads. Blocks as in forward.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(THREADS, 5) attention_backward_queries(const T* q, const T* k, const T* v,
-                                                                      const T* output, const float* largest_of,
-                                                                      const float* inverse_of, const T* doutput, T* dq,
-                                                                      float* along_of, SHAPES, OPTIONS) {
-    constexpr int MINE = TILE<WIDTH>, THEIRS = TILE<WIDTH>, R = MINE / SIDE, C = THEIRS / SIDE;
-    __shared__ __align__(16) float queries[MINE][WIDTH + PAD], douts[MINE][WIDTH + PAD];
-    __shared__ __align__(16) float keys[THEIRS][WIDTH + PAD], values[THEIRS][WIDTH + PAD];
-    __shared__ __align__(16) float dscores[MINE][THEIRS + PAD];
-    const int first = (gridDim.y - 1 - blockIdx.y) * MINE;
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    attention_backward_queries(const T* q, const T* k, const T* v, const T* output, const float* largest_of,
+                               const float* inverse_of, const T* doutput, T* dq, float* along_of, SHAPES, OPTIONS) {
+    constexpr int ROWS = TILE<WIDTH>, N = ROWS / SIDE, COLUMNS = WIDTH / SIDE;
+    __shared__ __align__(16) float queries[ROWS][WIDTH + PAD], douts[ROWS][WIDTH + PAD];
+    __shared__ __align__(16) float keys[ROWS][WIDTH + PAD], values[ROWS][WIDTH + PAD], dscores[ROWS][ROWS + PAD];
+    const int first = (gridDim.y - 1 - blockIdx.y) * ROWS;
     const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
-    const Seen seen = SEEN;
-    const Remains remains = REMAINS;
+    const Pairs pairs = PAIRS;
     const float raised = 1.0f / (1.0f - rate);
 
     load(queries, Rows<const T>(q, t_q, heads, d_k), first);
     load(douts, Rows<const T>(doutput, t_q, heads, d_v), first);
     load(values, Rows<const T>(output, t_q, heads, d_v), first);  // for `along`
     __syncthreads();
-    float collected[R][WIDTH / SIDE] = {}, largest[R], inverse[R], along[R];
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        const int row = my_row() + r * SIDE;
-        const long long kept = blockIdx.x * t_q + first + row;
-        const bool exists = first + row < t_q;
+    float collected[N][COLUMNS] = {}, largest[N], inverse[N], along[N];
+    EACH(r, N) {
+        const bool exists = first + row(r) < t_q;
+        const long long kept = blockIdx.x * t_q + first + row(r);
         largest[r] = exists ? largest_of[kept] : 0.0f;
         inverse[r] = exists ? inverse_of[kept] : 0.0f;
-        along[r] = dot(douts[row], values[row]);
-        if (exists && my_column() == 0) along_of[kept] = along[r];
+        along[r] = dot(douts[row(r)], values[row(r)]);
+        if (exists && column(0) == 0) along_of[kept] = along[r];
     }
 
-    const int end = causal ? min(t_k, first + MINE + t_k - t_q) : t_k;
-    for (int start = 0; start < end; start += THEIRS) {
+    const int end = causal ? min(t_k, first + ROWS + t_k - t_q) : t_k;
+    for (int start = 0; start < end; start += ROWS) {
         __syncthreads();
         load(keys, k_rows, start);
         load(values, v_rows, start);
         __syncthreads();
 
-        const unsigned visible = answers<R, C>(
-            seen.all(first, MINE, start, THEIRS), [&](int row, int column) { return seen(first + row, start + column); });
-        const unsigned remain = answers<R, C>(
-            rate == 0.0f, [&](int row, int column) { return remains(first + row, start + column); });
-        float scores[R][C], dweights[R][C];
+        const unsigned seen = answers<N>(
+            pairs.all_seen(first, start, ROWS), [&](int r, int c) { return pairs.seen(first + r, start + c); });
+        const unsigned remain = answers<N>(
+            rate == 0.0f, [&](int r, int c) { return pairs.remains(first + r, start + c); });
+        float scores[N][N], dweights[N][N];
         multiply_rows(scores, scale, queries, keys);
         multiply_rows(dweights, 1.0f, douts, values);
-#pragma unroll
-        for (int r = 0; r < R; r++)
-#pragma unroll
-            for (int c = 0; c < C; c++) {
-                const float weight = visible >> (r * C + c) & 1 ? expf(scores[r][c] - largest[r]) * inverse[r] : 0.0f;
-                const float dweight = remain >> (r * C + c) & 1 ? dweights[r][c] * raised : 0.0f;
-                dscores[my_row() + r * SIDE][my_column() + c * SIDE] = weight * (dweight - along[r]);
-            }
+        EACH(r, N) EACH(c, N) {
+            const float weight = seen >> (r * N + c) & 1 ? expf(scores[r][c] - largest[r]) * inverse[r] : 0.0f;
+            const float dweight = remain >> (r * N + c) & 1 ? dweights[r][c] * raised : 0.0f;
+            dscores[row(r)][column(c)] = weight * (dweight - along[r]);
+        }
         __syncwarp();
         multiply_add(collected, dscores, keys);
     }
     save(Rows<T>(dq, t_q, heads, d_k), first, collected, scale);
 }
 
-// dk and dv. blockIdx.y: which keys, the first first, since most queries see them if attention is causal.
+// dk and dv. blockIdx.y: which keys. Here rows are keys and columns queries.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(THREADS, 5) attention_backward_keys(const T* q, const T* k, const T* v,
-                                                                   const float* largest_of, const float* inverse_of,
-                                                                   const float* along_of, const T* doutput, T* dk,
-                                                                   T* dv, SHAPES, OPTIONS) {
-    constexpr int MINE = TILE<WIDTH>, THEIRS = TILE<WIDTH>, R = MINE / SIDE, C = THEIRS / SIDE;
-    __shared__ __align__(16) float keys[MINE][WIDTH + PAD], values[MINE][WIDTH + PAD];
-    __shared__ __align__(16) float queries[THEIRS][WIDTH + PAD], douts[THEIRS][WIDTH + PAD];
-    __shared__ __align__(16) float weights[MINE][THEIRS + PAD], dscores[MINE][THEIRS + PAD];
-    const int first = blockIdx.y * MINE;
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    attention_backward_keys(const T* q, const T* k, const T* v, const float* largest_of, const float* inverse_of,
+                            const float* along_of, const T* doutput, T* dk, T* dv, SHAPES, OPTIONS) {
+    constexpr int ROWS = TILE<WIDTH>, N = ROWS / SIDE, COLUMNS = WIDTH / SIDE;
+    __shared__ __align__(16) float keys[ROWS][WIDTH + PAD], values[ROWS][WIDTH + PAD], weights[ROWS][ROWS + PAD];
+    __shared__ __align__(16) float queries[ROWS][WIDTH + PAD], douts[ROWS][WIDTH + PAD], dscores[ROWS][ROWS + PAD];
+    const int first = blockIdx.y * ROWS;
     const Rows<const T> q_rows(q, t_q, heads, d_k), dout_rows(doutput, t_q, heads, d_v);
-    const Seen seen = SEEN;
-    const Remains remains = REMAINS;
+    const Pairs pairs = PAIRS;
     const float raised = 1.0f / (1.0f - rate);
 
     load(keys, Rows<const T>(k, t_k, heads, d_k), first);
     load(values, Rows<const T>(v, t_k, heads, d_v), first);
-    float dk_part[R][WIDTH / SIDE] = {}, dv_part[R][WIDTH / SIDE] = {};
+    float dk_part[N][COLUMNS] = {}, dv_part[N][COLUMNS] = {};
 
     // Where attention is causal, the first key of the block is seen by the most queries.
     const int begin = causal ? max(0ll, first - (t_k - t_q)) : 0;
-    for (int start = begin; start < t_q; start += THEIRS) {
+    for (int start = begin; start < t_q; start += ROWS) {
         __syncthreads();
         load(queries, q_rows, start);
         load(douts, dout_rows, start);
         __syncthreads();
 
-        const unsigned visible = answers<R, C>(
-            seen.all(start, THEIRS, first, MINE), [&](int row, int column) { return seen(start + column, first + row); });
-        const unsigned remain = answers<R, C>(
-            rate == 0.0f, [&](int row, int column) { return remains(start + column, first + row); });
-        float scores[R][C], dweights[R][C];
+        const unsigned seen = answers<N>(
+            pairs.all_seen(start, first, ROWS), [&](int r, int c) { return pairs.seen(start + c, first + r); });
+        const unsigned remain = answers<N>(
+            rate == 0.0f, [&](int r, int c) { return pairs.remains(start + c, first + r); });
+        float scores[N][N], dweights[N][N];
         multiply_rows(scores, scale, keys, queries);
         multiply_rows(dweights, 1.0f, values, douts);
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            const int column = my_column() + c * SIDE;
-            const long long kept = blockIdx.x * t_q + min(start + column, (int)t_q - 1);
+        EACH(c, N) {
+            const long long kept = blockIdx.x * t_q + min(start + column(c), (int)t_q - 1);
             const float largest = largest_of[kept], inverse = inverse_of[kept], along = along_of[kept];
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-                const int row = my_row() + r * SIDE;
-                const float weight = visible >> (r * C + c) & 1 ? expf(scores[r][c] - largest) * inverse : 0.0f;
-                const float remaining = remain >> (r * C + c) & 1 ? raised : 0.0f;
-                weights[row][column] = weight * remaining;
-                dscores[row][column] = weight * (dweights[r][c] * remaining - along);
+            EACH(r, N) {
+                const float weight = seen >> (r * N + c) & 1 ? expf(scores[r][c] - largest) * inverse : 0.0f;
+                const float remaining = remain >> (r * N + c) & 1 ? raised : 0.0f;
+                weights[row(r)][column(c)] = weight * remaining;
+                dscores[row(r)][column(c)] = weight * (dweights[r][c] * remaining - along);
             }
         }
         __syncwarp();

@@ -30,7 +30,7 @@ from minitransformer.run.fast.cuda.launching import FOLDER, kernel_names, source
 
 FILES = {  # the template parameters after the type of the numbers, as the Python side gives them
     "adam.cu": [""],
-    "attention.cu": [", 1", ", 2", ", 4"],
+    "attention.cu": [", 32", ", 64", ", 128"],
     "cross_entropy.cu": [""],
     "dropout.cu": [""],
     "gelu.cu": [", false", ", true"],
@@ -39,7 +39,7 @@ FILES = {  # the template parameters after the type of the numbers, as the Pytho
 }
 INSTANCES = [(file, t + rest) for file, several in FILES.items() for t in ("float", "__half") for rest in several]
 SELDOM = {
-    ("attention.cu", parameters) for parameters in ("float, 1", "float, 2", "float, 4", "__half, 2", "__half, 4")
+    ("attention.cu", parameters) for parameters in ("float, 32", "float, 64", "float, 128", "__half, 64", "__half, 128")
 }  # to compile
 KERNELS: dict[str, Callable[..., Any]] = {name: getattr(getattr(cuda, name), name) for name in cuda.__all__}
 NVCC = shutil.which("nvcc")
@@ -117,6 +117,17 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # the name begins 
     "attention: heads of 64": (WIDE, {"causal": True}),
     "attention: heads of 64, values of 7": ((*WIDE[:2], heads(1, 41, 2, 7)), {"dropout": 0.1, "rng": 2}),
     "attention: heads of 128": (WIDEST, {"mask": seen(35, 35)}),
+    "attention: heads of 128, values of 3": ((*WIDEST[:2], heads(1, 35, 1, 3)), {"causal": True}),
+    "attention: heads of 3, values of 128": ((*(heads(1, 35, 1, 3, seed=n) for n in (3, 4)), WIDEST[0]), {}),
+    "attention: heads of 33": (tuple(x[..., :33].copy() for x in WIDE), {"causal": True}),
+    "attention: heads of 1": (tuple(x[..., :1].copy() for x in LONG), {"causal": True}),
+    "attention: whole tiles": (tuple(heads(2, 64, 1, 32, seed=n) for n in range(3)), {"causal": True}),
+    "attention: two queries": ((LONG[0][:, :, :2], *LONG[1:]), {"causal": True}),
+    "attention: several blocks, mask, dropout": (LONG, {"mask": seen(1, 2, 139, 139), "dropout": 0.2, "rng": 3}),
+    "attention: several blocks, all of it": (
+        (LONG[0][:, :, :77], *LONG[1:]),
+        {"mask": seen(1, 1, 77, 139), "causal": True, "dropout": 0.2, "rng": 4, "scale": -0.4},
+    ),
 }
 
 
@@ -308,26 +319,38 @@ VARIANTS: dict[str, tuple[str, str, str]] = {  # right, wrong, and a call that m
     "smoothing not shared": ("share = smoothing / n_classes", "share = 0.0f", "cross_entropy: sum"),
     "ignored rows pulled": ("(wanted != ignore_index) {\n            const float p",
      "(true) {\n            const float p", "cross_entropy: some do not count"),
-    "no scale": ("scale * dot<LANES>(q_slice", "dot<LANES>(q_slice", "attention"),
-    "no scale in dq": ("collected, scale, lane", "collected, 1.0f, lane", "attention"),
-    "no scale in dk": ("dk_slice, scale, lane", "dk_slice, 1.0f, lane", "attention"),
-    "no correction of the output": ("collected[c] *= correction;", ";", "attention: large scores"),
-    "no correction of the total": ("total *= correction;", ";", "attention: large scores"),
-    "the last tile left out": ("start < end; start += TILE", "start < end - TILE; start += TILE", "attention"),
+    "no scale": ("scale, queries, keys", "1.0f, queries, keys", "attention"),
+    "no scale in dq": ("collected, scale)", "collected, 1.0f)", "attention"),
+    "no scale in dk": ("dk_part, scale)", "dk_part, 1.0f)", "attention"),
+    "no correction of the output": ("collected[r][c] *= correction;", ";", "attention: large scores"),
+    "no correction of the total": ("total[r] *= correction;", ";", "attention: large scores"),
+    "the last tile left out": ("start < end; start += ROWS", "start < end - ROWS; start += ROWS", "attention"),
     "a key too many": ("query >= t_q || key >= t_k", "query >= t_q", "attention"),
+    "keys beyond the last": ("key + rows <= t_k && ", "", "attention"),
+    "a tile that is seen in part": ("key + rows <= query", "key <= query", "attention: several blocks"),
     "the diagonal hidden": ("key > query + t_k", "key >= query + t_k", "attention: causal"),
     "causal from the first key": ("key > query + t_k - t_q", "key > query", "attention: fewer queries"),
-    "too few tiles": ("first + THREADS / LANES + t_k - t_q", "first + THREADS / LANES",
-     "attention: several blocks, fewer queries"),
+    "too few tiles": ("first + ROWS + t_k - t_q", "first + ROWS + 0ll", "attention: several blocks, fewer queries"),
     "too few queries for a key": ("max(0ll, first - (t_k - t_q))", "first", "attention: several blocks, fewer queries"),
-    "no along": ("weight * (dweight - along)", "weight * dweight", "attention"),
-    "0 / 0": ("total == 0.0f ? 0.0f : 1.0f / total", "1.0f / total", "attention: nothing seen"),
-    "one lane's product": ("sum_over(LANES, sum)", "sum", "attention: heads of 64"),
-    "the mask of the first head": ("* head_stride", "* 0", "attention: mask of heads"),
-    "nothing raised": ("rate ? raised", "rate ? 1.0f", "attention: dropout"),
-    "dropout forgotten in dv": ("weight * remaining", "weight", "attention: dropout"),
+    "no along": ("weight * (dweight - along[r])", "weight * dweight", "attention"),
+    "no along in dk": ("* remaining - along)", "* remaining)", "attention"),
+    "0 / 0": ("total[r] == 0.0f ? 0.0f : 1.0f / total[r]", "1.0f / total[r]", "attention: nothing seen"),
+    "one thread's total": ("sum_over_row(total[r])", "total[r]", "attention"),
+    "one thread's largest": ("largest_over_row(largest[r])", "largest[r]", "attention"),
+    "a row too long": ("x.length && i < x.width) x4", "x.length) x4", "attention"),
+    "a row too long, not by four": ("&& i + m < x.width ?", "?", "attention: heads of 33"),
+    "the mask of the first head": ("* mask_head", "* 0", "attention: mask of heads"),
+    "nothing raised": ("raised = 1.0f / (1.0f - rate)", "raised = 1.0f", "attention: dropout"),
+    "dropout forgotten in dv": ("weight * remaining;", "weight;", "attention: dropout"),
     "a tile overwritten": ("__syncthreads();  // until", "// until", "attention"),
-    "a tile not yet there": ("__syncthreads();\n\n", "\n", "attention"),
+    "a tile overwritten, dq": ("        __syncthreads();\n        load(keys", "        load(keys", "attention"),
+    "a tile overwritten, dk": ("        __syncthreads();\n        load(queries", "        load(queries", "attention"),
+    "a tile not yet there": ("v_rows, start);\n        __syncthreads();", "v_rows, start);", "attention"),
+    "a tile not yet there, dk": ("dout_rows, start);\n        __syncthreads();", "dout_rows, start);", "attention"),
+    "output not yet there": ("`along`\n    __syncthreads();", "`along`", "attention"),
+    "weights not yet there": ("__syncwarp();  // until", "// until", "attention"),
+    "weights not yet there, dq": ("__syncwarp();\n        multiply_add(c", "multiply_add(c", "attention"),
+    "weights not yet there, dk": ("__syncwarp();\n        multiply_add(d", "multiply_add(d", "attention"),
     "no bracket": ("v / bracket2", "v", "adam"),
     "no decay": (" * shrink", "", "adam"),
     "no mean": ("beta1 * means[i] + rest1 * g", "rest1 * g", "adam"),

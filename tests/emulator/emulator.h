@@ -24,7 +24,7 @@
 #define __global__ static
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __shared__ static  // one block at a time, so one copy is enough
 #define __align__(n) __attribute__((aligned(n)))
 
@@ -38,6 +38,8 @@ inline float __int_as_float(int bits) {
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
+
+inline float __fmul_rn(float x, float y) { return x * y; }
 
 using std::max;
 using std::min;
@@ -174,4 +176,5 @@ const char* launch(void (*kernel)(A...), const unsigned* sizes, const char* kind
 }  // namespace emulator
 
 #define __syncthreads() emulator::wait(emulator::block, __LINE__)
+#define __syncwarp() emulator::wait(emulator::warps[emulator::current / emulator::WARP_SIZE], __LINE__)
 #define __shfl_xor_sync(mask, x, bit) emulator::exchange(x, bit)

@@ -11,8 +11,8 @@ from ....core.arrays.backend import Array, Pullback, Rng, array_module
 from ..attention import mask_fits
 from .launching import NOTHING, ceil_div, contiguous, kernels_of, takes
 
-THREADS = 128  # threads per block
-SLICE = 32  # numbers of a row that one thread holds
+THREADS = 64  # threads per block
+WIDTHS = 32, 64, 128  # of the rows of a tile; the kernels fill up with zeros
 
 
 def attention(
@@ -38,15 +38,16 @@ def attention(
         return None
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     (t_q, d_k), (t_k, d_v) = q.shape[-2:], v.shape[-2:]
-    if type(factor) not in (int, float) or not math.isfinite(factor) or max(d_k, d_v) > 4 * SLICE:
+    if type(factor) not in (int, float) or not math.isfinite(factor) or max(d_k, d_v) > max(WIDTHS):
         return None
     if not mask_fits(mask, (*q.shape[:-1], t_k), type(q)):
         return None
     if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:
         return None
     xp = array_module(q)
-    lanes = next(n for n in (1, 2, 4) if n * SLICE >= max(d_k, d_v))
-    forward, backward_queries, backward_keys = kernels_of("attention.cu", q, str(lanes))
+    width = next(n for n in WIDTHS if n >= max(d_k, d_v))
+    forward, backward_queries, backward_keys = kernels_of("attention.cu", q, str(width))
+    tile = 16 if width == 128 else 32  # rows of q or k for each block
     n_axes = q.ndim
     n_batch, n_heads = (1,) * (4 - n_axes) + q.shape[:-2]
     rate, seed = 0.0, NOTHING
@@ -56,7 +57,7 @@ def attention(
     options = (*_mask_and_strides(mask), int(causal), float(factor), rate, seed)
 
     def grid(length: int) -> tuple[int, int]:
-        return n_batch * n_heads, ceil_div(length, THREADS // lanes)
+        return n_batch * n_heads, ceil_div(length, tile)
 
     queries, keys, values = (contiguous(_length_first(x)) for x in (q, k, v))
     output = xp.empty((n_batch, t_q, n_heads, d_v), dtype=q.dtype)

@@ -63,7 +63,7 @@ def source(file: str) -> str:
 
 def kernel_names(code: str) -> list[str]:
     """The names of the kernels in a text, in order."""
-    return re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", code)
+    return re.findall(r"__global__ void (?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\(", code)
 
 
 def ceil_div(a: int, b: int) -> int:

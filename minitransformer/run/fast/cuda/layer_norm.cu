@@ -50,7 +50,7 @@ __global__ void layer_norm_backward(const T* x, const T* gamma, const float* mea
     float dn_sum = 0.0f, dn_n_sum = 0.0f;
     for (long long i = threadIdx.x; i < width; i += WARP) {
         const float n = (wide(x[i]) - mean) * inverse_std;
-        const float dn = wide(dy[i]) * wide(gamma[i]);
+        const float dn = __fmul_rn(wide(dy[i]), wide(gamma[i]));
         dn_sum += dn;
         dn_n_sum += dn * n;
     }
@@ -59,7 +59,7 @@ __global__ void layer_norm_backward(const T* x, const T* gamma, const float* mea
 
     for (long long i = threadIdx.x; i < width; i += WARP) {
         const float n = (wide(x[i]) - mean) * inverse_std;
-        const float dn = wide(dy[i]) * wide(gamma[i]);
+        const float dn = __fmul_rn(wide(dy[i]), wide(gamma[i]));
         store(&dx[i], inverse_std * (dn - shift - n * stretch));
     }
 }

@@ -340,7 +340,7 @@ VARIANTS: dict[str, tuple[str, str, str]] = {  # right, wrong, and a call that m
     "a row too long": ("x.length && i < x.width) x4", "x.length) x4", "attention"),
     "a row too long, not by four": ("&& i + m < x.width ?", "?", "attention: heads of 33"),
     "the mask of the first head": ("* mask_head", "* 0", "attention: mask of heads"),
-    "nothing raised": ("raised = 1.0f / (1.0f - rate)", "raised = 1.0f", "attention: dropout"),
+    "nothing raised": ("rate, 1.0f / (1.0f - rate), seed", "rate, 1.0f, seed", "attention: dropout"),
     "dropout forgotten in dv": ("weight * remaining;", "weight;", "attention: dropout"),
     "a tile overwritten": ("__syncthreads();  // until", "// until", "attention"),
     "a tile overwritten, dq": ("        __syncthreads();\n        load(keys", "        load(keys", "attention"),

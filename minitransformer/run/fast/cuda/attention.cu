@@ -17,16 +17,16 @@
 //     dk_j = scale * sum_i dscores_ij q_i             each key collects over the queries: attention_backward_keys
 //     dv_j = sum_i weights_ij doutput_i
 //
-// Every kernel has the same plan. A block takes a tile of rows, of q or of k, into shared memory. The tiles of the other
-// side come by one after the other. With each, the block makes two kinds of products of small matrices:
+// Every kernel has the same plan. A block takes a tile of rows, of q or of k, into shared memory. Tiles of the other side
+// come by one after the other. With each, the block makes two kinds of products of small matrices:
 //
-//     multiply_rows    scores = scale queries keys^T, each row of one tile with each row of the other; dweights likewise
+//     multiply_rows    scores = scale queries keys^T, a row of one tile with a row of the other; dweights likewise
 //     multiply_add     collected += weights values; in backward also dscores keys, and so on
 //
-// A thread computes a small rectangle of a product, in registers. With 4 rows of one tile and 4 of the other it makes 16
-// products of 8 numbers read; even shared memory is slow compared with arithmetic. The weights go through shared memory
-// from the threads that compute them to those that need them. Each sum is collected by one thread in a fixed order, so
-// results are the same each time. WIDTH is 32, 64 or 128; shorter rows are filled up with zeros.
+// A thread computes a small rectangle of a product, in registers. With 4 rows of one tile and 4 of the other it makes
+// 16 products of 8 numbers read; even shared memory is slow compared with arithmetic. The weights go through shared
+// memory from the threads that compute them to those that need them. Each sum is collected by one thread in a fixed
+// order, so results are the same each time. WIDTH is 32, 64 or 128; shorter rows are filled up with zeros.
 //
 // Arrays lie as (batch, T, heads, width) in memory, which is how they come out of the linear maps; what is kept of each
 // query lies as (batch, heads, T_q).
@@ -45,8 +45,8 @@ constexpr int TILE = WIDTH == 128 ? 16 : 32;  // rows of a tile, so that all til
 #define EACH(i, n) _Pragma("unroll") for (int i = 0; i < n; i++)
 
 // The rows and columns of a tile that a thread takes: every SIDE-th, from its place in the square on. Lanes that differ
-// in the lowest bit share their columns, lanes that differ in the next three bits their rows. So neighbouring lanes read
-// the same numbers, and shared memory serves half a warp at once. Only threads of one warp share rows.
+// in the lowest bit share columns, lanes that differ in the next three bits share rows. So neighbouring lanes read the
+// same numbers, and shared memory serves half a warp at once. Only threads of one warp share rows.
 __device__ __forceinline__ int row(int r) { return threadIdx.x % 2 + threadIdx.x / 16 * 2 + r * SIDE; }
 __device__ __forceinline__ int column(int c) { return threadIdx.x / 2 % SIDE + c * SIDE; }
 
@@ -115,9 +115,9 @@ __device__ void save(const Rows<T>& x, int start, const float (&part)[R][C], flo
     }
 }
 
-// product[r][c] = factor * (a[row r] . b[row c]), for the thread's rows of two tiles. __fmul_rn rounds the last product:
-// the compiler might otherwise compute scale * dot - largest in one operation, with one rounding. Forward, which looks
-// for the largest score, has to round, and backward's weights would then differ from forward's.
+// product[r][c] = factor * (a[row r] . b[row c]), for the thread's rows of two tiles. __fmul_rn rounds the result: the
+// compiler might otherwise compute scale * dot - largest in one operation, with one rounding. Forward, which looks for
+// the largest score, has to round, and backward's weights would then differ from forward's.
 template <int R, int C, int PADDED>
 __device__ __forceinline__ void multiply_rows(float (&product)[R][C], float factor, const float (*a)[PADDED],
                                               const float (*b)[PADDED]) {
@@ -161,7 +161,7 @@ struct Pairs {
     long long query_stride, key_stride;
     int t_q, t_k;
     bool causal;
-    float rate;
+    float rate, raised;
     unsigned long long seed;
 
     // Whether the query may look at the key.
@@ -176,14 +176,14 @@ struct Pairs {
         return !mask && query + rows <= t_q && key + rows <= t_k && (!causal || key + rows <= query + 1 + t_k - t_q);
     }
 
-    // Whether dropout leaves the weight, which it then multiplies by 1 / (1 - rate). The random numbers are not stored but
-    // made again, from the seed and the place of the weight.
+    // Whether dropout leaves the weight, times raised = 1 / (1 - rate). The random numbers are not stored but made
+    // again, from the seed and the place of the weight.
     __device__ bool remains(int query, int key) const {
         return uniform(seed, ((unsigned long long)blockIdx.x * t_q + query) * t_k + key) >= rate;
     }
 };
 
-// The answers to a question about a thread's N x N places of two tiles, a bit for each.
+// The answers to a question about each of a thread's N x N places of a product, a bit for each place.
 template <int N, typename Question>
 __device__ __forceinline__ unsigned answers(bool yes_to_all, Question question) {
     if (yes_to_all) return ~0u;
@@ -193,13 +193,15 @@ __device__ __forceinline__ unsigned answers(bool yes_to_all, Question question) 
     return bits;
 }
 
+__device__ __forceinline__ bool yes(unsigned answers, int place) { return answers >> place & 1; }
+
 #define SHAPES long long heads, long long t_q, long long t_k, long long d_k, long long d_v
 #define OPTIONS                                                                                            \
     const bool *mask, long long mask_batch, long long mask_head, long long mask_query, long long mask_key, \
         long long causal, float scale, float rate, unsigned long long seed
 #define PAIRS                                                                                          \
     Pairs{mask ? mask + blockIdx.x / heads * mask_batch + blockIdx.x % heads * mask_head : mask, mask_query, \
-          mask_key, (int)t_q, (int)t_k, causal != 0, rate, seed}
+          mask_key, (int)t_q, (int)t_k, causal != 0, rate, 1.0f / (1.0f - rate), seed}
 
 // blockIdx.x: which batch and head; blockIdx.y: which queries. The last ones go first: where attention is causal, they
 // see the most keys.
@@ -213,7 +215,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const int first = (gridDim.y - 1 - blockIdx.y) * ROWS;
     const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
     const Pairs pairs = PAIRS;
-    const float raised = 1.0f / (1.0f - rate);
 
     load(queries, Rows<const T>(q, t_q, heads, d_k), first);
     float collected[N][COLUMNS] = {}, largest[N], total[N] = {};  // of total, each thread has the part of its columns
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         EACH(r, N) {
             const float before = largest[r];
             EACH(c, N) {
-                if (!(seen >> (r * N + c) & 1)) scores[r][c] = -INFINITE;
+                if (!yes(seen, r * N + c)) scores[r][c] = -INFINITE;
                 largest[r] = fmaxf(largest[r], scores[r][c]);
             }
             largest[r] = largest_over_row(largest[r]);
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             EACH(c, N) {
                 const float weight = expf(scores[r][c] - largest[r]);
                 total[r] += weight;
-                weights[row(r)][column(c)] = remain >> (r * N + c) & 1 ? weight * raised : 0.0f;
+                weights[row(r)][column(c)] = yes(remain, r * N + c) ? weight * pairs.raised : 0.0f;
             }
         }
         __syncwarp();  // until the rows of weights are written, each by threads of one warp
@@ -274,7 +275,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const int first = (gridDim.y - 1 - blockIdx.y) * ROWS;
     const Rows<const T> k_rows(k, t_k, heads, d_k), v_rows(v, t_k, heads, d_v);
     const Pairs pairs = PAIRS;
-    const float raised = 1.0f / (1.0f - rate);
 
     load(queries, Rows<const T>(q, t_q, heads, d_k), first);
     load(douts, Rows<const T>(doutput, t_q, heads, d_v), first);
@@ -305,8 +305,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         multiply_rows(scores, scale, queries, keys);
         multiply_rows(dweights, 1.0f, douts, values);
         EACH(r, N) EACH(c, N) {
-            const float weight = seen >> (r * N + c) & 1 ? expf(scores[r][c] - largest[r]) * inverse[r] : 0.0f;
-            const float dweight = remain >> (r * N + c) & 1 ? dweights[r][c] * raised : 0.0f;
+            const float weight = yes(seen, r * N + c) ? expf(scores[r][c] - largest[r]) * inverse[r] : 0.0f;
+            const float dweight = yes(remain, r * N + c) ? dweights[r][c] * pairs.raised : 0.0f;
             dscores[row(r)][column(c)] = weight * (dweight - along[r]);
         }
         __syncwarp();
@@ -326,7 +326,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const int first = blockIdx.y * ROWS;
     const Rows<const T> q_rows(q, t_q, heads, d_k), dout_rows(doutput, t_q, heads, d_v);
     const Pairs pairs = PAIRS;
-    const float raised = 1.0f / (1.0f - rate);
 
     load(keys, Rows<const T>(k, t_k, heads, d_k), first);
     load(values, Rows<const T>(v, t_k, heads, d_v), first);
@@ -351,8 +350,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             const long long kept = blockIdx.x * t_q + min(start + column(c), (int)t_q - 1);
             const float largest = largest_of[kept], inverse = inverse_of[kept], along = along_of[kept];
             EACH(r, N) {
-                const float weight = seen >> (r * N + c) & 1 ? expf(scores[r][c] - largest) * inverse : 0.0f;
-                const float remaining = remain >> (r * N + c) & 1 ? raised : 0.0f;
+                const float weight = yes(seen, r * N + c) ? expf(scores[r][c] - largest) * inverse : 0.0f;
+                const float remaining = yes(remain, r * N + c) ? pairs.raised : 0.0f;
                 weights[row(r)][column(c)] = weight * remaining;
                 dscores[row(r)][column(c)] = weight * (dweights[r][c] * remaining - along);
             }

@@ -295,9 +295,9 @@ _FUNCTIONS: dict[Callable[..., list[Any]], str] = {
     "less_equal log log1p log2 logaddexp logical_and logical_not logical_or matmul maximum minimum multiply negative "
     "not_equal power reciprocal sign sin sqrt square subtract tanh",
     _array_first: "all any argmax argmin argpartition argsort ascontiguousarray broadcast_to clip cumsum diagonal dot "
-    "empty_like expand_dims flatnonzero flip full_like isclose max mean min moveaxis nonzero ones_like outer pad prod "
-    "ravel repeat reshape roll sort split squeeze std sum swapaxes tensordot tile transpose tril triu unique var where "
-    "zeros_like",
+    "empty_like expand_dims flatnonzero flip full_like isclose isin max mean min moveaxis nonzero ones_like outer "
+    "pad prod ravel repeat reshape roll sort split squeeze std sum swapaxes tensordot tile transpose tril triu "
+    "unique var where zeros_like",
     _list_first: "concatenate hstack stack vstack",
     _subscripts_first: "einsum",
 }

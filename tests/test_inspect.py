@@ -347,6 +347,13 @@ def test_circuits_give_the_scores_and_what_is_written(name: str) -> None:
     check_circuits(of_family(name))
 
 
+def test_circuits_of_a_model_on_a_device_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries were turned on the device, by positions of the host."""
+    found = inspect.circuits(of_family("llama"), (1, 1), distance=2)
+    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "strict")
+    np.testing.assert_array_equal(inspect.circuits(of_family("llama").to("strict"), (1, 1), distance=2), found)
+
+
 def check_scores() -> None:
     """By hand, on weights that say where they look."""
     t = 6

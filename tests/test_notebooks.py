@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
-from common import code_of
+from common import code_of, printed
 from matplotlib.figure import Figure
 from tiers import in_one
 
@@ -68,7 +68,10 @@ def test_pictures_are_modest(name: str) -> None:
 def test_begins_with_its_number_and_names_the_device_once(name: str) -> None:
     notebook = build.read_source(name)
     assert notebook["cells"][0]["source"].startswith(f"# {int(name.partition('_')[0])} ")
-    assert code_of(build.on_device(notebook, "strict")).count('device = "strict"') == 1
+    if name in build.ON_THE_HOST:
+        assert not re.search(r"\bdevice\b|minitransformer import .*backend", code_of(notebook))
+    else:
+        assert code_of(build.on_device(notebook, "strict")).count('device = "strict"') == 1
 
 
 @in_one("name", NAMES)
@@ -114,6 +117,27 @@ def test_marks_make_slides_with_one_idea_each(name: str, tmp_path: Path) -> None
     marked = [text for cell in chapter.cells for text in cell["metadata"].get("slides", [])]
     assert not re.search(r"[Nn]otebooks?\s+\d", " ".join(marked))  # which is a chapter here, as in its text
     assert [text for slide in found[1:] for text in slide.texts] == [re.sub("(?m)^> ?", "", text) for text in marked]
+
+
+def as_script(notebook: dict) -> str:
+    """The code of all cells, where the value of a cell's last line is displayed, as Jupyter does."""
+    display = "def display(x):\n    return getattr(x, '_repr_html_', x.__repr__)()\n"
+    trees = [ast.parse(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    for last in [tree.body[-1] for tree in trees if tree.body]:
+        if isinstance(last, ast.Expr):
+            last.value = ast.Call(ast.Name("display"), [last.value], [])
+    code = "\n".join(map(ast.unparse, trees))
+    return display + code.replace("from IPython.display import display", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in build.ON_THE_HOST])
+def test_runs_on_another_device(name: str, tmp_path: Path) -> None:
+    """A wrong gradient on a device ended in a TypeError in place of a verdict, and nothing had looked."""
+    script = tmp_path / f"{name}.py"
+    script.write_text(as_script(build.on_device(build.read_source(name), "strict")), encoding="utf-8")
+    run = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
+    printed(run, str(script), MPLBACKEND="agg", MINITRANSFORMER_DEVICE="numpy")
 
 
 # The tool itself.

@@ -8,6 +8,8 @@ import pytest
 from common import draw
 
 from minitransformer import verify
+from minitransformer.core.arrays.backend import array_module, to_device
+from minitransformer.layers import Linear
 
 Backward = Callable[[np.ndarray, Any], Any]
 
@@ -74,6 +76,37 @@ def test_a_wrong_gradient_is_told_what_would_be_right(
 ) -> None:
     with pytest.raises(AssertionError, match=said):
         verify.check_gradients((forward, backward), *inputs)
+
+
+def normed_without_a_path(x: Any) -> Any:
+    moved = x - x.mean(-1, keepdims=True)
+    squares = (moved * moved).mean(-1, keepdims=True)
+    size = array_module(x).sqrt(squares)
+    return moved / size, lambda dy: (dy - dy.mean(-1, keepdims=True)) / size
+
+
+class LinearWithoutATranspose(Linear):
+    def __call__(self, x: Any) -> Any:
+        y, backward = super().__call__(x)
+        return y, lambda dy: (backward(dy), dy @ self.weight.value)[1]
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "said"),
+    [
+        (normed_without_a_path, draw(3, 5), r"layer-norm-no-stretch[\s\S]*what flows back through \w+\.squares: it"),
+        (lambda x: ((x * x).sum(0), lambda dy: x * dy * 0.4), draw(5, 3), r"That is 1/5, and axis 0 of x has 5"),
+        (LinearWithoutATranspose(4, 4, bias=False), draw(2, 4), r"dx should be dy @ weight\.T\."),
+    ],
+)
+def test_a_wrong_gradient_is_told_the_same_on_a_device(f: Any, x: np.ndarray, said: str) -> None:
+    """A length, a value held as it was and a parameter were looked up by functions of NumPy alone."""
+    with pytest.raises(AssertionError, match=said) as on_host:
+        verify.check_gradients(f, x)
+    f = f.to("strict") if isinstance(f, Linear) else f
+    with pytest.raises(AssertionError) as on_device:
+        verify.check_gradients(f, to_device(x, "strict"))
+    assert str(on_device.value) == str(on_host.value)
 
 
 def test_a_small_number_that_only_forward_adds_is_told() -> None:

@@ -92,6 +92,12 @@ def test_every_example_runs_on_a_device(name) -> None:
             np.testing.assert_array_equal(a.value.array, b.value.array)
 
 
+def test_the_page_of_a_layer_on_a_device_is_that_on_the_host() -> None:
+    """Its parameters were read on the device, and its inputs on the host."""
+    host, device = (EXAMPLES["ffn"].record(device=place).to_html() for place in ("numpy", "strict"))
+    assert device == host
+
+
 # ------------------------------------------------------------------------------------------------------------- drawing
 
 

@@ -213,6 +213,17 @@ def test_checker_rejects_in_every_case(variant: Mistake) -> None:
         assert rejected(variant, functools.partial(CASES[name].run, progress=until_wrong)), name
 
 
+OF_OPS = [each for each in BY_GRADIENTS if CASES[each.cases[0]].kind == "op" and each.name not in STATED]
+
+
+@pytest.mark.few(0, slow=20)
+@pytest.mark.parametrize("variant", OF_OPS, ids=lambda variant: variant.name)
+def test_a_report_on_a_device_says_what_it_says_on_the_host(variant: Mistake) -> None:
+    with variant.applied(), np.errstate(invalid="ignore"):
+        host, device = (str(CASES[variant.cases[0]].run(device=place)) for place in ("numpy", "strict"))
+    assert "WRONG" in host and device == host
+
+
 def until_wrong(checks: list[Callable[[], Row]]) -> Iterator[Callable[[], Row]]:
     """A check's `progress` that ends it after a wrong row."""
     rows: list[Row] = []

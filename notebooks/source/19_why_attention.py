@@ -13,8 +13,6 @@
 # You need: attention (6), vector-Jacobian products (2).
 
 # %%
-device = "numpy"  # the measurements run on the host
-
 import matplotlib.pyplot as plt
 import numpy as np
 

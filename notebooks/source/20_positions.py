@@ -14,21 +14,30 @@
 # You need: embeddings and positions (12), attention (6).
 
 # %%
-device = "numpy"  # the models here are too small for a GPU
+device = "numpy"  # on a GPU: "cupy"
+
+import os
 
 import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, ideas, ops
+from minitransformer import backend, course, ideas, ops
 from minitransformer.core.ops.positions import shift_of_positions
 from minitransformer.ideas.after.alibi import paper_slopes
 from minitransformer.school.compare import positions
 
+os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters, and tables of positions
 threadpool_limits(1)
 np.set_printoptions(precision=3, suppress=True)
 plt.rcParams["figure.dpi"] = 80
 rng = np.random.default_rng(0)
+show = backend.to_numpy
+
+
+def on_device(x):
+    return backend.to_device(np.asarray(x), device)
+
 
 # %% [markdown]
 # ## Without positions
@@ -40,7 +49,7 @@ rng = np.random.default_rng(0)
 # %% tags=["slide"]
 x = rng.normal(size=(5, 4))
 order = [1, 0, 2, 3, 4]
-y, exchanged = ops.attention(x, x, x)[0], ops.attention(x[order], x[order], x[order])[0]
+y, exchanged = (show(ops.attention(z, z, z)[0]) for z in (on_device(x), on_device(x[order])))
 print("the same rows, exchanged:", np.allclose(exchanged, y[order]))
 
 # %% [markdown]
@@ -68,7 +77,7 @@ for ax, k in zip(axes, (1, 100), strict=True):
 plt.show()
 
 # %%
-table = ops.sinusoidal_positions(200, 16)
+table = show(ops.sinusoidal_positions(200, 16))
 for k in (1, 7, 100):
     error = abs(table[:100] @ shift_of_positions(k, 16) - table[k : 100 + k]).max()
     print(f"k = {k:3d}: PE[pos] S(k) = PE[pos + k] for 100 positions:", error < 1e-12)
@@ -91,12 +100,12 @@ print("S(7)ᵀ = S(-7):   ", np.allclose(shift_of_positions(7, 16).T, shift_of_p
 #: the score: stays the same | grows | shrinks
 
 # %% tags=["slide"]
-q, k = rng.normal(size=(1, 8)), rng.normal(size=(1, 8))
+q, k = on_device(rng.normal(size=(1, 8))), on_device(rng.normal(size=(1, 8)))
 
 
 def score(m, n):
-    turned_q = ideas.rotary(q, positions=np.array([m]))[0]
-    turned_k = ideas.rotary(k, positions=np.array([n]))[0]
+    turned_q = ideas.rotary(q, positions=on_device([m]))[0]
+    turned_k = ideas.rotary(k, positions=on_device([n]))[0]
     return float((turned_q @ turned_k.T)[0, 0])
 
 
@@ -107,10 +116,10 @@ for m, n in ((3, 1), (53, 51), (53, 50)):
 # ⟦Drawn with two numbers for each vector: the positions turn both arrows, and the score depends on the angle between them.⟧
 
 # %% tags=["slide"]
-two, other = np.array([[1.5, 0.5]]), np.array([[0.8, 1.2]])
+two, other = on_device([[1.5, 0.5]]), on_device([[0.8, 1.2]])
 figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.8), layout="constrained")
 for ax, (m, n) in zip(axes, ((3, 1), (53, 51), (53, 50)), strict=True):
-    turned = [ideas.rotary(x, positions=np.array([place]))[0][0] for x, place in ((two, m), (other, n))]
+    turned = [show(ideas.rotary(x, positions=on_device([place]))[0])[0] for x, place in ((two, m), (other, n))]
     for (across, up), name, colour in zip(turned, "qk", ("tab:blue", "tab:orange"), strict=True):
         ax.quiver(0, 0, across, up, color=colour, angles="xy", scale_units="xy", scale=1)
         ax.text(1.1 * across, 1.1 * up, name, color=colour)
@@ -129,8 +138,8 @@ plt.show()
 #: looks back farthest: the last | the first; the distance: 4
 
 # %% tags=["slide"]
-bias, _ = ideas.alibi(paper_slopes(4), 1, 64)
-weights = ops.softmax(bias)[0][:, 0]
+bias, _ = ideas.alibi(on_device(paper_slopes(4)), 1, 64)
+weights = show(ops.softmax(bias)[0])[:, 0]
 plt.figure()
 for slope, row in zip(paper_slopes(4), weights, strict=True):
     plt.plot(np.arange(64)[::-1], row, label=f"slope 1/{1 / slope:.0f}")

@@ -139,9 +139,9 @@ print("the same scores:", same((c @ w_uk) @ q, c @ (w_uk @ q)))
 
 # %% tags=["slide"]
 visible = {"causal": causal_mask(12), "window of 4": causal_mask(12) & local_mask(12, 3)}
-visible["window of 4 and 2 sinks"] = causal_mask(12) & (local_mask(12, 3) | (np.arange(12) < 2))
-nothing, eye = np.zeros((12, 1)), np.eye(12)
-schematics.looks({name: ops.attention(nothing, nothing, eye, mask)[0] for name, mask in visible.items()})
+visible["window of 4 and 2 sinks"] = causal_mask(12) & (local_mask(12, 3) | (array(np.arange(12)) < 2))
+nothing, eye = array(np.zeros((12, 1))), array(np.eye(12))
+schematics.looks({name: show(ops.attention(nothing, nothing, eye, mask)[0]) for name, mask in visible.items()})
 
 # %% [markdown]
 # > ⟦**Predict first.** A layer of 8 heads of width 8 has a window of 16 tokens and 4 *sinks*, first tokens that stay. How

@@ -13,21 +13,30 @@
 # You need: the feed-forward network (11), softmax backward (4).
 
 # %%
-device = "numpy"  # the layers here are too small for a GPU
+device = "numpy"  # on a GPU: "cupy"
+
+import os
 
 import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, ideas, ops
+from minitransformer import backend, course, ideas, ops
 from minitransformer.ideas.after.experts import chosen_experts
 from minitransformer.school.show import schematics
 from minitransformer.school.show.plots import round_ticks
 from minitransformer.training import AdamW
 
+os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 threadpool_limits(1)
 np.set_printoptions(precision=3, suppress=True)
 plt.rcParams["figure.dpi"] = 80
+show = backend.to_numpy
+
+
+def on_device(x):
+    return backend.to_device(np.asarray(x), device)
+
 
 # %% [markdown]
 # ## Gates
@@ -39,10 +48,10 @@ plt.rcParams["figure.dpi"] = 80
 #: gates: (0, 3/5, 2/5, 0)
 
 # %% tags=["slide-code"]
-scores = np.log([[1.0, 3.0, 2.0, 1.0]])
+scores = on_device(np.log([[1.0, 3.0, 2.0, 1.0]]))
 gates, backward = ideas.top_k_gates(scores, 2)
-print("gates     ", gates[0])
-print("of softmax", ops.softmax(scores)[0][0])
+print("gates     ", show(gates)[0])
+print("of softmax", show(ops.softmax(scores)[0])[0])
 
 # %% [markdown]
 # ⟦$\frac35$ and $\frac25$: as if the other experts did not exist.⟧ The others do no work at all.
@@ -53,7 +62,7 @@ print("of softmax", ops.softmax(scores)[0][0])
 
 # %% tags=["slide"]
 for dgates in ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]):
-    print(f"dgates {np.array(dgates)}  ->  dscores {backward(np.array([dgates]))[0] + 0.0}")
+    print(f"dgates {np.array(dgates)}  ->  dscores {show(backward(on_device([dgates])))[0] + 0.0}")
 
 # %% [markdown]
 # ⟦The first expert was not chosen: its gate is 0, and a slightly larger score does not change that.⟧ *The choice has no
@@ -65,7 +74,7 @@ for dgates in ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]):
 
 # %% tags=["slide-code"]
 _, backward = ideas.top_k_gates(scores, 1)
-print(backward(np.array([[0.0, 1.0, 0.0, 0.0]]))[0] + 0.0)
+print(show(backward(on_device([[0.0, 1.0, 0.0, 0.0]])))[0] + 0.0)
 
 # %% [markdown]
 # ⟦Nothing: the one gate is always 1. (The Switch Transformer, which has $k = 1$, therefore uses the gate of the softmax over
@@ -96,9 +105,9 @@ print(f"multiplications per token {work[0]:,} and {work[1]:,}: {work[1] / work[0
 # %% tags=["slide"]
 rng = np.random.default_rng(1)
 layer = ideas.MixtureOfExperts(4, 8, n_experts=6, k=1, rng=rng)
-x = rng.normal(size=(4, 4)).astype(np.float32)
+x = on_device(rng.normal(size=(4, 4)).astype(np.float32))
 y, backward = layer(x)
-backward(np.ones_like(y))
+backward(on_device(np.ones(y.shape, np.float32)))
 for i, expert in enumerate(layer.experts):
     size = max(abs(p.grad).max() for _, p in expert.parameters())
     print(f"expert {i}: {'learns' if size else 'no gradient'}")
@@ -106,7 +115,7 @@ for i, expert in enumerate(layer.experts):
 # %% tags=["slide"]
 routes = {}
 for k in (1, 2):
-    gates = ideas.top_k_gates(layer.router(x)[0], k)[0]
+    gates = show(ideas.top_k_gates(layer.router(x)[0], k)[0])
     routes[f"k = {k}"] = ([f"token {i}" for i in range(4)], [f"expert {i}" for i in range(6)], gates)
 schematics.links(routes, 5.2)
 
@@ -132,7 +141,7 @@ schematics.links(routes, 5.2)
 one = np.array([[50.0, 0.0, 0.0, 0.0]] * 8)
 equal = 50.0 * np.eye(4)[[0, 1, 2, 3] * 2]
 for name, logits in (("all to one", one), ("equal", equal)):
-    print(f"{name:10} {float(ideas.load_balance(logits, 1)[0]):.2f}")
+    print(f"{name:10} {float(ideas.load_balance(on_device(logits), 1)[0]):.2f}")
 
 # %% [markdown]
 # ⟦$E = 4$ and $1$.⟧ (With $k$ experts for each token the $f_i$ sum to $k$, and equal shares give $L = k$.) The gradient pushes *every* token away from an expert in proportion to how many it has.
@@ -148,14 +157,14 @@ def learn(balance, steps=400, seed=0):
     rng = np.random.default_rng(seed)
     centres, maps = 3.0 * rng.normal(size=(4, 8)), rng.normal(size=(4, 8, 8)) / 3.0
     layer = ideas.MixtureOfExperts(8, 8, n_experts=4, k=2, rng=rng)
-    layer.router.weight.value[:, :2] += 0.3 * centres.sum(axis=0)[:, None].astype(np.float32)
+    layer.router.weight.value[:, :2] += 0.3 * on_device(centres.sum(axis=0)[:, None].astype(np.float32))
     optimizer = AdamW(layer.parameters(), 1e-2, weight_decay=0.0)
     losses = []
     for _ in range(steps):
         group = rng.integers(0, 4, 128)
         x = centres[group] + rng.normal(size=(128, 8))
         wanted = np.einsum("nd,nde->ne", x, maps[group])
-        x, wanted = x.astype(np.float32), wanted.astype(np.float32)
+        x, wanted = on_device(x.astype(np.float32)), on_device(wanted.astype(np.float32))
         layer.zero_grad()
         y, backward = layer(x)
         _, balance_backward = layer.balance(x)
@@ -163,7 +172,7 @@ def learn(balance, steps=400, seed=0):
         backward(2.0 * (y - wanted) / y.size)
         balance_backward(balance)
         optimizer.step()
-    chosen = chosen_experts(layer.router(x)[0], 2)
+    chosen = show(chosen_experts(layer.router(x)[0], 2))
     return losses, chosen.mean(axis=0), [chosen[group == i].mean(axis=0) for i in range(4)]
 
 

@@ -16,8 +16,6 @@
 # You need: attention by hand (6), the cache (14), cheaper attention (21).
 
 # %%
-device = "numpy"  # the arrays here are too small for a GPU
-
 import time
 
 import matplotlib.pyplot as plt

@@ -15,8 +15,9 @@
 # You need: norms (10), positions (20), the cache (14), cheaper attention (21), experts (22).
 
 # %%
-device = "numpy"  # the models here are too small for a GPU
+device = "numpy"  # on a GPU: "cupy"
 
+import os
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import process_time
@@ -26,11 +27,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import cost, course, ideas, layers, models, training
+from minitransformer import backend, cost, course, ideas, layers, models, training
 from minitransformer.core.models.language_model import LanguageModelParts
 from minitransformer.core.text.number_words import english
 from minitransformer.core.training.corpora import TextCorpus
 
+os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters
 threadpool_limits(1)
 plt.rcParams["figure.dpi"] = 80
 
@@ -91,7 +93,9 @@ sizes = {"max_length": T, "d_model": D, "n_heads": H, "d_ff": 4 * D, "n_layers":
 library = models.LanguageModel(models.LanguageModelConfig(V, dropout=0.0, attention_dropout=0.0, **sizes))
 ours = models.LanguageModel(gpt2)
 ours.load_state(library.state())
-print("the same logits:", np.allclose(ours(ids[None, :T])[0], library(ids[None, :T])[0], atol=1e-5))
+first = backend.to_device(ids[None, :T], device)
+both = [backend.to_numpy(model(first)[0]) for model in (ours, library)]
+print("the same logits:", np.allclose(*both, atol=1e-5))
 
 # %% [markdown]
 # Three counts, none of which needs a clock:
@@ -106,7 +110,7 @@ def counts(recipe):
     """Parameters, operations for a token, cached numbers after T letters."""
     model = models.LanguageModel(recipe)
     info, cache = cost.describe(model, 1, T), model.new_cache()
-    model(ids[None, :T], cache=cache)
+    model(first, cache=cache)
     cached = sum(part.size for layer in cache.self_attention for part in layer.read())
     return info.parameters, info.flops // T, cached
 

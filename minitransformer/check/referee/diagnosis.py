@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.arrays.backend import array_module
 from ...core.layers import Module
 from ..trace.values import host_copy, is_array
 from ..verify import arguments as given
@@ -163,7 +164,7 @@ def with_parameters(f: Op, inputs: tuple[Any, ...], seed: int) -> tuple[Op, list
             values = iter(parameters)
             with given.parameters_as(lambda _: next(values), *(parameter for _, parameter in owned)):
                 for _, parameter in owned:
-                    parameter.grad = np.zeros(parameter.value.shape)
+                    parameter.grad = array_module(parameter.value).zeros(parameter.value.shape)
                 return call(), [parameter.grad for _, parameter in owned]
 
         (y, backward), _ = with_these(lambda: f(*arguments[: len(arguments) - len(owned)], **options))

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...core.arrays.backend import device_of, to_device
-from ..trace.values import host_copy, is_float_array
+from ..trace.values import host_copy, is_array, is_float_array
 from ..verify import arguments as given
 from ..verify import foreign
 from ..verify.mistakes import MISTAKES, Mistake, forget_kept_results
@@ -45,7 +45,7 @@ Results = dict[str, Any]  # the output, the gradients and other results to compa
 class Trial:
     """The arguments of one call. inputs: the positional ones; names: theirs; options: of f; for_op: of the op.
 
-    found: the results of f.
+    found: the results of f, which runs on the device of the inputs. The op runs on the host.
     """
 
     inputs: tuple[Any, ...]
@@ -54,10 +54,10 @@ class Trial:
     seed: int
 
     def __post_init__(self) -> None:
-        self.inputs = tuple(
-            given.with_leaves(x, lambda x: given.to_float64(foreign.copied_array(x))) for x in self.inputs
-        )
-        self.for_op = {key: given.with_leaves(x, foreign.copied_array) for key, x in self.for_op.items()}
+        leaves = [leaf for x in self.inputs for _, leaf in given.leaves_of("", x) if is_array(leaf)]
+        self.device = next((name for x in leaves if (name := device_of(x).name) != "numpy"), "numpy")
+        self.inputs = tuple(given.with_leaves(x, lambda x: given.to_float64(_on_host(x))) for x in self.inputs)
+        self.for_op = {key: given.with_leaves(x, _on_host) for key, x in self.for_op.items()}
         self.names = [f"input {i}" for i in range(len(self.inputs))]
         self.found: Results = {}
 
@@ -73,8 +73,8 @@ class Trial:
         self, f: Op, options: dict[str, Any] | None = None, only_if: Callable[[Results], bool] | None = None
     ) -> Results:
         """The results of f, with its own options or these."""
-        options = self.options if options is None else options
-        inputs = [given.own(x) for x in self.inputs]
+        place, options = ("numpy", options) if options is not None else (self.device, self.options)
+        inputs = [given.with_leaves(given.own(x), lambda x: _moved(x, place)) for x in self.inputs]
         rng = np.random.default_rng((self.seed, 3))
         with np.errstate(all="ignore"):
             returned = f(*inputs, **{key: given.own(x) for key, x in options.items()})
@@ -106,6 +106,14 @@ class Trial:
     def _gradients(self, n: int) -> list[str]:
         names = [f"d{name}" for name, x in zip(self.names, self.inputs, strict=True) if is_float_array(x)]
         return names if len(names) == n else [f"gradient {i}" for i in range(n)]
+
+
+def _moved(x: Any, device: str) -> Any:
+    return to_device(x, device) if is_array(x) else x
+
+
+def _on_host(x: Any) -> Any:
+    return _moved(foreign.copied_array(x), "numpy")
 
 
 class Comparison:

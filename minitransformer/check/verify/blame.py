@@ -30,9 +30,11 @@ from typing import Any
 
 import numpy as np
 
+from ...core.arrays.backend import Array, device_of, to_device
 from ..trace.calls import Pair, values_of
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement
+from ..trace.values import host_copy, is_array
 from .foreign import is_separate
 from .report import Row
 from .slopes import COARSE, Probe
@@ -182,12 +184,17 @@ def _known(check: Any) -> list[Named]:
         for name, groups in call.bound.items()
         for group in groups
     ]
-    owned = [(key, parameter.value) for key, parameter in check.owned]
     found: dict[bytes, Named] = {}
-    for name, x in [*bound, *check.leaves, *owned, ("the output", check.differences.output)]:
+    for name, x in [*bound, *_given(check), ("the output", check.differences.output)]:
         if isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.ndim and np.isfinite(x).all() and np.ptp(x) > 0.0:
             found.setdefault(repr(x.shape).encode() + x.tobytes(), (name, x.astype(np.float64)))
     return list(found.values())[:_VALUES]
+
+
+def _given(check: Any) -> list[Named]:
+    """The arrays among the arguments, and the parameters, on the host."""
+    arrays = [*check.leaves, *((key, parameter.value) for key, parameter in check.owned)]
+    return [(name, host_copy(x)) for name, x in arrays if is_array(x)]
 
 
 def _expressed(row: Row, values: list[Named]) -> str:
@@ -254,9 +261,9 @@ def _factor(check: Any, row: Row) -> str:
     if row.full is None or " times the right one" not in row.pattern:
         return ""
     factor = float(np.vdot(row.full.by_hand, row.full.numerical) / np.vdot(row.full.numerical, row.full.numerical))
-    arrays = [*check.leaves, *((key, parameter.value) for key, parameter in check.owned)]
-    lengths = [(n, f"axis {i} of {name}") for name, x in arrays for i, n in enumerate(np.shape(x)) if n > 1]
-    rows = [(math.prod(np.shape(x)[:-1]), name) for name, x in arrays if np.ndim(x) > 2]
+    arrays = _given(check)
+    lengths = [(n, f"axis {i} of {name}") for name, x in arrays for i, n in enumerate(x.shape) if n > 1]
+    rows = [(math.prod(x.shape[:-1]), name) for name, x in arrays if x.ndim > 2]
     lengths += [(n, f"all of {name} but its last axis") for n, name in rows]
     for n, where in lengths:
         forms = {f"1/{n}": 1 / n, f"{n}": n, f"1/√{n}": n**-0.5, f"√{n}": n**0.5}
@@ -273,10 +280,13 @@ def _forgotten(check: Any, name: str, gradient: np.ndarray, probe: Probe) -> str
     size = max(map(abs, by_hand))
 
     def slope(way: np.ndarray, held: Pair) -> float:
+        def as_it_was(moved: Array) -> Array:
+            return to_device(held.value.copy(), device_of(moved).name)
+
         ends = []
         for side in (step, -step):
             try:
-                with Replacement(check.f, held, lambda _: held.value.copy()) as replacement:
+                with Replacement(check.f, held, as_it_was) as replacement:
                     ends.append(probe(side * way))
             except (TypeError, ValueError):  # as where autograd finds no way around it
                 return np.nan

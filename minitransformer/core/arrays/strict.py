@@ -50,7 +50,7 @@ _METHODS = frozenset(
 )
 _NUMPY_ONLY_OPTIONS = frozenset("correction device initial like stable where".split())
 # Functions that fetch a number, or whose result's size depends on the data.
-_WAITING = frozenset("flatnonzero item nonzero tolist unique".split())
+_WAITING = frozenset("bincount flatnonzero item nonzero tolist unique".split())
 _listeners: list[list[str]] = []
 _counters: list[list[int]] = []
 
@@ -294,10 +294,10 @@ _FUNCTIONS: dict[Callable[..., list[Any]], str] = {
     _operands: "abs add ceil cos divide equal exp expm1 floor greater greater_equal isfinite isinf isnan less "
     "less_equal log log1p log2 logaddexp logical_and logical_not logical_or matmul maximum minimum multiply negative "
     "not_equal power reciprocal sign sin sqrt square subtract tanh",
-    _array_first: "all any argmax argmin argpartition argsort ascontiguousarray broadcast_to clip cumsum diagonal dot "
-    "empty_like expand_dims flatnonzero flip full_like isclose max mean min moveaxis nonzero ones_like outer pad prod "
-    "ravel repeat reshape roll sort split squeeze std sum swapaxes tensordot tile transpose tril triu unique var where "
-    "zeros_like",
+    _array_first: "all any argmax argmin argpartition argsort ascontiguousarray bincount broadcast_to clip cumsum "
+    "diagonal dot empty_like expand_dims flatnonzero flip full_like isclose isin max mean min moveaxis nonzero "
+    "ones_like outer pad prod ravel repeat reshape roll sort split squeeze std sum swapaxes tensordot tile transpose "
+    "tril triu unique var where zeros_like",
     _list_first: "concatenate hstack stack vstack",
     _subscripts_first: "einsum",
 }

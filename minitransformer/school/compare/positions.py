@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import ops
-from ...core.arrays.backend import Array, Pullback
+from ...core.arrays.backend import Array, Pullback, to_device, to_numpy
 from ...core.layers import Embedding, Encoder, InputEmbedding, LearnedPositions, Module, SinusoidalPositions
 from ...core.training import AdamW, clip_gradient_norm, cosine
 from ...ideas import Biased, LinearBias, RelativeBias, rotary_turn
@@ -76,7 +76,7 @@ def trained(kind: str, length: int, steps: int, seed: int = 0, progress: Progres
     optimizer = accelerate(AdamW(model.parameters(), _RATE, (0.9, 0.98)))
     losses = []
     for step in progress(list(range(1, steps + 1))):
-        ids, wanted = copies(length, _ROWS, rng)
+        ids, wanted = (to_device(x, model.device) for x in copies(length, _ROWS, rng))
         model.zero_grad()
         logits, backward = model(ids)
         loss, loss_backward = ops.cross_entropy(logits, wanted)
@@ -90,4 +90,5 @@ def trained(kind: str, length: int, steps: int, seed: int = 0, progress: Progres
 def accuracy(model: Module, length: int) -> list[float]:
     """The share of rows where the model is right, at each position from 1 to TIMES · length; 0 at the first BACK."""
     ids, wanted = copies(TIMES * length, 64, np.random.default_rng(1000))
-    return (model(ids)[0].argmax(axis=-1) == wanted).mean(axis=0).tolist()
+    found = to_numpy(model(to_device(ids, model.device))[0].argmax(axis=-1))
+    return (found == wanted).mean(axis=0).tolist()

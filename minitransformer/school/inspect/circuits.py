@@ -8,7 +8,7 @@ Both are matrices of rank d_k and d_v at most. A head adds weights · x · OV to
 
 import numpy as np
 
-from ...core.arrays.backend import to_device, to_numpy
+from ...core.arrays.backend import to_numpy
 from ...core.layers import Linear, Module
 from .interventions import Head, place_of
 from .watch import attentions
@@ -32,6 +32,6 @@ def circuits(model: Module, head: Head, distance: int = 0) -> tuple[np.ndarray, 
         np.asarray(to_numpy(part.weight.value)) for part in (alone.query, alone.key, alone.value, alone.output)
     )
     if turn is not None:  # rotate the query; the key is at position 0, where the rotation is the identity
-        w_q = to_numpy(turn(to_device(w_q[None]), 0, np.full(len(w_q), distance))[0][0])
+        w_q = turn(w_q[None], 0, np.full(len(w_q), distance))[0][0]  # on the host, wherever the model is
     scale = w_q.shape[1] ** -0.5 if alone.mix.scale is None else alone.mix.scale
     return (w_q @ w_k.T) * scale, w_v @ w_o

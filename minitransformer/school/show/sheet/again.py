@@ -4,7 +4,9 @@ import functools
 
 import numpy as np
 
+from ....check.trace.values import host_copy
 from ....check.verify.arguments import parameters_of
+from ....core.arrays.backend import array_module
 from ....core.layers import Parameter
 from ..stepper.page_edits import inputs_of, with_inputs
 from ..stepper.recording import Numbers, parameters_set
@@ -13,7 +15,7 @@ from ..stepper.steps import Steps
 
 def given_numbers(recording: Steps) -> dict[str, np.ndarray]:
     """The numbers that can be changed, by name: inputs, the gradient of the output, and parameters."""
-    return inputs_of(recording) | {name: np.array(parameter.value) for name, parameter in _parameters(recording)}
+    return inputs_of(recording) | {name: host_copy(parameter.value) for name, parameter in _parameters(recording)}
 
 
 def again(recording: Steps, numbers: Numbers) -> Steps:
@@ -30,9 +32,9 @@ def parameter_gradients(recording: Steps) -> dict[str, np.ndarray]:
     parameters = _parameters(recording)
     with parameters_set(parameters):
         for _, parameter in parameters:
-            parameter.grad = np.zeros_like(parameter.value)
+            parameter.grad = array_module(parameter.value).zeros_like(parameter.value)
         f(*given, **options)[1](recording.again.keywords["upstream"].copy())
-        return {name: np.array(parameter.grad) for name, parameter in parameters}
+        return {name: host_copy(parameter.grad) for name, parameter in parameters}
 
 
 def _parameters(recording: Steps) -> list[tuple[str, Parameter]]:

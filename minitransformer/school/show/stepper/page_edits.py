@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ....core.arrays.backend import device_of, to_device
 from .page_data import Table, written_out
 from .steps import Step, Steps, is_float
 
@@ -59,9 +60,13 @@ def with_inputs(recording: Steps, numbers: Mapping[str, np.ndarray]) -> Steps:
     f, *given = recording.again.args
     names = inspect.signature(f).parameters
     named = dict(zip(names, given, strict=False)) | recording.again.keywords
-    named |= {name: x if np.ndim(x) else float(x) for name, x in numbers.items() if name in names}
+    device = device_of(named["upstream"]).name
+    placed = {name: to_device(x, device) if np.ndim(x) else float(x) for name, x in numbers.items()}
+    named |= {name: x for name, x in placed.items() if name in names}
     upstream = entry_of(recording).bound[0].name
-    return recording.again.func(f, **named | ({"upstream": numbers[upstream]} if upstream in numbers else {}))
+    if upstream in numbers:
+        named["upstream"] = to_device(numbers[upstream], device)
+    return recording.again.func(f, **named)
 
 
 def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) -> bool:

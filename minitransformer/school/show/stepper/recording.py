@@ -124,7 +124,7 @@ def parameters_set(parameters: Sequence[tuple[str, Parameter]], numbers: Numbers
     kept = [(parameter, parameter.value, parameter.grad) for _, parameter in parameters]
     try:
         for name, parameter in parameters:
-            value = (numbers or {}).get(name, parameter.value)
+            value = to_device((numbers or {}).get(name, parameter.value), parameter.device)
             parameter.value, parameter.grad = value.copy(), parameter.grad.copy()
         yield
     finally:

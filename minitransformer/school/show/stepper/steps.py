@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import functools
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 from ....check.trace.calls import Binding, Call, partners_of
 from ....check.trace.values import Value
 from ....check.verify import Report, Row
+from ....core.layers import Module
 from .naming import as_function, in_words
 
 
@@ -166,8 +168,21 @@ class Steps:
         """Every name that the step's line could see, with its value; arrays are the recorded copies (on the host)."""
         names = dict(self.calls[step.call].globals)
         for other in self._before(step):
-            names |= other.other | {bound.name: as_seen(bound.value) for bound in other.bound}
+            names |= {name: self._on_host(x) for name, x in other.other.items()}
+            names |= {bound.name: as_seen(bound.value) for bound in other.bound}
         return names | {"xp": np}
+
+    def _on_host(self, x: Any) -> Any:
+        """A copy on the host of a module that is on a device; any other object as it is."""
+        if not isinstance(x, Module) or all(parameter.device == "numpy" for _, parameter in x.parameters()):
+            return x
+        if id(x) not in self._copies:
+            self._copies[id(x)] = copy.deepcopy(x).to("numpy")
+        return self._copies[id(x)]
+
+    @functools.cached_property
+    def _copies(self) -> dict[int, Module]:
+        return {}
 
     def pair_of(self, step: Step, bound: Binding) -> Binding | None:
         """In backward, the value whose gradient this is: for `dname`, the `name` of the call that made the pullback.

@@ -49,6 +49,10 @@ def test_the_forms_are_those_that_ran() -> None:
         assert "compiled" not in names(LARGE["attention in tiles"]) | names(CASES["EncoderLayer"])
 
 
+def test_a_number_of_shape_0_goes_to_the_device() -> None:
+    assert all(form.ok for form in forms(CASES["contrastive_loss"], 0, "strict"))
+
+
 def test_a_kernel_that_declines_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_ops, "attention", fast_ops._fast("attention", Declining, Declining))
     assert names(LARGE["attention in tiles"]) == {"as written"}
